@@ -1,0 +1,133 @@
+"""Which devices exist and what they are called. Pure: nothing here touches a driver or torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as NVML lists it.
+
+    Attributes:
+        nvml_index: position in NVML's own (PCI bus) order; not torch's index.
+        uuid: "GPU-…", the identity used in recordings and settings.
+        pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`.
+        product: marketing name.
+        total_bytes: memory, or ``None`` where the driver does not report it (unified memory).
+        cuda_capability: (major, minor), where the driver reports it.
+    """
+
+    nvml_index: int
+    uuid: str
+    pci_bus_id: str
+    product: str
+    total_bytes: int | None = None
+    cuda_capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device torch can run on.
+
+    Attributes:
+        name: torch's name: "cpu", "cuda:0".
+        product: what it is.
+        total_bytes: its memory.
+        uuid: the GPU's NVML UUID; ``None`` for the CPU.
+    """
+
+    name: str
+    product: str
+    total_bytes: int | None
+    uuid: str | None = None
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        return "cpu" if self.name == "cpu" else "cuda"
+
+
+_PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?")
+
+
+def pci_address(text: str) -> tuple[int, int, int]:
+    """(domain, bus, device) of a PCI bus id, whatever the width of its domain.
+
+    Raises:
+        ValueError: when the text is no PCI bus id.
+    """
+    match = _PCI.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a PCI bus id such as 00000000:41:00.0")
+    return int(match[1] or "0", 16), int(match[2], 16), int(match[3], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaOrder:
+    """torch's numbering of GPUs, computed without asking CUDA.
+
+    Attributes:
+        gpus: position i is ``cuda:i``.
+        certain: false where CUDA sorts by speed and the products differ: then only a run can tell.
+        reason: why GPUs are missing or uncertain, in words; empty when all are there and certain.
+    """
+
+    gpus: tuple[Gpu, ...]
+    certain: bool = True
+    reason: str = ""
+
+
+def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | None = None) -> CudaOrder:
+    """The GPUs as torch numbers them.
+
+    CUDA sorts by speed (``FASTEST_FIRST``) unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; CUDA_VISIBLE_DEVICES then picks by
+    index, UUID or the beginning of a UUID, and everything behind the first entry that names no GPU is ignored
+    (CUDA C++ Programming Guide, "CUDA Environment Variables").
+
+    Args:
+        gpus: in any order.
+        visible: value of CUDA_VISIBLE_DEVICES, ``None`` when it is not set.
+        order: value of CUDA_DEVICE_ORDER.
+    """
+    by_bus = sorted(gpus, key=lambda gpu: pci_address(gpu.pci_bus_id))
+    certain, reason = True, ""
+    if order != "PCI_BUS_ID" and len({gpu.product for gpu in by_bus}) > 1:
+        by_bus.sort(key=lambda gpu: gpu.cuda_capability or (0, 0), reverse=True)
+        certain = False
+        reason = "CUDA numbers unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which"
+    if visible is None:
+        return CudaOrder(tuple(by_bus), certain, reason)
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        gpu = _named(entry, by_bus)
+        if gpu is None:
+            break
+        if gpu in chosen:
+            chosen.clear()  # CUDA answers a GPU named twice with no device at all
+            break
+        chosen.append(gpu)
+    hidden = len(by_bus) - len(chosen)
+    if hidden:
+        told = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
+        reason = f"{told}; {reason}" if reason else told
+    return CudaOrder(tuple(chosen), certain, reason)
+
+
+def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    if entry.isdecimal():
+        return gpus[int(entry)] if int(entry) < len(gpus) else None
+    if not entry.startswith(("GPU-", "MIG-")):
+        return None
+    matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str:
+    """The CUDA device with most free memory (by UUID in ``free_bytes``), else ``cpu``."""
+    cuda = [device for device in devices if device.kind == "cuda"]
+    if not cuda:
+        return "cpu"
+    return max(cuda, key=lambda device: free_bytes.get(device.uuid or "", 0)).name

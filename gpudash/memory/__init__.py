@@ -1,0 +1,1 @@
+"""Reasoning about memory: thresholds, forecast, guard. No torch, NVML or Qt."""

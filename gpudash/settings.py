@@ -1,0 +1,104 @@
+"""What the user may set, and where gpudash keeps its files."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gpudash.units import GIB
+
+
+def data_folder() -> Path:
+    """Where recordings and settings lie: ``GPUDASH_HOME``, else the platform's user data folder."""
+    home = os.environ.get("GPUDASH_HOME")
+    return Path(home).expanduser() if home else Path(platformdirs.user_data_dir("gpudash", appauthor=False))
+
+
+def recordings_folder() -> Path:
+    """Where recordings are written unless a file is named."""
+    return data_folder() / "recordings"
+
+
+class Settings(BaseModel):
+    """The settings file, ``settings.toml`` in `data_folder`."""
+
+    model_config = ConfigDict(extra="ignore", validate_assignment=True)
+
+    rate_hz: float = Field(20.0, ge=1, le=50, description="Memory readings a second")
+    warn_ratio: float = Field(0.85, gt=0, lt=1, description="Memory level of a warning")
+    critical_ratio: float = Field(0.95, gt=0, le=1, description="Memory level of a critical warning")
+    hysteresis_ratio: float = Field(0.05, ge=0, le=0.5, description="How far below a level memory must fall to pass")
+    guard: bool = Field(True, description="Stop a run before host memory runs out")
+    record: bool = Field(True, description="Record every session")
+    recordings_bytes: int = Field(2 * GIB, ge=0, description="Size of all recordings together before old ones go")
+    recordings_count: int = Field(100, ge=1, description="Number of recordings before old ones go")
+    theme: Literal["system", "light", "dark"] = Field("system", description="Look of the window")
+    smoothing: float = Field(0.6, ge=0, lt=1, description="Smoothing of loss and accuracy in the plots; 0 is raw")
+    window_s: float = Field(60.0, ge=1, le=86400, description="Seconds of history the plots show")
+    frames_hz: float = Field(15.0, ge=5, le=30, description="Redraws of the plots a second")
+
+    @model_validator(mode="after")
+    def _levels_ascend(self) -> Settings:
+        if self.warn_ratio >= self.critical_ratio:
+            raise ValueError("warn_ratio must lie below critical_ratio")
+        return self
+
+
+def settings_file() -> Path:
+    return data_folder() / "settings.toml"
+
+
+def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
+    """The settings, and one sentence for each thing in the file that could not be used.
+
+    A wrong value costs only itself: its default takes its place and the file is left as it is.
+    """
+    path = path or settings_file()
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings(), []
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return Settings(), [f"{path} cannot be read ({error}); the defaults are used until it is mended"]
+    problems: list[str] = []
+    while True:
+        try:
+            return Settings.model_validate(data), problems
+        except ValidationError as error:
+            first = error.errors()[0]
+            if not first["loc"]:
+                names = sorted({"warn_ratio", "critical_ratio"} & data.keys())
+                message = first["msg"].removeprefix("Value error, ")
+            else:
+                names = [str(first["loc"][0])]
+                message = f"{data[names[0]]!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+            problems.append(f"{path}: {' and '.join(names)}: {message}; the default is used")
+            for name in names:
+                del data[name]
+
+
+def save_setting(name: str, value: Any, path: Path | None = None) -> None:
+    """Write one setting, keeping everything else in the file, comments included.
+
+    Raises:
+        OSError: when the file cannot be written.
+        ValueError: when the file that is there is no TOML; it is left as it is.
+    """
+    import tomlkit
+    import tomlkit.exceptions
+
+    path = path or settings_file()
+    try:
+        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+    except tomlkit.exceptions.ParseError as error:
+        raise ValueError(f"{path} is not valid TOML ({error}); mend or remove it") from None
+    document[name] = value
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".toml.part")
+    temporary.write_text(tomlkit.dumps(document), encoding="utf-8")
+    temporary.replace(path)

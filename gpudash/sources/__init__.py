@@ -1,0 +1,1 @@
+"""Reading the machine: NVML and psutil, each on lanes of their own."""

@@ -1,0 +1,307 @@
+"""The records that cross threads: readings (`Sample`) and happenings (`Event`), all frozen.
+
+Times are monotonic seconds since the session began. Bytes are ints; everything else is in SI units
+or a ratio from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+Value = int | float | str | None
+
+
+class State(enum.StrEnum):
+    """Why a metric that was asked for has no number. A metric with a number is ``OK``."""
+
+    OK = "ok"
+    NOT_SUPPORTED = "not supported"
+    NO_PERMISSION = "no permission"
+    LOST = "lost"
+    ASLEEP = "asleep"
+    STALE = "stale"
+
+
+Table = Literal["host", "gpu", "process", "allocator"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One reading of one source in one tick.
+
+    Attributes:
+        time_s: session time of the reading.
+        table: which reading table it belongs to.
+        device: the GPU's UUID (gpu), the torch device name (allocator), the UUID or ``None`` for a
+            process on the host, ``None`` (host).
+        values: metric name → number or text. A metric not due in this tick is absent; one that was
+            asked for and not had is present as ``None`` and named in `states`.
+        states: metric name → why there is no number; holds no ``OK``.
+    """
+
+    time_s: float
+    table: Table
+    device: str | None
+    values: Mapping[str, Value]
+    states: Mapping[str, State] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened. `kind` names the subclass in JSON and in recordings."""
+
+    kind: ClassVar[str]
+    time_s: float
+    run_id: int | None = None
+
+    def to_json(self) -> str:
+        """The record as one JSON object with its ``kind``; non-finite numbers as strings."""
+        return json.dumps(plain({"kind": self.kind, **_fields(self)}), allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Event):
+    kind: ClassVar[str] = "RunStarted"
+    workload: str
+    device: str
+    spec: Mapping[str, Any]
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFinished(Event):
+    """One named stage of a run, timed. Fields that have no meaning for a stage are ``None``."""
+
+    kind: ClassVar[str] = "StageFinished"
+    name: str
+    seconds: float
+    bytes: int | None = None
+    from_device: str | None = None
+    to_device: str | None = None
+    shape: Sequence[int] | None = None
+    dtype: str | None = None
+    device: str | None = None
+    is_cuda: bool | None = None
+    copied: bool | None = None
+    same_object: bool | None = None
+    is_leaf: bool | None = None
+    flops: float | None = None
+    first_values: Sequence[float] | None = None
+    remark: str | None = None
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Rate of a stage that moved bytes; ``None`` where nothing was copied or timed."""
+        if self.bytes is None or self.copied is False or self.seconds <= 0:
+            return None
+        return self.bytes / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished(Event):
+    """A step of work. `loss` is in nats, `accuracy` a ratio, `throughput` items per second."""
+
+    kind: ClassVar[str] = "StepFinished"
+    step: int
+    steps: int
+    seconds: float
+    loss: float | None = None
+    accuracy: float | None = None
+    throughput: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFinished(Event):
+    kind: ClassVar[str] = "EpochFinished"
+    epoch: int
+    device: str
+    loss: float
+    accuracy: float
+    seconds: float
+    observation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer(Event):
+    """A timed copy of `bytes` between two memories; `seconds` covers the copy alone."""
+
+    kind: ClassVar[str] = "Transfer"
+    from_device: str
+    to_device: str
+    memory: Literal["pageable", "pinned"]
+    blocking: bool
+    bytes: int
+    seconds: float
+
+    @property
+    def direction(self) -> Literal["h2d", "d2h", "h2h", "d2d"]:
+        """Host-to-device and so on, in the field's own abbreviations."""
+        ends = "h" if self.from_device == "cpu" else "d", "h" if self.to_device == "cpu" else "d"
+        return f"{ends[0]}2{ends[1]}"  # type: ignore[return-value]  # four literals, all covered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(Event):
+    """A fact worth telling during a run: a pitfall's outcome, the placement audit, an observation.
+
+    `details` holds named facts for a table or JSON (a pitfall: ``message`` is torch's own words,
+    ``explanation`` and ``remedy`` are ours).
+    """
+
+    kind: ClassVar[str] = "Note"
+    topic: str
+    text: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished(Event):
+    """A run that reached its end or was stopped by the user, with its workload's own result."""
+
+    kind: ClassVar[str] = "RunFinished"
+    status: Literal["finished", "cancelled"]
+    seconds: float
+    steps: int
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed(Event):
+    """A run ended by an exception. `details` is the traceback, for the folded part of a report."""
+
+    kind: ClassVar[str] = "RunFailed"
+    error: str
+    message: str
+    remedy: str
+    seconds: float
+    steps: int
+    details: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory(Event):
+    """A run ended because memory ran out (`error` "cuda" or "host") or the guard stopped it ("guard")."""
+
+    kind: ClassVar[str] = "OutOfMemory"
+    error: Literal["cuda", "host", "guard"]
+    message: str
+    remedy: str
+    seconds: float
+    steps: int
+    requested_bytes: int | None = None
+    details: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+Level = Literal["note", "forecast", "warning", "critical", "passed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warning(Event):
+    """Memory crossed a threshold, is forecast to, or came back ("passed").
+
+    Attributes:
+        level: how grave; "passed" takes back an earlier warning of the same device.
+        device: the reading's device: GPU UUID, or "host".
+        text: the whole notice in words.
+        ratio: how full, 0 to 1, when it was raised; ``None`` for other notices.
+        actions: what to offer: "stop", "free_cache", "save_recording".
+    """
+
+    kind: ClassVar[str] = "Warning"
+    level: Level
+    device: str
+    text: str
+    ratio: float | None = None
+    actions: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker(Event):
+    """A named moment. `category`: "user", "run", "phase", "warning", "settings"."""
+
+    kind: ClassVar[str] = "Marker"
+    label: str
+    category: str = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFailed(Event):
+    """A source, or one device of it, stopped answering. `source`: "nvml", "host", a GPU's UUID, a lane."""
+
+    kind: ClassVar[str] = "SourceFailed"
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecovered(Event):
+    kind: ClassVar[str] = "SourceRecovered"
+    source: str
+    text: str
+
+
+RunEnded = RunFinished | RunFailed | OutOfMemory
+Record = Sample | Event
+
+EVENTS: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (
+        RunStarted,
+        StageFinished,
+        StepFinished,
+        EpochFinished,
+        Transfer,
+        Note,
+        RunFinished,
+        RunFailed,
+        OutOfMemory,
+        Warning,
+        Marker,
+        SourceFailed,
+        SourceRecovered,
+    )
+}
+
+
+def event_from_json(text: str) -> Event:
+    """The event that `Event.to_json` wrote; unknown keys are ignored.
+
+    Raises:
+        ValueError: when the text is no JSON object, the kind is unknown or a field is missing.
+    """
+    data = json.loads(text)
+    kind = EVENTS.get(data.get("kind", "")) if isinstance(data, dict) else None
+    if kind is None:
+        raise ValueError(f"not an event: {text[:80]!r}")
+    names = {f.name for f in dataclasses.fields(kind)}
+    try:
+        return kind(**{name: _revive(value) for name, value in data.items() if name in names})
+    except TypeError as error:
+        raise ValueError(f"incomplete {kind.kind} event: {error}") from None
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON can hold it: mappings, lists, numbers; NaN and infinities as strings."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    return {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
+
+
+def _revive(value: Any) -> Any:
+    return float(value) if value in ("nan", "inf", "-inf") else value

@@ -1,0 +1,173 @@
+"""Parsing and formatting of quantities: the one place that turns numbers into words.
+
+Memory is binary (GiB, MiB), rates are decimal (GB/s), as the tools around PyTorch print them.
+An unknown quantity is ``None`` or NaN and reads "not reported", never 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+TIB = 1024**4
+
+NOT_REPORTED = "not reported"
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_FACTORS = {
+    "": 1,
+    "b": 1,
+    "k": KIB,
+    "kib": KIB,
+    "m": MIB,
+    "mib": MIB,
+    "g": GIB,
+    "gib": GIB,
+    "t": TIB,
+    "tib": TIB,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "tb": 1000**4,
+}
+
+MAX_SIZE = 2**50
+"""Largest size accepted anywhere: 1 PiB, far above any machine, far below int64."""
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes in ``text`` such as ``8GiB``, ``512 MiB``, ``1.5GiB``, ``200MB`` or ``4096``.
+
+    Raises:
+        ValueError: in one sentence, when the text is no size or lies beyond 1 PiB.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        size = text
+    else:
+        match = _SIZE.fullmatch(str(text))
+        factor = _FACTORS.get(match[2].lower()) if match else None
+        if match is None or factor is None:
+            raise ValueError(f"{text!r} is not a size; write for example 512MiB or 8GiB")
+        size = round(float(match[1]) * factor)
+    if not 0 <= size <= MAX_SIZE:
+        raise ValueError(f"{text!r} is outside 0 to 1 PiB")
+    return size
+
+
+def unknown(value: float | None) -> bool:
+    """Whether ``value`` is a reading that was not had."""
+    return value is None or math.isnan(value)
+
+
+def format_bytes(size: float | None, *, unit: str | None = None) -> str:
+    """``size`` bytes in words: whole MiB below 1 GiB, two decimals to 10 GiB, then one.
+
+    Args:
+        size: bytes; ``None`` or NaN gives "not reported".
+        unit: forces one of B, KiB, MiB, GiB, TiB, so that a sentence or column has one unit.
+    """
+    if size is None or math.isnan(size):
+        return NOT_REPORTED
+    unit = unit or memory_unit(size)
+    return f"{format_number(size, unit)} {unit}"
+
+
+def memory_unit(size: float) -> str:
+    """The unit in which ``size`` bytes is written."""
+    magnitude = abs(size)
+    for limit, unit in ((KIB, "B"), (MIB, "KiB"), (GIB - MIB / 2, "MiB"), (TIB, "GiB")):
+        if magnitude < limit:
+            return unit
+    return "TiB"
+
+
+def format_number(size: float, unit: str) -> str:
+    """``size`` bytes as a number of ``unit``, without the unit."""
+    value = size / {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}[unit]
+    if unit in ("B", "MiB") or (unit == "KiB" and abs(value) >= 10):
+        return f"{value:.0f}"
+    return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
+
+
+def format_pair(used: float | None, total: float | None) -> str:
+    """Two sizes in the larger one's unit: "19.8 of 24.0 GiB"."""
+    if used is None or total is None or math.isnan(used) or math.isnan(total):
+        return f"{format_bytes(used)} of {format_bytes(total)}"
+    unit = memory_unit(max(used, total))
+    return f"{format_number(used, unit)} of {format_number(total, unit)} {unit}"
+
+
+def format_scaled(value: float | None, unit: str) -> str:
+    """``value`` with a decimal prefix and three digits: 24.6 GB/s, 141 TFLOP/s."""
+    if value is None or math.isnan(value):
+        return NOT_REPORTED
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}∞ {unit}"
+    magnitude = abs(value)
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if magnitude >= factor * 0.9995:
+            return f"{_three_digits(value / factor)} {prefix}{unit}"
+    return f"{_three_digits(value)} {unit}"
+
+
+def format_rate(bytes_per_second: float | None) -> str:
+    """A data rate in decimal units: 24.6 GB/s."""
+    return format_scaled(bytes_per_second, "B/s")
+
+
+def format_percent(ratio: float | None) -> str:
+    """``ratio`` (0 to 1) as a whole per cent; "< 1 %" for a trace; 100 % only when full."""
+    if ratio is None or math.isnan(ratio):
+        return NOT_REPORTED
+    if 0 < ratio < 0.01:
+        return "< 1 %"
+    percent = round(ratio * 100)
+    if percent == 100 and ratio < 1:
+        percent = 99
+    return f"{percent} %"
+
+
+def format_duration(seconds: float | None) -> str:
+    """A span of time: 4.1 µs, 412 ms, 12.4 s, 3 min 05 s, 2 h 10 min."""
+    if seconds is None or math.isnan(seconds):
+        return NOT_REPORTED
+    if math.isinf(seconds):
+        return "∞"
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
+    if seconds == 0:
+        return "0 s"
+    if seconds < 0.9995e-3:
+        return f"{_three_digits(seconds * 1e6)} µs"
+    if seconds < 0.9995:
+        return f"{_three_digits(seconds * 1e3)} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def format_clock(seconds: float) -> str:
+    """Time left or elapsed for a progress line: 0:41, 12:05, 1:02:03."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    minutes, secs = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{secs:02d}" if hours else f"{minutes}:{secs:02d}"
+
+
+def format_count(number: int) -> str:
+    """An integer with thin groups of three: 18 053."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,1 @@
+"""Running tensors: the only package that imports torch."""
