@@ -55,7 +55,7 @@ def field(
     Args:
         default: its default value.
         help: one line: tooltip, ``--help`` and documentation.
-        unit: shown behind the value.
+        unit: shown behind the value; "bytes" marks a size, written and read as 512MiB.
         when: other field → values for which this one matters; the form hides it otherwise.
         words: value → what the form shows for a choice.
         limits: pydantic's ``ge``, ``le``, ``gt``, ``lt``.
@@ -139,7 +139,7 @@ class PipelineSpec(Spec):
     rows: int = field(3, "Rows of the tensor", ge=1, le=1_000_000)
     columns: int = field(3, "Columns of the tensor", ge=1, le=1_000_000)
     size: Bytes | None = field(
-        None, "Bytes of the tensor, as a square; takes the place of rows and columns", ge=8, le=256 * GIB
+        None, "Bytes of the tensor, as a square; takes the place of rows and columns", unit="bytes", ge=8, le=256 * GIB
     )
     dtype: Dtype = field("float32", "Type of the elements")
     fill: Literal["count", "ones", "random"] = field(
@@ -329,7 +329,7 @@ class TrainingSpec(Spec):
     batches: Literal["resident", "moved", "pingpong"] = field(
         "moved",
         "Where batches live: on the device from the start, moved each step, or there and back each step",
-        words={"moved": "moved each step", "pingpong": "ping-pong"},
+        words={"pingpong": "ping-pong"},
     )
     keep_intermediates: bool = field(
         False, "Keep each step's loss and outputs instead of deleting them", when={"mode": ("train",)}
@@ -395,12 +395,13 @@ class PressureSpec(Spec):
     }
 
     pattern: Literal["ramp"] = field("ramp", "How memory grows", words={"ramp": "ramp: steady steps"})
-    step: Bytes = field(64 * MIB, "Bytes of each allocation", ge=1024, le=64 * GIB)
+    step: Bytes = field(64 * MIB, "Bytes of each allocation", unit="bytes", ge=1024, le=64 * GIB)
     rate: float = field(4.0, "Allocations a second", unit="/s", gt=0, le=1000)
     hold: float = field(2.0, "Time the full level is held", unit="s", ge=0, le=86400)
     cap: Bytes | None = field(
         None,
         "Bytes to reach; empty: the warning level and 5 % more, never above 80 % of what is free",
+        unit="bytes",
         ge=1024,
         le=1024 * GIB,
     )

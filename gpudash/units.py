@@ -118,6 +118,15 @@ def format_rate(bytes_per_second: float | None) -> str:
     return format_scaled(bytes_per_second, "B/s")
 
 
+def format_throughput(items_per_second: float | None) -> str:
+    """Items a second: 9 830 items/s, 12.5 items/s."""
+    if items_per_second is None or math.isnan(items_per_second):
+        return NOT_REPORTED
+    if abs(items_per_second) >= 99.95 and math.isfinite(items_per_second):
+        return f"{format_count(round(items_per_second))} items/s"
+    return format_scaled(items_per_second, "items/s")
+
+
 def format_percent(ratio: float | None) -> str:
     """``ratio`` (0 to 1) as a whole per cent; "< 1 %" for a trace; 100 % only when full."""
     if ratio is None or math.isnan(ratio):

@@ -1,0 +1,116 @@
+"""``gpudash devices``: what there is, and why something is missing."""
+
+import os
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from gpudash.cli.output import Exit, print_json, stdout
+from gpudash.devices import cuda_order
+from gpudash.units import format_bytes
+
+
+def devices(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """List every device, what each reports, and why something is missing.
+
+    Parameters
+    ----------
+    json
+        Print one JSON document.
+    """
+    document = inventory()
+    if json:
+        print_json(document)
+        return Exit.FINISHED
+    console = stdout()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("device", "product", "memory", "identity"):
+        table.add_column(title)
+    for device in document["devices"]:
+        table.add_row(
+            device["name"] or f"GPU {device['nvml_index']} (not seen by torch)",
+            device["product"],
+            format_bytes(device["total_bytes"]),
+            device["uuid"] or device.get("capacity_source", ""),
+        )
+    console.print(table)
+    for device in document["devices"]:
+        missing = [f"{metric} {state}" for metric, state in device["states"].items()]
+        if missing:
+            console.print(f"{device['name'] or device['uuid']}: {', '.join(missing)}")
+    console.print(f"{document['torch']['words']}; default device {document['default']}")
+    if document["problem"]:
+        console.print(document["problem"], soft_wrap=True)
+    return Exit.FINISHED
+
+
+def inventory() -> dict[str, Any]:
+    """Every device with its newest readings and states, torch's view, and one line on what is missing."""
+    from gpudash.sources.discovery import survey
+    from gpudash.workloads import torch_report
+
+    seen = survey()
+    report = torch_report()
+    order = cuda_order(seen.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+    names = {gpu.uuid: f"cuda:{index}" for index, gpu in enumerate(order.gpus)} if report["cuda_available"] else {}
+    listed: list[dict[str, Any]] = [
+        {
+            "name": "cpu",
+            "product": seen.host_product,
+            "cores": seen.cores,
+            "total_bytes": seen.host_total_bytes,
+            "capacity_source": seen.host_capacity_source,
+            "uuid": None,
+            "readings": {},
+            "states": {},
+        }
+    ]
+    for gpu in seen.gpus:
+        reading = seen.readings.get(gpu.uuid)
+        listed.append(
+            {
+                "name": names.get(gpu.uuid),
+                "product": gpu.product,
+                "nvml_index": gpu.nvml_index,
+                "total_bytes": gpu.total_bytes,
+                "uuid": gpu.uuid,
+                "pci_bus_id": gpu.pci_bus_id,
+                "readings": dict(reading.values) if reading is not None else {},
+                "states": {name: state.value for name, state in reading.states.items()} if reading is not None else {},
+            }
+        )
+    return {
+        "devices": listed,
+        "default": _default(listed),
+        "driver_version": seen.driver_version,
+        "nvml_version": seen.nvml_version,
+        "torch": {**report, "words": _torch_words(report)},
+        "problem": seen.problem or torch_problem(report, bool(seen.gpus)) or order.reason or None,
+    }
+
+
+def _default(listed: list[dict[str, Any]]) -> str:
+    cuda = [device for device in listed if device["name"] and device["name"] != "cpu"]
+    if not cuda:
+        return "cpu"
+    best = max(cuda, key=lambda device: device["readings"].get("free_bytes") or 0)
+    return str(best["name"])
+
+
+def _torch_words(report: dict[str, Any]) -> str:
+    if report["version"] is None:
+        return str(report["problem"])
+    build = f"CUDA {report['cuda_version']}" if report["cuda_version"] else "CPU build"
+    return f"torch {report['version']}, {build}"
+
+
+def torch_problem(report: dict[str, Any], has_gpu: bool) -> str | None:
+    """One sentence when torch cannot use a GPU that is there; ``None`` when it can, or there is none."""
+    if report["problem"]:
+        return str(report["problem"])
+    if has_gpu and not report["cuda_version"]:
+        return (
+            f"torch {report['version']} is a CPU build though a GPU is there; install a CUDA build of torch to use it."
+        )
+    return None

@@ -1,0 +1,170 @@
+"""``gpudash doctor``: what works, what does not, and the mend."""
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from gpudash.cli.output import Exit, RequestError, print_json, stdout
+from gpudash.settings import load_settings, recordings_folder, settings_file
+from gpudash.units import GIB, format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. "note" is for what limits nothing gpudash does here."""
+
+    name: str
+    state: Literal["ok", "note", "problem"]
+    text: str
+    remedy: str = ""
+
+
+def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Look at driver, NVML, torch, Qt and permissions; say what does not work and how to mend it.
+
+    Parameters
+    ----------
+    json
+        Print one JSON document.
+    """
+    checks = list(examine())
+    failed = any(check.state == "problem" for check in checks)
+    if json:
+        print_json({"status": "failed" if failed else "finished", "checks": [asdict(c) for c in checks], "error": None})
+    else:
+        console = stdout()
+        for check in checks:
+            sign = {"ok": "[green]✓[/]", "note": "[yellow]–[/]", "problem": "[red]✗[/]"}[check.state]
+            console.print(f"{sign} [bold]{check.name}[/]  {check.text}", soft_wrap=True)
+            if check.remedy:
+                console.print(f"  {check.remedy}", soft_wrap=True)
+    return Exit.FAILED if failed else Exit.FINISHED
+
+
+def examine() -> Iterator[Check]:
+    """Every check, in the order in which the parts depend on each other."""
+    yield Check("Python", "ok", f"{platform.python_version()} on {platform.platform()}")
+    for look in (_torch, _nvml, _pynvml, _qt, _display, _recordings, _settings):
+        yield from look()
+
+
+def _torch() -> Iterator[Check]:
+    from gpudash.workloads import torch_report
+
+    report = torch_report()
+    if report["version"] is None:
+        yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
+        return
+    build = f"CUDA {report['cuda_version']}" if report["cuda_version"] else "CPU build"
+    yield Check("torch", "ok", f"{report['version']}, {build}, imported in {report['seconds']:.1f} s")
+
+
+def _nvml() -> Iterator[Check]:
+    from gpudash.cli.devices import torch_problem
+    from gpudash.sources.discovery import survey
+    from gpudash.workloads import torch_report
+
+    seen = survey()
+    if seen.problem is not None:
+        yield Check("GPU", "note", seen.problem)
+        return
+    yield Check("driver", "ok", f"{seen.driver_version}, {len(seen.gpus)} GPU{'s' if len(seen.gpus) != 1 else ''}")
+    problem = torch_problem(torch_report(), bool(seen.gpus))
+    if problem is not None:
+        yield Check("CUDA", "problem", problem)
+    for gpu in seen.gpus:
+        reading = seen.readings.get(gpu.uuid)
+        missing = [f"{name} {state}" for name, state in reading.states.items()] if reading is not None else []
+        yield Check(gpu.product, "note" if missing else "ok", ", ".join(missing) or "every reading is there")
+
+
+def _pynvml() -> Iterator[Check]:
+    owners = importlib.metadata.packages_distributions().get("pynvml", [])
+    foreign = [owner for owner in owners if owner != "nvidia-ml-py"]
+    if foreign:
+        yield Check(
+            "pynvml",
+            "problem",
+            f"the module pynvml also comes from {', '.join(foreign)}, which hides nvidia-ml-py's",
+            f"Run: pip uninstall {' '.join(foreign)} && pip install --force-reinstall nvidia-ml-py",
+        )
+    else:
+        yield Check("pynvml", "ok", f"nvidia-ml-py {importlib.metadata.version('nvidia-ml-py')}")
+
+
+def _qt() -> Iterator[Check]:
+    from gpudash.cli.qt import OFFSCREEN_LIBRARIES, missing_packages
+
+    try:
+        version = importlib.metadata.version("PySide6-Essentials")
+    except importlib.metadata.PackageNotFoundError:
+        yield Check("Qt", "problem", "PySide6 is not installed", "Run: pip install PySide6-Essentials")
+        return
+    if version.startswith("6.12.") and sys.version_info < (3, 12):
+        yield Check(
+            "Qt",
+            "problem",
+            f"PySide6 {version} aborts on Python {platform.python_version()}",
+            "Run: pip install 'PySide6-Essentials<6.12'",
+        )
+        return
+    missing = missing_packages("xcb")
+    needed = [package for package in missing if package in OFFSCREEN_LIBRARIES.values()]
+    if missing:
+        what = "a window and pictures need" if needed else "a window needs"
+        yield Check(
+            "Qt",
+            "problem" if needed else "note",
+            f"PySide6 {version}; {what} {len(missing)} more system libraries",
+            f"Run: sudo apt install {' '.join(missing)}",
+        )
+    else:
+        yield Check("Qt", "ok", f"PySide6 {version} with its system libraries")
+
+
+def _display() -> Iterator[Check]:
+    from gpudash.cli.qt import require_qt
+    from gpudash.cli.start import has_display
+
+    if not has_display():
+        yield Check("display", "note", "none; gpudash runs in the terminal and leaves a picture of the dashboard")
+        return
+    try:
+        require_qt()
+    except RequestError as error:
+        yield Check("display", "problem", error.message, error.remedy)
+    else:
+        yield Check("display", "ok", os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY") or "there is one")
+
+
+def _recordings() -> Iterator[Check]:
+    import shutil
+
+    folder = recordings_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        yield Check("recordings", "problem", f"{folder} cannot be written ({error.strerror})", "Set GPUDASH_HOME.")
+        return
+    if not os.access(folder, os.W_OK):
+        yield Check("recordings", "problem", f"{folder} is not writable", "Set GPUDASH_HOME to a folder that is.")
+        return
+    state: Literal["ok", "note"] = "ok" if free > GIB else "note"
+    yield Check("recordings", state, f"{folder}, {format_bytes(free)} free")
+
+
+def _settings() -> Iterator[Check]:
+    _settings_found, problems = load_settings()
+    if problems:
+        for problem in problems:
+            yield Check("settings", "problem", problem, "Correct the line, or remove it.")
+    else:
+        words = str(settings_file()) if settings_file().exists() else "the defaults; there is no settings file"
+        yield Check("settings", "ok", words)

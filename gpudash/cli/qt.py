@@ -1,0 +1,92 @@
+"""Whether Qt can start here: its Python package, its system libraries, the display. Checked before Qt is imported,
+because Qt ends the process when a platform library is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+
+from gpudash.cli.output import RequestError
+
+OFFSCREEN_LIBRARIES = {
+    "libGL.so.1": "libgl1",
+    "libEGL.so.1": "libegl1",
+    "libxkbcommon.so.0": "libxkbcommon0",
+    "libfontconfig.so.1": "libfontconfig1",
+    "libglib-2.0.so.0": "libglib2.0-0",
+    "libdbus-1.so.3": "libdbus-1-3",
+}
+XCB_LIBRARIES = {
+    "libxcb-cursor.so.0": "libxcb-cursor0",
+    "libxcb-icccm.so.4": "libxcb-icccm4",
+    "libxcb-keysyms.so.1": "libxcb-keysyms1",
+    "libxcb-shape.so.0": "libxcb-shape0",
+    "libxcb-xkb.so.1": "libxcb-xkb1",
+    "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
+}
+"""Shared libraries that PySide6-Essentials does not bring → Debian packages that do, found by installing one missing
+library at a time into a bare Debian 12."""
+
+
+def missing_packages(platform: str, load: Callable[[str], object] = ctypes.CDLL) -> list[str]:
+    """Debian packages whose libraries Qt's ``platform`` plugin ("offscreen", "xcb", "wayland") lacks here."""
+    if not sys.platform.startswith("linux"):
+        return []
+    wanted = {**OFFSCREEN_LIBRARIES, **(XCB_LIBRARIES if platform == "xcb" else {})}
+    return [package for library, package in wanted.items() if not _loads(library, load)]
+
+
+def platform_name() -> str:
+    """The Qt platform a window would use here."""
+    named = os.environ.get("QT_QPA_PLATFORM", "").split(":")[0].split(";")[0]
+    if named:
+        return named
+    return "xcb" if os.environ.get("DISPLAY") else "wayland"
+
+
+def require_qt(load: Callable[[str], object] = ctypes.CDLL) -> None:
+    """Make sure that Qt can start.
+
+    Raises:
+        RequestError: naming the missing package, with the exact line that installs it, or the display.
+    """
+    if importlib.util.find_spec("PySide6") is None:
+        raise RequestError("The window needs PySide6, which is not installed.", "Run: pip install PySide6-Essentials")
+    platform = platform_name()
+    missing = missing_packages(platform, load)
+    if missing:
+        raise RequestError(
+            f"Qt lacks {len(missing)} system {'library' if len(missing) == 1 else 'libraries'}.",
+            f"Run: sudo apt install {' '.join(missing)}",
+        )
+    if platform == "xcb" and not _display_answers(load):
+        raise RequestError(
+            f"The display {os.environ.get('DISPLAY')!r} does not answer.",
+            "Unset DISPLAY to run in the terminal, or correct it.",
+        )
+
+
+def _loads(library: str, load: Callable[[str], object]) -> bool:
+    try:
+        load(library)
+    except OSError:
+        return False
+    return True
+
+
+def _display_answers(load: Callable[[str], object]) -> bool:
+    try:
+        xcb = load("libxcb.so.1")
+    except OSError:
+        return True  # Qt brings its own; let it speak for itself
+    connect = getattr(xcb, "xcb_connect", None)
+    if connect is None:
+        return True
+    connect.restype = ctypes.c_void_p
+    connection = ctypes.c_void_p(connect(None, None))
+    failed = bool(xcb.xcb_connection_has_error(connection))  # type: ignore[attr-defined]
+    xcb.xcb_disconnect(connection)  # type: ignore[attr-defined]
+    return not failed

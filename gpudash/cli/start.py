@@ -1,0 +1,71 @@
+"""Bare ``gpudash``: the window, or without a display the default workload and a picture of the dashboard."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from gpudash.cli.output import OF_STATUS, RequestError, leave, print_notice
+from gpudash.cli.run import RunOptions, perform
+from gpudash.settings import recordings_folder
+from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
+from gpudash.telemetry.naming import recording_name
+
+PICTURE_SIZE = (1600, 1000)
+"""Logical pixels of the picture left behind where there is no display."""
+
+
+def start() -> int:
+    """Open the window; with no display run the default workload here and leave a picture of the dashboard."""
+    if has_display():
+        return _window()
+    print_notice("There is no display, so the default workload runs here and leaves a picture of the dashboard.")
+    return _run_and_draw()
+
+
+def has_display() -> bool:
+    """Whether a window can be shown: a Qt platform is named, or the system is no X11/Wayland one, or has a display."""
+    if os.environ.get("QT_QPA_PLATFORM"):
+        return os.environ["QT_QPA_PLATFORM"] != "minimal"
+    if not sys.platform.startswith("linux"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _window() -> int:
+    from gpudash.cli.qt import require_qt
+
+    require_qt()
+    from gpudash.ui.app import run
+
+    return leave(*run())
+
+
+def _run_and_draw() -> int:
+    from gpudash.cli.report import print_run
+
+    spec = build(workloads()[DEFAULT_WORKLOAD], {})
+    target = recording_name(recordings_folder(), spec.name)
+    summary, joined = perform(spec, RunOptions(record=target))
+    print_run(summary)
+    picture = _draw(target)
+    if picture is not None:
+        sys.stdout.write(f"Picture: {picture}\n")
+    return leave(OF_STATUS[summary["status"]], joined)
+
+
+def _draw(recording: Path) -> Path | None:
+    from gpudash.cli.qt import require_qt
+
+    os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    try:
+        require_qt()
+    except RequestError as error:
+        print_notice(f"No picture could be drawn: {error.message} {error.remedy}")
+        return None
+    from gpudash.ui.picture import draw
+
+    picture = recording.with_suffix(".png")
+    draw(recording, picture, PICTURE_SIZE)
+    return picture

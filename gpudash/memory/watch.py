@@ -1,0 +1,196 @@
+"""Watches how full every memory is: raises warnings with hysteresis, and foretells when one will be full."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gpudash.memory.forecast import Forecast, Growth, Trend, forecast
+from gpudash.memory.guard import Guard
+from gpudash.memory.levels import HOST, Level, LevelReader
+from gpudash.telemetry.records import Event, Sample, Value, Warning
+from gpudash.telemetry.records import Level as Gravity
+from gpudash.units import format_bytes, format_duration, format_number, format_pair, format_percent, memory_unit
+
+ACTIONS = ("stop", "free_cache", "save_recording")
+"""What every warning offers."""
+
+SOON_S = 60.0
+"""Remaining time below which a forecast is worth a notice."""
+
+NEAR_RATIO = 0.8
+"""Part of the way to a guard's level (from the use when it was armed) that must be covered before a forecast becomes a
+notice: a run that stops short of its guard is nothing to warn about."""
+
+CALM_S = 2.0
+"""Time without a forecast after which a growth has ended."""
+
+GAP_S = 2.0
+"""Time without a reading after which a trend begins anew."""
+
+ROUNDING = 1e-9
+"""Slack for ratios such as 0.85 − 0.05, which binary fractions miss by a hair."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is known of one memory. `height`: 0 calm, 1 past the warning level, 2 past the critical one."""
+
+    trend: Trend = field(default_factory=Trend)
+    level: Level | None = None
+    growth: Growth | None = None
+    height: int = 0
+    foretold: bool = False
+    growing_s: float = 0.0
+    guard_level: int | None = None
+    guard_base: int = 0
+
+
+class MemoryWatch:
+    """Turns readings into warnings. Belongs to one thread, apart from `forecast`, which any may call.
+
+    Args:
+        warn_ratio: how full a memory is when a warning is raised.
+        critical_ratio: how full it is when a critical one is.
+        hysteresis_ratio: how far below a level it must fall before that level has passed.
+
+    Attributes:
+        describe: memory ("host" or a GPU's UUID) → its name at the beginning of a sentence.
+        guards: memory → the guard of the run that is on.
+    """
+
+    def __init__(self, warn_ratio: float = 0.85, critical_ratio: float = 0.95, hysteresis_ratio: float = 0.05) -> None:
+        self.describe: Callable[[str], str] = _describe
+        self.guards: Mapping[str, Guard] = {}
+        self._levels = (warn_ratio, critical_ratio)
+        self._hysteresis = hysteresis_ratio
+        self._reader = LevelReader()
+        self._memories: dict[str, _Memory] = {}
+        self._processes: dict[str, tuple[float, list[Mapping[str, Value]]]] = {}
+
+    def observe(self, sample: Sample) -> list[Event]:
+        """Take in a reading and say what it means: at most one warning, usually none.
+
+        A gap changes nothing: a memory that cannot be read is neither filling nor safe.
+        """
+        if sample.table == "process":
+            self._process(sample)
+            return []
+        found = self._reader.read(sample)
+        if found is None:
+            return []
+        name, level = found
+        memory = self._memories.setdefault(name, _Memory())
+        self._follow(name, memory, level)
+        warning = self._threshold(name, memory, level) or self._growth(name, memory, level)
+        return [] if warning is None else [warning]
+
+    def forecast(self, device: str) -> Forecast | None:
+        """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` when it does not grow."""
+        memory = self._memories.get(device)
+        if memory is None or memory.growth is None or memory.level is None:
+            return None
+        return forecast(memory.growth, memory.level.used, memory.level.capacity, memory.guard_level)
+
+    def _follow(self, name: str, memory: _Memory, level: Level) -> None:
+        if memory.level is not None and level.time_s - memory.level.time_s > GAP_S:
+            memory.trend.clear()
+        memory.level = level
+        memory.trend.add(level.time_s, level.used)
+        memory.growth = memory.trend.growth(level.capacity)
+        guard = self.guards.get(name)
+        guard_level = None if guard is None else guard.level_bytes
+        if guard_level is not None:
+            guard_level += level.driver_reserved  # a guard counts what the driver calls used, without its own share
+        if guard_level != memory.guard_level:
+            memory.guard_level, memory.guard_base = guard_level, level.used
+
+    def _threshold(self, name: str, memory: _Memory, level: Level) -> Warning | None:
+        """One warning per crossing upwards, one "passed" when the lowest level has been left."""
+        before, ratio = memory.height, level.ratio
+        reached = sum(ratio >= limit - ROUNDING for limit in self._levels)
+        held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
+        memory.height = max(reached, min(before, held))
+        if memory.height > before:
+            memory.foretold = False
+            return self._warning("critical" if memory.height == 2 else "warning", name, level, self._full(name, level))
+        if before and not memory.height:
+            memory.foretold = False
+            text = f"{self.describe(name)} is {format_percent(ratio)} full again: {_pair(level)}."
+            return self._warning("passed", name, level, text)
+        return None
+
+    def _growth(self, name: str, memory: _Memory, level: Level) -> Warning | None:
+        """One notice for a growth that ends soon, one when it has ended; none on top of a warning that stands."""
+        ahead = self.forecast(name)
+        if ahead is not None:
+            memory.growing_s = level.time_s
+        if memory.foretold and level.time_s - memory.growing_s >= CALM_S:
+            memory.foretold = False
+            text = f"{self.describe(name)} has stopped filling at {_pair(level)}."
+            return self._warning("passed", name, level, text)
+        if ahead is None or memory.foretold or ahead.seconds >= SOON_S or not self._near(memory, ahead, level):
+            return None
+        memory.foretold = True
+        return self._warning("forecast", name, level, self._filling(name, ahead, level))
+
+    def _near(self, memory: _Memory, ahead: Forecast, level: Level) -> bool:
+        if ahead.limit == "guard":
+            way = ahead.limit_bytes - memory.guard_base
+            return way > 0 and level.used - memory.guard_base >= NEAR_RATIO * way
+        return memory.height == 0 and level.ratio >= self._levels[0] - self._hysteresis
+
+    def _warning(self, gravity: Gravity, name: str, level: Level, text: str) -> Warning:
+        actions = () if gravity == "passed" else ACTIONS
+        return Warning(time_s=level.time_s, level=gravity, device=name, text=text, ratio=level.ratio, actions=actions)
+
+    def _full(self, name: str, level: Level) -> str:
+        return " ".join(
+            part
+            for part in (
+                f"{self.describe(name)} is {format_percent(level.ratio)} full: {_pair(level)}.",
+                self._biggest_user(name),
+                "Stop the run, free the cache, or close what you do not need.",
+            )
+            if part
+        )
+
+    def _filling(self, name: str, ahead: Forecast, level: Level) -> str:
+        seconds = format_duration(ahead.seconds) if ahead.seconds < 1 else f"{ahead.seconds:.0f} s"
+        speed, unit = ahead.bytes_per_second, memory_unit(level.capacity)
+        rate = f"+{format_bytes(speed, unit=None if format_number(speed, unit) == '0.00' else unit)}/s"
+        if ahead.limit == "guard":
+            used = format_pair(level.used, ahead.limit_bytes)
+            return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}."
+        return (
+            f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}. Stop the run or free the cache."
+        )
+
+    def _process(self, sample: Sample) -> None:
+        name = sample.device or HOST
+        time_s, rows = self._processes.get(name, (-1.0, []))
+        if time_s != sample.time_s:
+            rows = []
+            self._processes[name] = (sample.time_s, rows)
+        rows.append(sample.values)
+
+    def _biggest_user(self, name: str) -> str:
+        """Who holds most of a memory, in a sentence; empty when no process is known to."""
+        _, rows = self._processes.get(name, (0.0, []))
+        sized = [(size, row) for row in rows if isinstance(size := row.get("memory_bytes"), int | float)]
+        if not sized:
+            return ""
+        size, row = max(sized, key=lambda item: item[0])
+        if row.get("pid") == os.getpid():
+            return f"gpudash itself, with the run, holds {format_bytes(size)}."
+        user = f", user {row['user']}" if row.get("user") else ""
+        return f"{row.get('name') or 'A process'} (pid {row.get('pid')}{user}) holds {format_bytes(size)}."
+
+
+def _describe(name: str) -> str:
+    return "This computer's memory" if name == HOST else f"GPU {name}"
+
+
+def _pair(level: Level) -> str:
+    return format_pair(level.used, level.capacity)

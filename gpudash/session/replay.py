@@ -1,0 +1,113 @@
+"""A recording in place of a live session: the same store, nothing to command."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from gpudash.devices import Device, Gpu
+from gpudash.settings import Settings
+from gpudash.specs import Spec
+from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.records import Note
+from gpudash.telemetry.store import Store
+
+
+class Replay:
+    """Everything a recording holds, in a store.
+
+    Args:
+        recording: the file.
+
+    Raises:
+        RecordingError: one sentence, when it cannot be read.
+    """
+
+    running = False
+    torch_ready = True
+    gpu_problem: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+    def __init__(self, recording: Path) -> None:
+        self.recording = recording
+        self.settings = Settings()
+        self.store = Store()
+        self._product = "CPU"
+        self.host_capacity_source = "RAM"
+        with open_recording(recording) as opened:
+            self.began_wall_s = datetime.fromisoformat(opened.meta["wall_clock_origin"]).timestamp()
+            self._product = opened.meta.get("host_product", "CPU")
+            self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
+            for record in opened.records():
+                self.store.apply(record)
+                if isinstance(record, Note) and record.topic == "gpus":
+                    self.gpus = tuple(Gpu(**gpu) for gpu in record.details["gpus"])
+                    for name, uuid in record.details["torch_names"].items():
+                        self.store.link(name, uuid)
+
+    def clock(self) -> float:
+        """Time of the newest record."""
+        return self.store.newest_s
+
+    def devices(self) -> list[Device]:
+        """The devices the recording knows of."""
+        with self.store.lock:
+            total = self.store.latest("host", "total_bytes")
+        size = total.value if total is not None else None
+        host = Device("cpu", self._product, int(size) if isinstance(size, (int, float)) else None)
+        return [
+            host,
+            *(
+                Device(name, gpu.product, gpu.total_bytes, gpu.uuid)
+                for gpu in self.gpus
+                if (name := self.store.torch_name(gpu.uuid)) is not None
+            ),
+        ]
+
+    def default_device(self) -> str:
+        """The device of the last run."""
+        return self.store.run.device if self.store.run is not None else "cpu"
+
+    def device_words(self, device: str) -> str:
+        """How a reading's device is called."""
+        return "cpu" if device == "host" else self.store.torch_name(device) or device
+
+    def status(self) -> None:
+        """There are no figures of a running session."""
+
+    def start_run(self, spec: Spec, device: str) -> int:
+        """Nothing runs in a recording.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("This is a recording; nothing can be run in it.")
+
+    def stop_run(self) -> None:
+        """Nothing runs in a recording."""
+
+    def free_cache(self) -> None:
+        """A recording holds no memory."""
+
+    def load_torch(self) -> None:
+        """A recording needs no torch."""
+
+    def mark(self, label: str, time_s: float | None = None) -> None:
+        """A recording is not changed.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("This is a recording; marks are made while a session is recorded.")
+
+    def save_recording(self, target: Path) -> None:
+        """Copy the recording.
+
+        Raises:
+            OSError: when the target cannot be written.
+        """
+        target.write_bytes(self.recording.read_bytes())
+
+    def close(self) -> bool:
+        """Nothing to close."""
+        return True

@@ -1,0 +1,190 @@
+"""The host's memory and processor: from /proc and cgroups on Linux, from psutil elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from gpudash.sources.cgroup import Group, GroupMemory, groups_above_us
+from gpudash.sources.kept_file import KeptFile
+from gpudash.telemetry.records import Sample, Value
+
+KIB = 1024
+SLOW_PERIOD_S = 0.5
+"""Swap and CPU are read twice a second."""
+
+RAM = "RAM"
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Bytes of RAM as the whole machine sees them; `available` counts what the kernel can take back."""
+
+    total: int
+    free: int
+    available: int
+
+
+class HostReader:
+    """Reads the host: memory at every call, swap and CPU twice a second.
+
+    Capacity is the smallest of RAM and every control-group limit above us; available is what the tightest of them
+    still gives. ``used = total − available``, and ``file_cache = available − free``: memory the kernel takes back
+    on demand, in the machine or in the group that is tightest. So free, file cache and used add up to the capacity.
+
+    Args:
+        root: where ``proc`` and ``sys`` are found.
+        use_proc: read /proc and cgroups (default: on Linux); otherwise psutil.
+    """
+
+    def __init__(self, root: Path = Path("/"), use_proc: bool | None = None) -> None:
+        linux = sys.platform.startswith("linux") if use_proc is None else use_proc
+        self._system: _Proc | _Psutil = _Proc(root) if linux else _Psutil()
+        self._groups = groups_above_us(root) if linux else []
+        self._source = RAM
+        self._capacity = 0
+        self._slow_due_s: float | None = None
+        self._previous_cpu: tuple[float, float] | None = None
+        self._previous_process: tuple[float, float] | None = None
+        self._choose(self._system.memory())
+
+    @property
+    def capacity_source(self) -> str:
+        """What bounds our memory: "RAM" or "cgroup limit of /system.slice/x"."""
+        return self._source
+
+    @property
+    def capacity_bytes(self) -> int:
+        """The capacity as last read."""
+        return self._capacity
+
+    def read(self, now_s: float) -> list[Sample]:
+        """The host's row of this tick.
+
+        Raises:
+            OSError: when the system does not answer.
+        """
+        values: dict[str, Value] = dict(self._choose(self._system.memory()))
+        values["process_bytes"] = self._system.process_bytes()
+        if self._slow_due_s is None or now_s >= self._slow_due_s:
+            self._slow_due_s = now_s + SLOW_PERIOD_S
+            self._read_slow(values)
+        return [Sample(now_s, "host", None, values)]
+
+    def close(self) -> None:
+        self._system.close()
+        for group in self._groups:
+            group.close()
+
+    def _choose(self, host: HostMemory) -> dict[str, int]:
+        """The memory metrics of the tightest of machine and groups."""
+        total, source = host.total, RAM
+        available = min(host.available, total)
+        free = host.free
+        for group in self._groups:
+            memory = _read_group(group, host.total)
+            if memory is None:
+                continue
+            if memory.limit < total:
+                total, source = memory.limit, f"cgroup limit of {group.name}"
+            if memory.available < available:
+                available, free = memory.available, memory.free
+        available = min(available, total)
+        free = min(free, available)
+        self._capacity, self._source = total, source
+        return {
+            "total_bytes": total,
+            "available_bytes": available,
+            "used_bytes": total - available,
+            "free_bytes": free,
+            "file_cache_bytes": available - free,
+        }
+
+    def _read_slow(self, values: dict[str, Value]) -> None:
+        values["swap_used_bytes"], values["swap_total_bytes"] = self._system.swap()
+        busy, whole = self._system.cpu_seconds()
+        if self._previous_cpu is not None and whole > self._previous_cpu[1]:
+            share = (busy - self._previous_cpu[0]) / (whole - self._previous_cpu[1])
+            values["cpu_utilisation"] = min(1.0, max(0.0, share))
+        self._previous_cpu = busy, whole
+        ours, clock = time.process_time(), time.monotonic()
+        if self._previous_process is not None and clock > self._previous_process[1]:
+            before, since = self._previous_process
+            values["process_cpu_utilisation"] = (ours - before) / (clock - since)
+        self._previous_process = ours, clock
+
+
+def _read_group(group: Group, below: int) -> GroupMemory | None:
+    try:
+        return group.read(below)
+    except (OSError, ValueError):
+        return None
+
+
+class _Proc:
+    """Linux, through files that stay open."""
+
+    def __init__(self, root: Path) -> None:
+        self._meminfo = KeptFile(root / "proc/meminfo")
+        self._statm = KeptFile(root / "proc/self/statm")
+        self._stat = KeptFile(root / "proc/stat", size=1024)
+        self._page = os.sysconf("SC_PAGE_SIZE")
+
+    def memory(self) -> HostMemory:
+        # MemTotal, MemFree and MemAvailable are the first three lines since Linux 3.14.
+        words = self._meminfo.read().split(None, 9)
+        return HostMemory(int(words[1]) * KIB, int(words[4]) * KIB, int(words[7]) * KIB)
+
+    def process_bytes(self) -> int:
+        return int(self._statm.read().split(None, 2)[1]) * self._page
+
+    def swap(self) -> tuple[int, int]:
+        text = self._meminfo.read()
+        total, free = (_kib(text, field) for field in (b"SwapTotal:", b"SwapFree:"))
+        return total - free, total
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """(busy, whole) time of all cores in ticks: user, nice, system, idle, iowait, irq, softirq, steal (proc(5))."""
+        ticks = [int(word) for word in self._stat.read().split(b"\n", 1)[0].split()[1:9]]
+        whole = sum(ticks)
+        return whole - ticks[3] - ticks[4], whole
+
+    def close(self) -> None:
+        for file in (self._meminfo, self._statm, self._stat):
+            file.close()
+
+
+class _Psutil:
+    """Any other system."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+
+    def memory(self) -> HostMemory:
+        memory = psutil.virtual_memory()
+        return HostMemory(int(memory.total), int(memory.free), int(memory.available))
+
+    def process_bytes(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    def swap(self) -> tuple[int, int]:
+        swap = psutil.swap_memory()
+        return int(swap.used), int(swap.total)
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        times = psutil.cpu_times()
+        whole = float(sum(times)) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        return whole - times.idle - getattr(times, "iowait", 0.0), whole
+
+    def close(self) -> None:
+        """psutil keeps nothing open."""
+
+
+def _kib(text: bytes, field: bytes) -> int:
+    at = text.find(field)
+    return int(text[at + len(field) :].split(None, 1)[0]) * KIB if at >= 0 else 0

@@ -1,0 +1,247 @@
+"""One daemon thread per source, reading on an absolute schedule, whatever the other sources do."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered
+from gpudash.units import format_duration
+
+Emit = Callable[[Record], None]
+Read = Callable[[float], Iterable[Record]]
+
+STALE_PERIODS = 3
+"""A lane whose call has not returned for so many periods is stale."""
+
+SHORTEST_SILENCE_S = 0.15
+"""Silence below this is a busy machine's scheduling, whatever the period."""
+
+SHORT_WAIT_S = 0.1
+"""Up to this a lane sleeps, which costs half of a wait that can be cut short; stopping takes at most as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatistics:
+    """What a lane has done so far.
+
+    Attributes:
+        name: the lane.
+        period_s: its present period.
+        readings: ticks read.
+        missed: ticks that never happened because the one before took too long.
+        late: ticks that began more than half a period after their time.
+        worst_lateness_s: the latest beginning of a tick.
+        busy_s: wall time spent reading.
+        cpu_s: CPU time of the lane's thread.
+        stuck: whether a call has not returned for three periods.
+    """
+
+    name: str
+    period_s: float
+    readings: int
+    missed: int
+    late: int
+    worst_lateness_s: float
+    busy_s: float
+    cpu_s: float
+    stuck: bool
+
+
+class Lane:
+    """Calls ``read`` every period and emits what it returns.
+
+    Args:
+        name: of the thread and in statistics.
+        read: given the session time of the tick, returns its records. An exception becomes one `SourceFailed`,
+            and the first good tick after it a `SourceRecovered`.
+        emit: takes a record; called from this lane's thread, and from that of whoever calls `check`.
+        clock: session time in seconds, monotonic.
+        period_s: seconds between ticks; `set_period` changes it while running.
+        source: `SourceFailed.source` of this lane.
+        title: the subject of its sentences: "GPU 0 (NVIDIA H200)".
+        stale: given a time, the records that say this tick has no reading.
+        patience_s: silence after which a stuck call is told in words.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Read,
+        emit: Emit,
+        clock: Callable[[], float],
+        period_s: float,
+        *,
+        source: str = "",
+        title: str = "",
+        stale: Read | None = None,
+        patience_s: float = 1.0,
+    ) -> None:
+        self.name = name
+        self.source = source or name
+        self._title = title or name
+        self._read = read
+        self._emit = emit
+        self._clock = clock
+        self._period_s = period_s
+        self._stale = stale or _nothing
+        self._patience_s = patience_s
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._due_s = 0.0
+        self._busy_since: float | None = None
+        self._stale_told_s: float | None = None
+        self._failed = False
+        self._readings = self._missed = self._late = 0
+        self._worst_lateness_s = self._busy_s = self._cpu_s = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"gpudash {name}", daemon=True)
+
+    def start(self) -> None:
+        self._due_s = self._clock()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the lane to end; nothing is emitted after this returns."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+
+    def join(self, timeout_s: float) -> bool:
+        """Whether the thread has ended within ``timeout_s``."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(max(0.0, timeout_s))
+        return not self._thread.is_alive()
+
+    def set_period(self, period_s: float) -> None:
+        """Reads every ``period_s`` from now on."""
+        with self._wake:
+            self._period_s = period_s
+            self._due_s = min(self._due_s, self._clock() + period_s)
+            self._wake.notify_all()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the present call has not returned for three periods."""
+        with self._wake:
+            return self._silence_s(self._clock()) >= self._silence_limit_s()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the lane is inside a call now."""
+        return self._busy_since is not None
+
+    @property
+    def statistics(self) -> LaneStatistics:
+        with self._wake:
+            return LaneStatistics(
+                name=self.name,
+                period_s=self._period_s,
+                readings=self._readings,
+                missed=self._missed,
+                late=self._late,
+                worst_lateness_s=self._worst_lateness_s,
+                busy_s=self._busy_s,
+                cpu_s=self._cpu_s,
+                stuck=self._silence_s(self._clock()) >= self._silence_limit_s(),
+            )
+
+    def check(self) -> None:
+        """Writes the gaps of a lane whose call does not return, at the lane's own pace, and says so once.
+
+        Called by another thread, because the lane's own is inside the call.
+        """
+        with self._wake:
+            now_s = self._clock()
+            silence_s = self._silence_s(now_s)
+            if self._stopping or silence_s < self._silence_limit_s():
+                return
+            if self._stale_told_s is None or now_s - self._stale_told_s >= self._period_s:
+                self._stale_told_s = now_s
+                self._emit_all(self._stale(now_s))
+            if silence_s >= self._patience_s:
+                self._fail(now_s, f"has not answered for {format_duration(silence_s)}")
+
+    def _silence_s(self, now_s: float) -> float:
+        return 0.0 if self._busy_since is None else now_s - self._busy_since
+
+    def _silence_limit_s(self) -> float:
+        return max(STALE_PERIODS * self._period_s, SHORTEST_SILENCE_S)
+
+    def _run(self) -> None:
+        while self._wait():
+            self._tick()
+
+    def _wait(self) -> bool:
+        """Waits for the next tick; false when the lane is to end."""
+        while True:
+            with self._wake:
+                if self._stopping:
+                    return False
+                now_s = self._clock()
+                if now_s >= self._due_s:
+                    self._busy_since = now_s
+                    return True
+                remaining_s = self._due_s - now_s
+                if remaining_s > SHORT_WAIT_S:
+                    self._wake.wait(remaining_s)
+                    continue
+            time.sleep(remaining_s)
+
+    def _tick(self) -> None:
+        began_s = self._busy_since or 0.0
+        try:
+            records: Iterable[Record] = list(self._read(began_s))
+            trouble = ""
+        except Exception as error:  # a source's failure is a record, never the end of the lane
+            records = ()
+            trouble = f"could not be read ({type(error).__name__}: {error})"
+        with self._wake:
+            if not self._stopping:
+                self._finish(began_s, records, trouble)
+
+    def _finish(self, began_s: float, records: Iterable[Record], trouble: str) -> None:
+        now_s = self._clock()
+        self._busy_since = None
+        if trouble:
+            self._fail(now_s, trouble)
+            records = self._stale(now_s)
+        elif self._failed:
+            self._failed = False
+            self._emit(SourceRecovered(time_s=now_s, source=self.source, text=f"{self._title} answers again."))
+        if self._stale_told_s is not None:
+            # Gaps were written meanwhile: a reading stamped when it was asked for would lie before them.
+            records = [dataclasses.replace(record, time_s=now_s) for record in records]
+            self._stale_told_s = None
+        self._emit_all(records)
+        self._account(began_s, now_s)
+
+    def _account(self, began_s: float, now_s: float) -> None:
+        lateness_s = began_s - self._due_s
+        self._readings += 1
+        self._late += lateness_s > self._period_s / 2
+        self._worst_lateness_s = max(self._worst_lateness_s, lateness_s)
+        self._busy_s += now_s - began_s
+        self._cpu_s = time.thread_time()
+        self._due_s += self._period_s
+        if now_s > self._due_s:
+            skipped = int((now_s - self._due_s) / self._period_s)
+            self._missed += skipped
+            self._due_s += skipped * self._period_s
+
+    def _fail(self, now_s: float, trouble: str) -> None:
+        if not self._failed:
+            self._failed = True
+            text = f"{self._title} {trouble}; its readings are gaps until it answers again."
+            self._emit(SourceFailed(time_s=now_s, source=self.source, text=text))
+
+    def _emit_all(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._emit(record)
+
+
+def _nothing(_now_s: float) -> Iterable[Record]:
+    return ()

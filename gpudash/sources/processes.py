@@ -1,0 +1,152 @@
+"""The host processes that matter: ours, its children and the largest."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from gpudash.telemetry.records import Sample, Value
+
+LARGEST = 5
+SCAN_PERIOD_S = 5.0
+"""All processes are looked through this seldom; those chosen are read at every call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process: resident memory in bytes, CPU time in seconds since it began."""
+
+    pid: int
+    parent: int
+    name: str
+    resident: int
+    cpu_s: float
+    began: float
+
+
+class ProcessReader:
+    """Reads our own process, its descendants and the few largest by resident memory.
+
+    Args:
+        pid: the process to begin from; ours by default.
+        use_proc: read /proc (default: on Linux); otherwise psutil.
+    """
+
+    def __init__(self, pid: int | None = None, use_proc: bool | None = None) -> None:
+        linux = sys.platform.startswith("linux") if use_proc is None else use_proc
+        self._pid = os.getpid() if pid is None else pid
+        self._read_one = _read_proc if linux else _read_psutil
+        self._scan_due_s: float | None = None
+        self._chosen: tuple[int, ...] = ()
+        self._family = frozenset({self._pid})
+        self._before: dict[tuple[int, float], tuple[float, float]] = {}
+
+    @property
+    def family(self) -> frozenset[int]:
+        """PIDs of our process and its descendants as last seen."""
+        return self._family
+
+    def read(self, now_s: float) -> list[Sample]:
+        """One row for each process that matters."""
+        if self._scan_due_s is None or now_s >= self._scan_due_s:
+            self._scan_due_s = now_s + SCAN_PERIOD_S
+            found = self._scan()
+        else:
+            found = [process for pid in self._chosen if (process := self._read_one(pid)) is not None]
+        before, self._before = self._before, {}
+        return [self._sample(now_s, process, before) for process in found]
+
+    def _scan(self) -> list[Process]:
+        everything = {pid: process for pid in psutil.pids() if (process := self._read_one(pid)) is not None}
+        self._family = _descendants(self._pid, everything.values())
+        largest = heapq.nlargest(LARGEST, everything.values(), key=lambda process: process.resident)
+        pids = dict.fromkeys([*sorted(self._family), *(process.pid for process in largest)])
+        self._chosen = tuple(pid for pid in pids if pid in everything)
+        return [everything[pid] for pid in self._chosen]
+
+    def _sample(self, now_s: float, process: Process, before: dict[tuple[int, float], tuple[float, float]]) -> Sample:
+        values: dict[str, Value] = {
+            "pid": process.pid,
+            "name": process.name,
+            "user": user_of(process.pid, process.began),
+            "memory_bytes": process.resident,
+        }
+        identity = process.pid, process.began
+        previous = before.get(identity)
+        if previous is not None and now_s > previous[0]:
+            values["cpu_utilisation"] = (process.cpu_s - previous[1]) / (now_s - previous[0])
+        self._before[identity] = now_s, process.cpu_s
+        return Sample(now_s, "process", None, values)
+
+
+@functools.lru_cache(maxsize=256)
+def user_of(pid: int, _began: float = 0.0) -> str | None:
+    """Who runs process ``pid``; ``None`` when it is gone or may not be asked.
+
+    ``_began`` keeps a PID that is used again from answering with its former owner.
+    """
+    try:
+        return str(psutil.Process(pid).username())
+    except (psutil.Error, OSError, KeyError):
+        return None
+
+
+def _descendants(root: int, processes: Iterable[Process]) -> frozenset[int]:
+    children: dict[int, list[int]] = {}
+    for process in processes:
+        children.setdefault(process.parent, []).append(process.pid)
+    family, waiting = {root}, [root]
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            if pid not in family:
+                family.add(pid)
+                waiting.append(pid)
+    return frozenset(family)
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+def _read_proc(pid: int) -> Process | None:
+    """/proc/PID/stat in one read (proc(5)); the name may hold spaces and brackets, so it ends at the last one."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    begin, end = text.find(b"("), text.rfind(b")")
+    fields = text[end + 2 :].split()
+    if len(fields) < 22:
+        return None
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        name=text[begin + 1 : end].decode(errors="replace"),
+        resident=int(fields[21]) * _PAGE,
+        cpu_s=(int(fields[11]) + int(fields[12])) / _TICK,
+        began=float(fields[19]),
+    )
+
+
+def _read_psutil(pid: int) -> Process | None:
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            times = process.cpu_times()
+            return Process(
+                pid=pid,
+                parent=process.ppid(),
+                name=process.name(),
+                resident=int(process.memory_info().rss),
+                cpu_s=float(times.user + times.system),
+                began=process.create_time(),
+            )
+    except (psutil.Error, OSError):
+        return None

@@ -1,0 +1,143 @@
+"""The older part of a series: a bounded number of buckets that keep extremes, sums and gaps exactly."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from gpudash.telemetry.thinning import Floats
+
+WIDTH = 16
+"""Samples of one bucket before any merge: five points are kept of them, so the first buckets save a factor of three."""
+
+
+class Row(IntEnum):
+    """What is kept of a bucket. Times are those of the samples named; NaN where there is no such sample."""
+
+    START_T = 0
+    END_T = 1
+    FIRST_T = 2
+    FIRST = 3
+    LAST_T = 4
+    LAST = 5
+    MIN_T = 6
+    MIN = 7
+    MAX_T = 8
+    MAX = 9
+    GAP_T = 10
+    SUM = 11
+    COUNT = 12
+
+
+_PAIRS = ((Row.FIRST_T, Row.FIRST), (Row.MIN_T, Row.MIN), (Row.MAX_T, Row.MAX), (Row.LAST_T, Row.LAST))
+
+
+class Buckets:
+    """At most ``capacity`` buckets of equally many samples; when they are full, neighbours merge in pairs.
+
+    Args:
+        capacity: an even number, at least 2.
+        chunk: samples given at a time to `fold`; a power of two.
+    """
+
+    def __init__(self, capacity: int, chunk: int) -> None:
+        self._rows = np.full((len(Row), capacity), np.nan)
+        self._chunk = chunk
+        self._width = max(min(WIDTH, chunk), 2 * chunk // capacity)
+        self._open = 0
+        self._points: tuple[Floats, Floats] | None = None
+        self.size = 0
+
+    @property
+    def rows(self) -> Floats:
+        """The buckets in use, shape (13, n), rows as in `Row`, ascending in time; a view."""
+        return self._rows[:, : self.size]
+
+    def fold(self, times: Floats, values: Floats) -> None:
+        """Take in one chunk of samples that follow all earlier ones."""
+        self._points = None
+        piece = _summary(times, values, min(self._width, self._chunk))
+        if self._open:
+            newest = slice(self.size - 1, self.size)
+            self._rows[:, newest] = merge(self._rows[:, newest], piece)
+        else:
+            if self.size + piece.shape[1] > self._rows.shape[1]:
+                self._merge_pairs()
+                if piece.shape[1] > 1:
+                    piece = merge(piece[:, 0::2], piece[:, 1::2])
+            self._rows[:, self.size : self.size + piece.shape[1]] = piece
+            self.size += piece.shape[1]
+        if self._width > self._chunk:
+            self._open = (self._open + self._chunk) % self._width
+
+    def points(self) -> tuple[Floats, Floats]:
+        """First, lowest, highest, last and first missing sample of every bucket in order of time."""
+        if self._points is None:
+            self._points = self._sorted_points()
+        return self._points
+
+    def _merge_pairs(self) -> None:
+        half = self.size // 2
+        self._rows[:, :half] = merge(self.rows[:, 0::2], self.rows[:, 1::2])
+        self.size = half
+        self._width *= 2
+
+    def _sorted_points(self) -> tuple[Floats, Floats]:
+        rows = self.rows
+        times = np.stack([rows[t] for t, _ in _PAIRS] + [rows[Row.GAP_T]], axis=1)
+        values = np.stack([rows[v] for _, v in _PAIRS] + [np.full(self.size, np.nan)], axis=1)
+        order = np.argsort(times, axis=1, kind="stable")
+        t = np.take_along_axis(times, order, axis=1).ravel()
+        v = np.take_along_axis(values, order, axis=1).ravel()
+        there = ~np.isnan(t)
+        t, v = t[there], v[there]
+        keep = np.ones(len(t), dtype=bool)
+        keep[1:] = (t[1:] != t[:-1]) | (v[1:] != v[:-1])
+        return t[keep], v[keep]
+
+
+def merge(left: Floats, right: Floats) -> Floats:
+    """Buckets that each span a bucket of ``left`` and the one of ``right`` behind it; shapes (13, n)."""
+    merged = np.empty(left.shape)
+    merged[Row.START_T] = left[Row.START_T]
+    merged[Row.END_T] = right[Row.END_T]
+    in_left, in_right = left[Row.COUNT] > 0, right[Row.COUNT] > 0
+    choices = (
+        in_left,
+        in_left & ~(right[Row.MIN] < left[Row.MIN]),
+        in_left & ~(right[Row.MAX] > left[Row.MAX]),
+        ~in_right,
+    )
+    for (time, value), from_left in zip(_PAIRS, choices, strict=True):
+        merged[time] = np.where(from_left, left[time], right[time])
+        merged[value] = np.where(from_left, left[value], right[value])
+    merged[Row.GAP_T] = np.fmin(left[Row.GAP_T], right[Row.GAP_T])
+    with np.errstate(invalid="ignore"):
+        merged[Row.SUM] = left[Row.SUM] + right[Row.SUM]
+    merged[Row.COUNT] = left[Row.COUNT] + right[Row.COUNT]
+    return merged
+
+
+def _summary(times: Floats, values: Floats, width: int) -> Floats:
+    """Buckets of ``width`` samples each; ``len(times)`` is a multiple of it."""
+    t, v = times.reshape(-1, width), values.reshape(-1, width)
+    missing = np.isnan(v)
+    count = width - missing.sum(axis=1)
+    which = np.arange(len(t))
+    rows = np.empty((len(Row), len(t)))
+    rows[Row.START_T], rows[Row.END_T] = t[:, 0], t[:, -1]
+    positions = (
+        (~missing).argmax(axis=1),
+        (v == np.fmin.reduce(v, axis=1)[:, None]).argmax(axis=1),
+        (v == np.fmax.reduce(v, axis=1)[:, None]).argmax(axis=1),
+        width - 1 - (~missing)[:, ::-1].argmax(axis=1),
+    )
+    for (time, value), position in zip(_PAIRS, positions, strict=True):
+        rows[time] = np.where(count > 0, t[which, position], np.nan)
+        rows[value] = np.where(count > 0, v[which, position], np.nan)
+    rows[Row.GAP_T] = np.where(count < width, t[which, missing.argmax(axis=1)], np.nan)
+    with np.errstate(invalid="ignore"):
+        rows[Row.SUM] = np.where(missing, 0.0, v).sum(axis=1)
+    rows[Row.COUNT] = count
+    return rows

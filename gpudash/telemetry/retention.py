@@ -1,0 +1,85 @@
+"""Keeps the recordings folder within bounds: the oldest go to a trash folder beside it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudash.telemetry.naming import SUFFIX
+from gpudash.telemetry.reading import is_locked
+from gpudash.telemetry.recorder import being_written, log_files
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    path: Path
+    bytes: int
+    changed: float
+
+
+def trash_folder(folder: Path) -> Path:
+    """Where `prune` puts what leaves ``folder``."""
+    return folder.parent / "trash"
+
+
+def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None) -> list[Path]:
+    """Move the oldest recordings to the trash until the rest keeps both limits.
+
+    A recording stays, and counts, when it is ``keep``, is being written, is not writable, or has the meta key
+    ``locked``. A file that cannot be moved stays too.
+
+    Args:
+        folder: the recordings folder; nothing happens when it does not exist.
+        max_bytes: size of all recordings together, with their logs.
+        max_count: number of recordings.
+
+    Returns:
+        The new places of what was moved, oldest first.
+    """
+    stored = sorted(_stored(folder), key=lambda item: (item.changed, item.path.name))
+    total, count = sum(item.bytes for item in stored), len(stored)
+    moved: list[Path] = []
+    for item in stored:
+        if total <= max_bytes and count <= max_count:
+            break
+        if (keep is not None and _same(item.path, keep)) or _stays(item.path):
+            continue
+        with suppress(OSError):
+            moved.append(_to_trash(item.path, trash_folder(folder)))
+            total -= item.bytes
+            count -= 1
+    return moved
+
+
+def _stored(folder: Path) -> list[_Stored]:
+    found: list[_Stored] = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        with suppress(OSError):
+            status = path.stat()
+            logs = sum(log.stat().st_size for log in log_files(path) if log.exists())
+            found.append(_Stored(path, status.st_size + logs, status.st_mtime))
+    return found
+
+
+def _same(path: Path, other: Path) -> bool:
+    return path.resolve() == other.resolve()
+
+
+def _stays(path: Path) -> bool:
+    return being_written(path) or not os.access(path, os.W_OK) or is_locked(path)
+
+
+def _to_trash(path: Path, trash: Path) -> Path:
+    """Move a recording with its logs, under a name that is free there."""
+    trash.mkdir(parents=True, exist_ok=True)
+    target, number = trash / path.name, 2
+    while target.exists():
+        target = trash / f"{path.stem}-{number}{SUFFIX}"
+        number += 1
+    path.replace(target)
+    for log, target_log in zip(log_files(path), log_files(target), strict=True):
+        if log.exists():
+            log.replace(target_log)
+    return target

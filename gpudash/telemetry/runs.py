@@ -1,0 +1,314 @@
+"""What a run has done so far, gathered from its events: the figures of the window's tabs and of ``run --json``."""
+
+from __future__ import annotations
+
+import array
+import math
+import random
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Event,
+    Note,
+    OutOfMemory,
+    RunEnded,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StepFinished,
+    Warning,
+    plain,
+)
+
+EXACT_VALUES = 100_000
+"""Values of a metric up to which its median is exact; beyond, it is that of a uniform sample of as many."""
+
+MAX_NOTES = 10_000
+"""Notes, epochs and warnings kept of one run: the first ones, which a later one seldom outweighs."""
+
+PACE_STEPS = 2
+"""Steps before a time left is told: the first carries the warm-up."""
+
+E = TypeVar("E", bound=Event)
+
+RUN_METRICS = ("loss", "accuracy", "throughput")
+"""Metrics of a step, as `StepFinished` names them."""
+
+Status = Literal["running", "finished", "cancelled", "failed", "out_of_memory"]
+
+
+class MetricView:
+    """First, last, extremes and medians of one metric of a run. NaN and infinities count in `first` and `last` only."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = math.nan
+        self.last = math.nan
+        self.min = math.inf
+        self.max = -math.inf
+        self._values = array.array("d")
+        self._finite = 0
+        self._newest: deque[float] = deque(maxlen=20)
+        self._random = random.Random(0)
+
+    def add(self, value: float) -> None:
+        """Take in the next value."""
+        if self.count == 0:
+            self.first = value
+        self.count += 1
+        self.last = value
+        if not math.isfinite(value):
+            return
+        self._finite += 1
+        self.min = min(self.min, value)
+        self.max = max(self.max, value)
+        self._newest.append(value)
+        if len(self._values) < EXACT_VALUES:
+            self._values.append(value)
+        elif (place := self._random.randrange(self._finite)) < EXACT_VALUES:
+            self._values[place] = value  # Vitter 1985, algorithm R: every value is kept with the same probability
+
+    @property
+    def median(self) -> float | None:
+        """Median of all finite values; ``None`` when there is none."""
+        return statistics.median(self._values) if self._values else None
+
+    @property
+    def last_20_median(self) -> float | None:
+        """Median of the newest 20 finite values; ``None`` when there is none."""
+        return statistics.median(self._newest) if self._newest else None
+
+    def summary(self) -> dict[str, float | None]:
+        return {
+            "first": self.first if self.count else None,
+            "last": self.last if self.count else None,
+            "min": self.min if self._finite else None,
+            "max": self.max if self._finite else None,
+            "median": self.median,
+            "last_20_median": self.last_20_median,
+        }
+
+
+@dataclass(slots=True)
+class StageView:
+    """All executions of one stage: `seconds` and `bytes` are their sums; what is named comes from the newest."""
+
+    newest: StageFinished
+    count: int = 0
+    seconds: float = 0.0
+    bytes: int | None = None
+    _copied_bytes: int = 0
+    _copied_seconds: float = 0.0
+
+    def add(self, stage: StageFinished) -> None:
+        """Take in another execution."""
+        self.newest = stage
+        self.count += 1
+        self.seconds += stage.seconds
+        if stage.bytes is not None:
+            self.bytes = (self.bytes or 0) + stage.bytes
+        if stage.bytes_per_second is not None and stage.bytes is not None:
+            self._copied_bytes += stage.bytes
+            self._copied_seconds += stage.seconds
+
+    @property
+    def name(self) -> str:
+        return self.newest.name
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Rate over all executions that moved bytes; ``None`` where nothing was copied."""
+        return self._copied_bytes / self._copied_seconds if self._copied_seconds > 0 else None
+
+    def summary(self) -> dict[str, Any]:
+        stage = self.newest
+        return {
+            "name": stage.name,
+            "count": self.count,
+            "seconds": self.seconds,
+            "bytes": self.bytes,
+            "bytes_per_second": self.bytes_per_second,
+            "from": stage.from_device,
+            "to": stage.to_device,
+            "shape": None if stage.shape is None else list(stage.shape),
+            "dtype": stage.dtype,
+            "copied": stage.copied,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """Why a run ended badly; `kind` is "guard", "cuda", "host" or the exception's own kind."""
+
+    kind: str
+    message: str
+    remedy: str
+    details: str = ""
+    requested_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class MemoryPeaks:
+    """Highest readings during a run, in bytes; ``None`` where nothing was read."""
+
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    used_bytes: int | None = None
+    capacity_bytes: int | None = None
+
+    def raise_to(self, name: Literal["allocated_bytes", "reserved_bytes", "used_bytes"], value: float | None) -> None:
+        """Take in a reading of the quantity called ``name``."""
+        known = getattr(self, name)
+        if value is not None and (known is None or value > known):
+            setattr(self, name, int(value))
+
+
+@dataclass(slots=True)
+class RunView:
+    """One run. Written by the session's thread under the store's lock; read under the same lock."""
+
+    run_id: int | None
+    workload: str
+    device: str
+    spec: Mapping[str, Any]
+    simulated: bool
+    began_s: float
+    status: Status = "running"
+    ended_s: float | None = None
+    seconds: float | None = None
+    step: int = 0
+    steps: int = 0
+    stepped_s: float | None = None
+    stages: dict[str, StageView] = field(default_factory=dict)
+    stage_events: deque[StageFinished] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
+    metrics: dict[str, MetricView] = field(default_factory=dict)
+    epochs: list[EpochFinished] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    warnings: list[Warning] = field(default_factory=list)
+    memory: MemoryPeaks = field(default_factory=MemoryPeaks)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    error: RunError | None = None
+
+    @classmethod
+    def of(cls, event: RunStarted) -> RunView:
+        return cls(event.run_id, event.workload, event.device, event.spec, event.simulated, event.time_s)
+
+    @property
+    def running(self) -> bool:
+        return self.status == "running"
+
+    @property
+    def peak_allocated_bytes(self) -> int | None:
+        return self.memory.allocated_bytes
+
+    @property
+    def peak_reserved_bytes(self) -> int | None:
+        return self.memory.reserved_bytes
+
+    @property
+    def peak_used_bytes(self) -> int | None:
+        """Highest reading of this process's memory (on the CPU) or of the GPU's used memory during the run."""
+        return self.memory.used_bytes
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds from the newest step to the last one at the mean pace so far; ``None`` before it can be told."""
+        if not self.running or self.stepped_s is None or self.step < PACE_STEPS or self.steps <= self.step:
+            return None
+        return (self.stepped_s - self.began_s) / self.step * (self.steps - self.step)
+
+    def apply(self, event: Event) -> None:
+        """Take in an event of this run; what a run does not keep is ignored."""
+        match event:
+            case StepFinished():
+                self._step(event)
+            case StageFinished():
+                self.stages.setdefault(event.name, StageView(event)).add(event)
+                self.stage_events.append(event)
+            case EpochFinished():
+                _keep(self.epochs, event)
+            case Note():
+                _keep(self.notes, event)
+            case Warning():
+                _keep(self.warnings, event)
+            case RunFinished():
+                self._end(event)
+            case RunFailed():
+                self._end(event)
+                self.error = RunError(event.error, event.message, event.remedy, event.details)
+            case OutOfMemory():
+                self._end(event)
+                self.error = RunError(event.error, event.message, event.remedy, event.details, event.requested_bytes)
+
+    def summary(self, recording: str | None = None) -> dict[str, Any]:
+        """The run as ``gpudash run --json`` prints it; NaN and infinities as strings.
+
+        Args:
+            recording: path of the recording, ``None`` when nothing is recorded.
+        """
+        error = self.error
+        return {
+            "workload": self.workload,
+            "device": self.device,
+            "simulated": self.simulated,
+            "spec": plain(self.spec),
+            "status": self.status,
+            "seconds": self.seconds,
+            "steps": self.step,
+            "stages": [stage.summary() for stage in self.stages.values()],
+            "metrics": {name: plain(metric.summary()) for name, metric in self.metrics.items()},
+            "memory": {
+                "peak_allocated_bytes": self.memory.allocated_bytes,
+                "peak_reserved_bytes": self.memory.reserved_bytes,
+                "peak_used_bytes": self.memory.used_bytes,
+                "capacity_bytes": self.memory.capacity_bytes,
+            },
+            "result": plain(self.result),
+            "warnings": [warning.text for warning in self.warnings if warning.level != "passed"],
+            "error": None if error is None else {"kind": error.kind, "message": error.message, "remedy": error.remedy},
+            "recording": recording,
+        }
+
+    def _step(self, event: StepFinished) -> None:
+        self.step, self.steps, self.stepped_s = event.step, event.steps, event.time_s
+        for name in RUN_METRICS:
+            value = getattr(event, name)
+            if value is not None:
+                self.metrics.setdefault(name, MetricView()).add(value)
+
+    def _end(self, event: RunEnded) -> None:
+        self.status = ending_status(event)
+        self.ended_s = event.time_s
+        self.seconds = event.seconds
+        self.step = event.steps
+        self.steps = max(self.steps, event.steps)
+        self.result = event.result
+
+
+def _keep(kept: list[E], event: E) -> None:
+    if len(kept) < MAX_NOTES:
+        kept.append(event)
+
+
+def ending_status(event: RunEnded) -> Literal["finished", "cancelled", "failed", "out_of_memory"]:
+    """How a run ended, in the words of the JSON output and of recordings."""
+    match event:
+        case RunFinished():
+            return event.status
+        case RunFailed():
+            return "failed"
+        case OutOfMemory():
+            return "out_of_memory"
+
+
+def run_of(runs: Sequence[RunView], run_id: int | None) -> RunView | None:
+    """The run called ``run_id``; without an id the newest one, while it is running."""
+    if run_id is None:
+        return runs[-1] if runs and runs[-1].running else None
+    return next((run for run in reversed(runs) if run.run_id == run_id), None)

@@ -1,0 +1,233 @@
+"""The history of one quantity: every recent sample, and exact extremes of all that came before, in bounded memory."""
+
+from __future__ import annotations
+
+import array
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpudash.telemetry.buckets import Buckets, Row
+from gpudash.telemetry.thinning import Floats, cell_start, cell_width, thin
+
+_NAN = math.nan
+
+REFRESH = 512
+"""Samples after which the thinned history is made anew; until then only the newer ones are thinned for a drawing."""
+
+NARROWEST = 2.0**-40
+"""Narrowest cell as a part of the time it lies at: below it, doubles no longer tell one cell from the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Figures of the samples in a range. `delta` is `end` − `start`; `mean` weighs every sample alike."""
+
+    count: int
+    start: float
+    end: float
+    delta: float
+    min: float
+    mean: float
+    max: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Thinned:
+    """The history before `until`, thinned to cells of `width` seconds when the series held `total` samples."""
+
+    width: float
+    until: float
+    total: int
+    times: Floats
+    values: Floats
+
+
+class Series:
+    """Samples (time, value) in order of time; a missing value is NaN.
+
+    The newest ``recent`` samples (at least seven eighths of them) are kept as they came. Older ones are folded into
+    at most ``buckets`` buckets of equally many samples, which merge in pairs when they are full; of each the first,
+    lowest, highest, last and first missing sample stay, with their own times. All memory is taken at creation.
+
+    Not thread-safe: whoever shares one holds a lock around every call (`Store.lock`). What is returned is a copy.
+    """
+
+    def __init__(self, recent: int = 8192, buckets: int = 2048) -> None:
+        if recent < 8 or buckets < 2 or buckets % 2:
+            raise ValueError("a series keeps at least 8 recent samples and an even number of buckets")
+        self._recent = recent
+        self._chunk = 1 << (recent // 8).bit_length() - 1
+        self._t = array.array("d", [_NAN]) * recent
+        self._v = array.array("d", [_NAN]) * recent
+        self._times: Floats = np.frombuffer(self._t, dtype=np.float64)
+        self._values: Floats = np.frombuffer(self._v, dtype=np.float64)
+        self._size = 0
+        self._folded = 0
+        self._newest = -math.inf
+        self._buckets = Buckets(buckets, self._chunk)
+        self._cache: _Thinned | None = None
+
+    def __len__(self) -> int:
+        """How many samples were ever appended."""
+        return self._folded + self._size
+
+    def append(self, t: float, v: float | None) -> None:
+        """Add a sample; ``None`` is a gap. One that comes late is set at the newest time, so that order holds."""
+        if self._size == self._recent:
+            self._fold()
+        if t < self._newest:
+            t = self._newest
+        else:
+            self._newest = t
+        size = self._size
+        self._t[size] = t
+        self._v[size] = _NAN if v is None else v
+        self._size = size + 1
+
+    def last(self) -> tuple[float, float] | None:
+        """Time and value (NaN for a gap) of the newest sample; ``None`` when there is none."""
+        return (self._t[self._size - 1], self._v[self._size - 1]) if self._size else None
+
+    def extent(self) -> tuple[float, float] | None:
+        """Times of the oldest and the newest sample; ``None`` when there is none."""
+        if not self._size:
+            return None
+        first = self._buckets.rows[Row.START_T, 0] if self._folded else self._t[0]
+        return float(first), self._newest
+
+    def window(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
+        """Times and values to draw between ``t0`` and ``t1`` on ``columns`` pixel columns.
+
+        All samples known there when they are few, else the lowest and the highest of each column (a column may be
+        drawn as up to 1.2 cells) and a NaN where one is missing, so that the line breaks. One sample on either side
+        of the range is included, so that a line reaches the edge.
+
+        Raises:
+            ValueError: when the range is empty or there is no column.
+        """
+        if not t0 < t1 or columns < 1:
+            raise ValueError(f"nothing can be drawn from {t0} to {t1} on {columns} columns")
+        old, _ = self._buckets.points()
+        recent = self._times[: self._size]
+        old_range = np.searchsorted(old, t0, "left"), np.searchsorted(old, t1, "right")
+        recent_range = np.searchsorted(recent, t0, "left"), np.searchsorted(recent, t1, "right")
+        low, high = int(old_range[0] + recent_range[0]), int(old_range[1] + recent_range[1])
+        total = len(old) + self._size
+        if high - low <= 2 * columns:
+            return self._known(max(low - 1, 0), min(high + 1, total))
+        before, after = self._known(max(low - 1, 0), low), self._known(high, min(high + 1, total))
+        inside = self._thinned_between(t0, t1, columns, low, high)
+        return (
+            np.concatenate((before[0], *(times for times, _ in inside), after[0])),
+            np.concatenate((before[1], *(values for _, values in inside), after[1])),
+        )
+
+    def statistics(self, t0: float, t1: float) -> Statistics | None:
+        """Figures of the samples from ``t0`` to ``t1``, gaps left out; ``None`` when there are none.
+
+        Exact where every sample is still kept. Older buckets are exact too, but count whole: one that the range cuts
+        counts when its centre lies inside.
+        """
+        rows = self._buckets.rows
+        centre = (rows[Row.START_T] + rows[Row.END_T]) / 2
+        rows = rows[:, (centre >= t0) & (centre <= t1) & (rows[Row.COUNT] > 0)]
+        recent = self._times[: self._size]
+        part = slice(np.searchsorted(recent, t0, "left"), np.searchsorted(recent, t1, "right"))
+        values = self._values[part]
+        there = ~np.isnan(values)
+        values, times = values[there], self._times[part][there]
+        count = int(rows[Row.COUNT].sum()) + len(values)
+        if count == 0:
+            return None
+        ends = np.concatenate((rows[Row.FIRST, :1], values[:1])), np.concatenate((rows[Row.LAST, -1:], values[-1:]))
+        spans = np.concatenate((rows[Row.FIRST_T, :1], times[:1])), np.concatenate((rows[Row.LAST_T, -1:], times[-1:]))
+        start, end = float(ends[0][0]), float(ends[1][-1])
+        with np.errstate(invalid="ignore"):
+            mean = float((rows[Row.SUM].sum() + values.sum()) / count)
+        return Statistics(
+            count=count,
+            start=start,
+            end=end,
+            delta=end - start,
+            min=float(np.concatenate((rows[Row.MIN], values)).min()),
+            mean=mean,
+            max=float(np.concatenate((rows[Row.MAX], values)).max()),
+            duration_s=float(spans[1][-1] - spans[0][0]),
+        )
+
+    def at(self, t: float, max_gap: float = math.inf) -> float | None:
+        """Value of the newest known sample at or before ``t``; ``None`` for a gap or one older than ``max_gap`` s."""
+        index = self._count_until(t) - 1
+        if index < 0:
+            return None
+        times, values = self._known(index, index + 1)
+        value = float(values[0])
+        return None if math.isnan(value) or t - float(times[0]) > max_gap else value
+
+    def neighbour(self, t: float, steps: int) -> float | None:
+        """Time of the known sample ``steps`` after (before, when negative) ``t``, at most the outermost one."""
+        total = len(self._buckets.points()[0]) + self._size
+        if total == 0:
+            return None
+        index = self._count_until(t) - 1 + steps if steps >= 0 else self._count_before(t) + steps
+        index = min(max(index, 0), total - 1)
+        return float(self._known(index, index + 1)[0][0])
+
+    def _fold(self) -> None:
+        """Hand the oldest samples to the buckets and close the gap they leave."""
+        chunk, kept = self._chunk, self._recent - self._chunk
+        self._buckets.fold(self._times[:chunk], self._values[:chunk])
+        self._times[:kept] = self._times[chunk:].copy()
+        self._values[:kept] = self._values[chunk:].copy()
+        self._size = kept
+        self._folded += chunk
+
+    def _count_until(self, t: float) -> int:
+        recent = np.searchsorted(self._times[: self._size], t, "right")
+        return int(np.searchsorted(self._buckets.points()[0], t, "right") + recent)
+
+    def _count_before(self, t: float) -> int:
+        recent = np.searchsorted(self._times[: self._size], t, "left")
+        return int(np.searchsorted(self._buckets.points()[0], t, "left") + recent)
+
+    def _known(self, low: int, high: int) -> tuple[Floats, Floats]:
+        """Copies of the known samples ``low`` to ``high``, counted from the oldest bucket's first."""
+        old_times, old_values = self._buckets.points()
+        old = len(old_times)
+        recent = slice(max(low - old, 0), max(high - old, 0))
+        if low >= old:
+            return self._times[recent].copy(), self._values[recent].copy()
+        return (
+            np.concatenate((old_times[low:high], self._times[recent])),
+            np.concatenate((old_values[low:high], self._values[recent])),
+        )
+
+    def _thinned_between(self, t0: float, t1: float, columns: int, low: int, high: int) -> list[tuple[Floats, Floats]]:
+        """The known samples ``low`` to ``high``, which lie from ``t0`` to ``t1``, thinned.
+
+        Whole cells come from the thinned history; the cell that ``t0`` cuts and what is newer are thinned here.
+        """
+        width = max(cell_width(t1 - t0, columns), NARROWEST * max(abs(t0), abs(t1)))
+        inside = cell_start(math.floor(t0 / width) + 1, width)
+        end = cell_start(math.floor(t1 / width), width)
+        cache = self._history(width)
+        end = min(end, cache.until)
+        if inside >= end:
+            return [thin(*self._known(low, high), width)]
+        ready = slice(np.searchsorted(cache.times, inside, "left"), np.searchsorted(cache.times, end, "left"))
+        return [
+            thin(*self._known(low, self._count_before(inside)), width),
+            (cache.times[ready], cache.values[ready]),
+            thin(*self._known(self._count_before(end), high), width),
+        ]
+
+    def _history(self, width: float) -> _Thinned:
+        cache = self._cache
+        if cache is None or cache.width != width or len(self) - cache.total > REFRESH:
+            until = cell_start(math.floor(self._newest / width), width)
+            times, values = thin(*self._known(0, self._count_before(until)), width)
+            cache = self._cache = _Thinned(width, until, len(self), times, values)
+        return cache

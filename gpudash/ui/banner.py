@@ -1,0 +1,124 @@
+"""The strip that says what needs attention: a warning with the buttons that do something about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+
+from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunStarted, Warning
+
+ACTION_WORDS: Mapping[str, tuple[str, str]] = {
+    "stop": ("Stop run", "Stop the run after its current operation"),
+    "free_cache": ("Free cache", "Give memory that is held but not used back"),
+    "save_recording": ("Save recording", "Write a copy of the recording to another place"),
+}
+
+_GRAVITY = {"note": 0, "passed": 0, "forecast": 1, "warning": 2, "critical": 3}
+
+PASSED_SHOWN_S = 8.0
+"""Seconds of session time for which "passed" stays before the strip closes."""
+
+
+class Banner(QFrame):
+    """Shows the gravest open warning; nothing while all is well.
+
+    Signals:
+        action: one of the warning's actions was chosen: "stop", "free_cache", "save_recording".
+    """
+
+    action = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "banner")
+        self._open: dict[str, Warning | RunFailed | OutOfMemory] = {}
+        self._shown: Event | None = None
+        self._text = QLabel()
+        self._text.setWordWrap(True)
+        self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(14, 6, 10, 6)
+        row.setSpacing(6)
+        row.addWidget(self._text, 1)
+        self._buttons: dict[str, QPushButton] = {}
+        for name, (words, tip) in ACTION_WORDS.items():
+            button = QPushButton(words)
+            button.setToolTip(tip)
+            button.clicked.connect(lambda _checked=False, name=name: self.action.emit(name))
+            row.addWidget(button)
+            self._buttons[name] = button
+        self._close = QPushButton("×")
+        self._close.setProperty("role", "chip")
+        self._close.setAccessibleName("Dismiss")
+        self._close.setToolTip("Dismiss; it stays in the events table")
+        self._close.clicked.connect(self._dismiss)
+        row.addWidget(self._close)
+        self.setMinimumHeight(44)
+        self.hide()
+
+    @property
+    def shown(self) -> Event | None:
+        """The event whose words are in the strip."""
+        return self._shown
+
+    def take(self, event: Event) -> None:
+        """Learn of an event; those that need no attention are ignored."""
+        if isinstance(event, Warning):
+            if event.level == "passed":
+                self._open.pop(event.device, None)
+                self._open["passed"] = event
+            else:
+                self._open.pop("passed", None)
+                standing = self._open.get(event.device)
+                if not isinstance(standing, Warning) or _GRAVITY[event.level] >= _GRAVITY[standing.level]:
+                    self._open[event.device] = event
+        elif isinstance(event, (RunFailed, OutOfMemory)):
+            self._open["run"] = event
+        elif isinstance(event, RunStarted):
+            self._open.pop("run", None)
+            self._open.pop("passed", None)
+        else:
+            return
+        self._update()
+
+    def tick(self, now_s: float) -> None:
+        """Close a "passed" that has been read; called at every refresh with session time."""
+        passed = self._open.get("passed")
+        if passed is not None and now_s - passed.time_s > PASSED_SHOWN_S:
+            del self._open["passed"]
+            self._update()
+
+    def set_running(self, running: bool) -> None:
+        """Offer Stop only while there is something to stop."""
+        self._buttons["stop"].setEnabled(running)
+
+    def _dismiss(self) -> None:
+        for key, event in list(self._open.items()):
+            if event is self._shown:
+                del self._open[key]
+        self._update()
+
+    def _update(self) -> None:
+        gravest = max(self._open.values(), key=_gravity, default=None)
+        self._shown = gravest
+        self.setVisible(gravest is not None)
+        if gravest is None:
+            return
+        level = gravest.level if isinstance(gravest, Warning) else "critical"
+        text = gravest.text if isinstance(gravest, Warning) else f"{gravest.message} {gravest.remedy}".strip()
+        actions = gravest.actions if isinstance(gravest, Warning) else ()
+        self._text.setText(text)
+        self.setAccessibleName(f"{level}: {text}")
+        for name, button in self._buttons.items():
+            button.setVisible(name in actions)
+        ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
+        if self.property("level") != ground:
+            self.setProperty("level", ground)
+            self.style().unpolish(self)
+            self.style().polish(self)
+
+
+def _gravity(event: Warning | RunFailed | OutOfMemory) -> int:
+    return _GRAVITY[event.level] if isinstance(event, Warning) else 2

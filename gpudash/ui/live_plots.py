@@ -1,0 +1,169 @@
+"""Which plots a session calls for, with which curves: a pure function of what the store holds."""
+
+from __future__ import annotations
+
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.store import Store
+from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
+
+
+def plots_for(
+    store: Store, *, selected: str, words: str, allocator: str | None, warn_ratio: float
+) -> tuple[PlotSpec, ...]:
+    """The plots of the device that is selected and of the run; called under the store's lock.
+
+    Args:
+        store: what there is to draw.
+        selected: "host", or a GPU's UUID.
+        words: what the device is called.
+        allocator: torch's name of the device, where torch can use it.
+        warn_ratio: memory level of a warning.
+    """
+    host = selected == "host"
+    plots = [
+        _host_memory(warn_ratio) if host else _gpu_memory(store, selected, allocator or words, allocator, warn_ratio)
+    ]
+    transfers = _transfers(store, None if host else selected)
+    if transfers is not None:
+        plots.append(transfers)
+    plots.append(_utilisation(None if host else selected))
+    if store.series("run", "loss") is not None:
+        plots.append(_loss(store.run))
+    if store.series("run", "throughput") is not None:
+        plots.append(
+            PlotSpec(
+                id="throughput",
+                title="THROUGHPUT",
+                curves=(
+                    CurveSpec(
+                        ("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s"
+                    ),
+                ),
+                unit="number",
+                unit_name="items/s",
+            )
+        )
+    return tuple(plots)
+
+
+def _host_memory(warn_ratio: float) -> PlotSpec:
+    return PlotSpec(
+        id="memory",
+        title="MEMORY cpu",
+        curves=(
+            CurveSpec(("host", "process_bytes", None), "this process", "bytes", "process", stack=True),
+            CurveSpec(("host", "others_bytes", None), "other processes", "bytes", "other", stack=True),
+            CurveSpec(
+                ("host", "file_cache_bytes", None),
+                "file cache",
+                "bytes",
+                "cache",
+                stack=True,
+                faint=True,
+                note="What the system keeps of files; given back when a program needs it",
+            ),
+        ),
+        unit="bytes",
+        lines=_capacity(("host", "total_bytes", None), warn_ratio),
+        stretch=2,
+    )
+
+
+def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, warn_ratio: float) -> PlotSpec:
+    known = allocator is not None and store.series("allocator", "reserved_bytes", allocator) is not None
+    context = store.series("gpu", "context_bytes", uuid) is not None
+    other = "other processes" if context else "CUDA context and other processes"
+    if known:
+        curves: tuple[CurveSpec, ...] = (
+            CurveSpec(("gpu", "other_bytes", uuid), other, "bytes", "other", stack=True),
+            CurveSpec(("gpu", "context_bytes", uuid), "CUDA context", "bytes", "context", stack=True),
+            CurveSpec(("gpu", "allocated_bytes", uuid), "allocated", "bytes", "allocated", stack=True),
+            CurveSpec(("gpu", "idle_bytes", uuid), "idle inside PyTorch", "bytes", "idle", stack=True),
+        )
+    else:
+        curves = (CurveSpec(("gpu", "used_bytes", uuid), "used", "bytes", "used", stack=True),)
+    return PlotSpec(
+        id="memory",
+        title=f"MEMORY {name}",
+        curves=curves,
+        unit="bytes",
+        lines=_capacity(("gpu", "total_bytes", uuid), warn_ratio),
+        stretch=2,
+    )
+
+
+def _capacity(key: tuple[str, str, str | None], warn_ratio: float) -> tuple[LineSpec, ...]:
+    return (
+        LineSpec("capacity", "capacity", key=key),
+        LineSpec(f"warning at {warn_ratio:.0%}", "warning", key=key, factor=warn_ratio, style="dot"),
+    )
+
+
+_DIRECTIONS = (
+    ("h2d", "H2D", "h2d", "solid"),
+    ("d2h", "D2H", "d2h", "dash"),
+    ("h2h", "host → host", "h2h", "solid"),
+    ("d2d", "D2D", "d2d", "dot"),
+)
+
+
+def _transfers(store: Store, uuid: str | None) -> PlotSpec | None:
+    curves = [
+        CurveSpec(("transfer", metric, None), name, "rate", colour, style=style)  # type: ignore[arg-type]
+        for metric, name, colour, style in _DIRECTIONS
+        if store.series("transfer", metric) is not None
+    ]
+    if uuid is not None:
+        curves += [
+            CurveSpec(("gpu", f"pcie_{way}_bytes_per_second", uuid), name, "rate", colour, style="dot")
+            for way, name, colour in (("rx", "PCIe to the GPU", "h2d"), ("tx", "PCIe from the GPU", "d2h"))
+            if store.series("gpu", f"pcie_{way}_bytes_per_second", uuid) is not None
+        ]
+    if not curves:
+        return None
+    return PlotSpec(id="transfer", title="TRANSFER BANDWIDTH", curves=tuple(curves), unit="rate")
+
+
+def _utilisation(uuid: str | None) -> PlotSpec:
+    curves = [
+        CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]
+        for metric, name, colour, style in (
+            ("gpu_utilisation", "GPU", "gpu", "solid"),
+            ("memory_utilisation", "memory controller", "memory_controller", "dash"),
+        )
+        if uuid is not None
+    ]
+    curves.append(CurveSpec(("host", "cpu_utilisation", None), "CPU", "ratio", "cpu"))
+    curves.append(
+        CurveSpec(
+            ("host", "process_cpu_utilisation", None),
+            "this process, of one core",
+            "ratio",
+            "process_cpu",
+            style="dot",
+        )
+    )
+    return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
+
+
+def _loss(run: RunView | None) -> PlotSpec:
+    entropy = run.result.get("unigram_entropy") if run is not None else None
+    if entropy is None and run is not None:
+        entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == "corpus"), None)
+    lines = ()
+    if isinstance(entropy, (int, float)):
+        lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
+    return PlotSpec(
+        id="loss",
+        title="LOSS (solid) · ACCURACY (dashed)",
+        curves=(
+            CurveSpec(("run", "loss", None), "loss", "nats", "loss", smoothed=True),
+            CurveSpec(
+                ("run", "accuracy", None), "accuracy", "ratio", "accuracy", style="dash", axis="right", smoothed=True
+            ),
+        ),
+        unit="nats",
+        lines=lines,
+        stretch=2,
+        may_log=True,
+    )

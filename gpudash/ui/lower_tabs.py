@@ -1,0 +1,271 @@
+"""The tabs below the plots: stages, epochs, processes, devices, events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Event,
+    Marker,
+    Note,
+    OutOfMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    SourceFailed,
+    SourceRecovered,
+    Warning,
+)
+from gpudash.telemetry.runs import RunView, StageView
+from gpudash.telemetry.store import Store
+from gpudash.ui.tables import Column, Table
+from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
+
+Range = tuple[float, float] | None
+
+EXPANDED_HEIGHT = 208
+"""Logical pixels: header and six rows, enough for the five stages of a training step."""
+
+
+class LowerTabs(QWidget):
+    """Five tables behind a tab bar, which can be collapsed to the bar alone.
+
+    Signals:
+        collapsed_changed: the bar was collapsed or opened.
+    """
+
+    collapsed_changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.bar = QTabBar()
+        self.bar.setExpanding(False)
+        self.bar.setDrawBase(False)
+        self.bar.setAccessibleName("Tables")
+        self._pages = QStackedWidget()
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.bar)
+        layout.addWidget(self._pages, 1)
+        self.stages = self._add(
+            "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
+        )
+        self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        self.processes = self._add("Processes", _PROCESSES, "The processes that hold memory appear here.")
+        self.devices = self._add("Devices", _DEVICES, "Every reading of every device, with its state, appears here.")
+        self.events = self._add("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
+        self.bar.tabBarClicked.connect(self._clicked)
+        self.bar.currentChanged.connect(self._pages.setCurrentIndex)
+        self._collapsed = False
+        self.set_collapsed(False)
+
+    def _add(self, title: str, columns: Sequence[Column], empty: str) -> Table:
+        table = Table(title, columns, empty)
+        self.bar.addTab(title)
+        self._pages.addWidget(table)
+        return table
+
+    @property
+    def collapsed(self) -> bool:
+        return self._collapsed
+
+    def set_collapsed(self, collapsed: bool) -> None:
+        """Show the bar alone, or the tables with it."""
+        self._collapsed = collapsed
+        self._pages.setVisible(not collapsed)
+        height = self.bar.sizeHint().height()
+        if collapsed:
+            self.setFixedHeight(height)
+        else:
+            self.setMinimumHeight(height + 96)
+            self.setMaximumHeight(height + EXPANDED_HEIGHT)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
+        for position in range(self.bar.count()):
+            self.bar.setTabToolTip(position, "Click to open" if collapsed else "Click the open tab to collapse")
+
+    def current(self) -> Table:
+        """The table in front."""
+        table = self._pages.currentWidget()
+        assert isinstance(table, Table)
+        return table
+
+    def _clicked(self, position: int) -> None:
+        if position < 0:
+            return
+        self.set_collapsed(not self._collapsed and position == self.bar.currentIndex())
+        self.collapsed_changed.emit()
+
+    def refresh(
+        self, store: Store, selection: Range, devices: list[tuple[str, str, str, str]], origin_s: float
+    ) -> None:
+        """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
+        if self._collapsed or not self.isVisible():
+            return
+        front = self.current()
+        if front is self.stages:
+            front.show_rows(stage_rows(store.run, selection))
+        elif front is self.epochs:
+            front.show_rows(epoch_rows(store.run, selection))
+        elif front is self.processes:
+            front.show_rows(process_rows(store))
+        elif front is self.devices:
+            front.show_rows(list(devices))
+        else:
+            front.show_rows(event_rows(_inside(store.events, selection), origin_s))
+
+
+_STAGES = (
+    Column("stage"),
+    Column("device"),
+    Column("shape"),
+    Column("type"),
+    Column("count", right=True),
+    Column("bytes", right=True),
+    Column("time", right=True, tip="Median of one"),
+    Column("rate", right=True),
+    Column("share of the time", right=True),
+    Column("remark", wide=True),
+)
+_EPOCHS = (
+    Column("epoch", right=True),
+    Column("device"),
+    Column("loss (nats)", right=True),
+    Column("accuracy", right=True),
+    Column("time", right=True),
+    Column("observation", wide=True),
+)
+_PROCESSES = (
+    Column("device"),
+    Column("PID", right=True),
+    Column("name"),
+    Column("user"),
+    Column("memory", right=True),
+    Column("CPU", right=True, tip="Share of one core"),
+    Column("", wide=True),
+)
+_DEVICES = (Column("device"), Column("reading"), Column("value", right=True), Column("state"), Column("", wide=True))
+_EVENTS = (Column("time"), Column("clock"), Column("kind"), Column("what", wide=True))
+
+
+def stage_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
+    """One row per stage of a run, within the selection if there is one."""
+    if run is None:
+        return []
+    if selection is None:
+        stages = list(run.stages.values())
+    else:
+        views: dict[str, StageView] = {}
+        for event in _inside(list(run.stage_events), selection):
+            views.setdefault(event.name, StageView(event)).add(event)
+        stages = list(views.values())
+    whole = sum(stage.seconds for stage in stages)
+    return [_stage_row(stage, whole) for stage in stages]
+
+
+def _stage_row(stage: StageView, whole_s: float) -> Sequence[str]:
+    newest, rate = stage.newest, stage.bytes_per_second
+    ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
+    if newest.flops and newest.seconds:
+        words = format_scaled(newest.flops / newest.seconds, "FLOP/s")
+    else:
+        words = "" if rate is None else format_rate(rate)
+    return (
+        stage.name,
+        " → ".join(ends) or newest.device or "",
+        " × ".join(map(str, newest.shape or ())),
+        newest.dtype or "",
+        format_count(stage.count),
+        "" if newest.bytes is None else format_bytes(newest.bytes),
+        format_duration(stage.seconds / stage.count),
+        words,
+        format_percent(stage.seconds / whole_s) if whole_s else "",
+        newest.remark or "",
+    )
+
+
+def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
+    """One row per epoch of a run, within the selection if there is one."""
+    if run is None:
+        return []
+    return [
+        (
+            str(epoch.epoch),
+            epoch.device,
+            f"{epoch.loss:.4f}",
+            format_percent(epoch.accuracy),
+            format_duration(epoch.seconds),
+            epoch.observation,
+        )
+        for epoch in _inside(run.epochs, selection)
+    ]
+
+
+def process_rows(store: Store) -> list[Sequence[str]]:
+    """The processes that hold memory, the largest first on each device."""
+    rows: list[Sequence[str]] = []
+    for device in store.process_devices():
+        found = sorted(store.processes(device), key=lambda row: -float(row.get("memory_bytes") or 0))
+        rows += [_process_row("cpu" if device is None else store.torch_name(device) or device, row) for row in found]
+    return rows
+
+
+def _process_row(device: str, row: Mapping[str, Any]) -> Sequence[str]:
+    cpu = row.get("cpu_utilisation")
+    return (
+        device,
+        str(row["pid"]),
+        str(row.get("name") or "not visible here"),
+        str(row.get("user") or ""),
+        format_bytes(row.get("memory_bytes")),
+        "" if cpu is None else format_percent(cpu),
+        "",
+    )
+
+
+def event_rows(events: Sequence[Event], origin_s: float) -> list[Sequence[str]]:
+    """What happened, the newest first; steps, stages and transfers are left to the plots and the stages table."""
+    rows: list[Sequence[str]] = []
+    for event in reversed(events):
+        told = _tell(event)
+        if told is not None:
+            clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
+            rows.append((f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *told))
+    return rows
+
+
+def _tell(event: Event) -> tuple[str, str] | None:
+    match event:
+        case RunStarted():
+            return "run", f"{event.workload} started on {event.device}"
+        case RunFinished():
+            words = "finished" if event.status == "finished" else "stopped"
+            return "run", f"{words} after {event.steps} steps, {format_duration(event.seconds)}"
+        case RunFailed() | OutOfMemory():
+            return "run", f"{event.message} {event.remedy}".strip()
+        case Warning():
+            return {"passed": "passed", "note": "note"}.get(event.level, f"{event.level}"), event.text
+        case Marker():
+            return "mark", event.label
+        case Note():
+            return event.topic, event.text
+        case EpochFinished():
+            return "epoch", f"{event.epoch}: loss {event.loss:.4f}, accuracy {format_percent(event.accuracy)}"
+        case SourceFailed() | SourceRecovered():
+            return "source", event.text
+    return None
+
+
+E = TypeVar("E", bound=Event)
+
+
+def _inside(events: Iterable[E], selection: Range) -> list[E]:
+    if selection is None:
+        return list(events)
+    return [event for event in events if selection[0] <= event.time_s <= selection[1]]

@@ -1,0 +1,253 @@
+"""The main window: it places the parts and passes wishes on; it holds no data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QSettings, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QSplitter, QVBoxLayout, QWidget
+
+from gpudash.session import Replay, Session
+from gpudash.settings import data_folder
+from gpudash.ui.banner import Banner
+from gpudash.ui.cards import DeviceCards
+from gpudash.ui.commands import Commands
+from gpudash.ui.live_plots import plots_for
+from gpudash.ui.lower_tabs import LowerTabs
+from gpudash.ui.notify import notify
+from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.view import TimeView
+from gpudash.ui.readings import device_rows, gpu_card, host_card
+from gpudash.ui.status_line import StatusLine
+from gpudash.ui.theme import Palette
+from gpudash.ui.view_bar import ViewBar
+from gpudash.ui.workload_panel import WorkloadPanel
+
+LOW_WINDOW = 860
+"""Logical pixels of height below which the tables start collapsed and the cards take one line."""
+
+SLOW_REFRESH = 4
+"""Cards, tables and status line are refreshed every so many frames: nobody reads figures at 15 Hz."""
+
+
+class MainWindow(QMainWindow):
+    """The dashboard over a live session, or over a recording that is looked at.
+
+    Args:
+        session: what is shown and commanded; the window closes it.
+        palette: colours at the start.
+        set_theme: called with "system", "light" or "dark" when the user picks a theme.
+    """
+
+    def __init__(self, session: Session | Replay, palette: Palette, set_theme: Callable[[str], None]) -> None:
+        super().__init__()
+        self.session = session
+        self.palette_ = palette
+        self.joined = True
+        self._selected = "host"
+        self._layout_key: object = None
+        self._events_seen = 0
+        self._frame = 0
+        self._run_words = ""
+        self.setWindowTitle("gpudash")
+        self.setMinimumSize(960, 600)
+        self.view = TimeView(session.settings.window_s, self)
+        self._build()
+        self.commands = Commands(self, set_theme)
+        self._connect()
+        self._restore_layout()
+        self.timer = QTimer(self)
+        self.timer.setInterval(round(1000 / session.settings.frames_hz))
+        self.timer.timeout.connect(self.refresh)
+        self.timer.start()
+
+    def _build(self) -> None:
+        store, palette = self.session.store, self.palette_
+        self.cards = DeviceCards(palette)
+        self.banner = Banner()
+        self.panel = WorkloadPanel()
+        self.panel.set_commanding(isinstance(self.session, Session))
+        self.view_bar = ViewBar(self.view, self.session.settings.smoothing, live=isinstance(self.session, Session))
+        self.plots = PlotStack(store, self.view, palette)
+        self.tabs = LowerTabs()
+        self.status_line = StatusLine()
+        upper = QWidget()
+        rows = QVBoxLayout(upper)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(6)
+        rows.addWidget(self.view_bar)
+        rows.addWidget(self.plots, 1)
+        self.splitter = QSplitter(Qt.Orientation.Vertical)
+        self.splitter.setChildrenCollapsible(False)
+        self.splitter.addWidget(upper)
+        self.splitter.addWidget(self.tabs)
+        self.splitter.setStretchFactor(0, 1)
+        self.splitter.setStretchFactor(1, 0)
+        middle = QHBoxLayout()
+        middle.setSpacing(10)
+        middle.addWidget(self.panel)
+        middle.addWidget(self.splitter, 1)
+        whole = QWidget()
+        outer = QVBoxLayout(whole)
+        outer.setContentsMargins(12, 8, 12, 0)
+        outer.setSpacing(8)
+        outer.addWidget(self.cards)
+        outer.addWidget(self.banner)
+        outer.addLayout(middle, 1)
+        outer.addWidget(self.status_line)
+        self.setCentralWidget(whole)
+
+    def _connect(self) -> None:
+        self.cards.chosen.connect(self.select_device)
+        self.panel.device_chosen.connect(self._device_chosen)
+        self.panel.start_requested.connect(self.start_run)
+        self.panel.stop_requested.connect(self.session.stop_run)
+        self.banner.action.connect(self.commands.do)
+        self.view_bar.show_all.connect(self.plots.show_all)
+        self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
+        self.plots.mark_requested.connect(self.commands.add_mark)
+        self.tabs.collapsed_changed.connect(self._rebalance)
+        self.plots.set_smoothing(self.session.settings.smoothing)
+
+    def start_run(self) -> None:
+        """Run what the panel holds on the device it names."""
+        spec = self.panel.spec()
+        if spec is None or self.session.running:
+            return
+        self.view.follow()
+        self.commands.attempt(lambda: self.session.start_run(spec, self.panel.device_name))
+
+    def select_device(self, key: str) -> None:
+        """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
+        self._selected = key
+        for device in self.session.devices():
+            if (device.uuid or "host") == key:
+                self.panel.choose_device(device.name)
+
+    def _device_chosen(self, name: str) -> None:
+        for device in self.session.devices():
+            if device.name == name:
+                self._selected = device.uuid or "host"
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw everything in other colours."""
+        self.palette_ = palette
+        for part in (self.cards, self.plots):
+            part.set_palette(palette)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Draw what is new; the one timer calls it."""
+        store = self.session.store
+        self._take_events()
+        with store.lock:
+            newest = store.newest_s
+        self.view.set_now(newest)
+        self.banner.tick(newest)
+        self._choose_plots()
+        self.plots.refresh()
+        if self._frame % SLOW_REFRESH == 0:
+            self._refresh_figures()
+        self._frame += 1
+
+    def _take_events(self) -> None:
+        store = self.session.store
+        with store.lock:
+            fresh = min(store.event_count - self._events_seen, len(store.events))
+            events = list(store.events)[-fresh:] if fresh > 0 else []
+            self._events_seen = store.event_count
+        for event in events:
+            self.banner.take(event)
+            if not self.isActiveWindow():
+                notify(self, event)
+
+    def _choose_plots(self) -> None:
+        devices = self.session.devices()
+        allocator = next((device.name for device in devices if device.uuid == self._selected), None)
+        with self.session.store.lock:
+            specs = plots_for(
+                self.session.store,
+                selected=self._selected,
+                words=self.session.device_words(self._selected),
+                allocator=allocator,
+                warn_ratio=self.session.settings.warn_ratio,
+            )
+        if specs != self._layout_key:
+            self._layout_key = specs
+            self.plots.set_plots(specs)
+
+    def _refresh_figures(self) -> None:
+        session, store = self.session, self.session.store
+        devices = session.devices()
+        names = {device.uuid: device.name for device in devices if device.uuid}
+        gpus = session.gpus
+        warn = session.settings.warn_ratio
+        with store.lock:
+            contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
+            rows = [("cpu", "host", None)]
+            for gpu in gpus:
+                name = names.get(gpu.uuid)
+                contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", name, warn))
+                rows.append((name or f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
+            run = store.run
+            selection = self.view.selection
+            self.tabs.refresh(store, selection, device_rows(store, rows), session.began_wall_s)
+            self.panel.show_run(run, session.running, self._loading(), session.clock())
+        self.cards.show_contents(contents, self._selected)
+        self.panel.set_devices([(device.name, device.product) for device in devices], session.default_device())
+        self.banner.set_running(session.running)
+        words = self.view.status() if isinstance(session, Session) else f"recording {session.recording.name}"
+        self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
+        self.commands.refresh()
+
+    def _loading(self) -> str:
+        return "" if self.session.torch_ready else "PyTorch loading…"
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Space and not event.modifiers():
+            self.view.toggle()  # no control wanted the key, so it means the view
+        else:
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        low = self.height() < LOW_WINDOW
+        if low != (event.oldSize().height() < LOW_WINDOW) or not event.oldSize().isValid():
+            self.cards.set_compact(low)
+            self.tabs.set_collapsed(low)
+            self._rebalance()
+
+    def _rebalance(self) -> None:
+        height = self.splitter.height()
+        lower = self.tabs.minimumHeight() if self.tabs.collapsed else self.tabs.maximumHeight()
+        self.splitter.setSizes([max(1, height - lower), lower])
+
+    def reset_layout(self) -> None:
+        """Everything back to where it was at the first start."""
+        _layout_store().clear()
+        self.showNormal()
+        self.resize(1440, 900)
+        self.panel.show()
+        self._rebalance()
+
+    def _restore_layout(self) -> None:
+        kept = _layout_store().value("geometry")
+        self.resize(1440, 900)
+        if kept is None or not self.restoreGeometry(kept) or not self._on_a_screen():
+            self.resize(1440, 900)
+
+    def _on_a_screen(self) -> bool:
+        screen = self.screen()
+        return screen is not None and screen.availableGeometry().intersects(self.frameGeometry())
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self.timer.stop()
+        if isinstance(self.session, Session):
+            _layout_store().setValue("geometry", self.saveGeometry())
+        self.joined = self.session.close()
+        event.accept()
+
+
+def _layout_store() -> QSettings:
+    return QSettings(str(data_folder() / "layout.ini"), QSettings.Format.IniFormat)

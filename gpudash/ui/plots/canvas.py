@@ -1,0 +1,221 @@
+"""The drawing surface of one plot: layers, curves and the plot area; it knows pixels and ranges, not the store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyqtgraph
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QPainter, QPen, QResizeEvent
+from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QWidget
+
+from gpudash.ui.plots.curve import CurveSpec
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.layers import Bands, Frame
+from gpudash.ui.plots.mouse import Gestures
+from gpudash.ui.plots.overlay import PEN_STYLES, Overlay
+from gpudash.ui.plots.shaping import Floats, Points, dashes
+from gpudash.ui.theme import Palette
+
+MIN_HEIGHT_PX = 96
+
+BOLD_POINTS = 4000
+"""Most vertices of a curve that may be drawn wider than one pixel; wide pens cost several times as much."""
+
+DENSE = 1.5
+"""Points per pixel column above which a curve is a comb of vertical strokes, where smooth edges only cost time."""
+
+_EMPTY = np.empty(0)
+
+
+def label_font(widget: QWidget) -> QFont:
+    """The font of ticks and labels: the widget's, a little smaller."""
+    font = QFont(widget.font())
+    font.setPointSizeF(max(7.0, font.pointSizeF() - 1.5))
+    return font
+
+
+class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
+    """A curve that takes the shown range for its bounds: looking for the data's own at every frame costs a fifth of it."""
+
+    def __init__(self) -> None:
+        self._shown = QRectF(0, 0, 1, 1)
+        super().__init__(antialias=True, connect="finite", skipFiniteCheck=False)
+        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+
+    def set_shown(self, shown: QRectF) -> None:
+        self.prepareGeometryChange()
+        self._shown = shown
+
+    def boundingRect(self) -> QRectF:
+        return self._shown
+
+
+class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
+    """Bands, frame, curves and overlay of one plot, and its plot area in pixels."""
+
+    def __init__(
+        self, curves: Sequence[CurveSpec], palette: Palette, gestures: Gestures, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent, useOpenGL=False, background=None)
+        self.setCentralWidget(None)
+        self.setCacheMode(QGraphicsView.CacheModeFlag.CacheNone)
+        self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.FullViewportUpdate)
+        self.setMinimumHeight(MIN_HEIGHT_PX)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.viewport().setCursor(Qt.CursorShape.CrossCursor)
+        self._gestures = gestures
+        self._palette = palette
+        font = label_font(self)
+        self.bands = Bands()
+        self.frame = Frame(font, palette)
+        self.overlay = Overlay(font, palette)
+        self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
+        self.box.disableAutoRange()
+        self.box.setDefaultPadding(0)
+        for item in (self.bands, self.frame, self.box, self.overlay):
+            self.scene().addItem(item)
+        self._raw: dict[str, Line] = {}
+        self._bold: dict[str, Line] = {}
+        for curve in curves:
+            if not curve.stack:
+                self._raw[curve.name] = self._curve_item()
+            if curve.smoothed:
+                self._bold[curve.name] = self._curve_item()
+        self._specs = {curve.name: curve for curve in curves}
+        self._area = QRectF()
+        self._range: tuple[float, float, float, float] | None = None
+
+    def sizeHint(self) -> QSize:
+        return QSize(400, 120)
+
+    @property
+    def area(self) -> QRectF:
+        """The plot area in canvas pixels."""
+        return self._area
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.frame.set_palette(palette)
+        self.overlay.set_palette(palette)
+
+    def set_margins(self, left: float, top: float, right: float, bottom: float) -> None:
+        """Place the plot area."""
+        area = QRectF(left, top, max(10.0, self.width() - left - right), max(10.0, self.height() - top - bottom))
+        bounds = QRectF(0, 0, self.width(), self.height())
+        for layer in (self.bands, self.frame, self.overlay):
+            layer.set_bounds(bounds)
+        if area != self._area:
+            self._area = area
+            self.box.setGeometry(area)
+
+    def set_range(self, geometry: Geometry) -> None:
+        """Show this range; the transform of the curves is touched only when it changes."""
+        wanted = (geometry.x_low, geometry.x_high, geometry.y_low, geometry.y_high)
+        if wanted != self._range:
+            self._range = wanted
+            self.box.setRange(xRange=wanted[:2], yRange=wanted[2:], padding=0, disableAutoRange=True)
+            shown = QRectF(wanted[0], wanted[2], wanted[1] - wanted[0], wanted[3] - wanted[2])
+            for line in (*self._raw.values(), *self._bold.values()):
+                line.set_shown(shown)
+
+    def show_curve(
+        self, name: str, points: Points | None, smoothed: Points | None, seconds_per_pixel: float, origin_s: float
+    ) -> None:
+        """Draw a curve from drawn values; a smoothed one bold over the faint raw samples."""
+        spec = self._specs[name]
+        colour = QColor(self._palette.curves[spec.colour])
+        if smoothed is not None:
+            self._set(self._bold[name], smoothed, spec, colour, max(2, spec.width), seconds_per_pixel, origin_s)
+            colour.setAlphaF(0.35)
+        elif name in self._bold:
+            self._bold[name].setData(_EMPTY, _EMPTY)
+        self._set(self._raw[name], points, spec, colour, spec.width, seconds_per_pixel, origin_s)
+
+    def _curve_item(self) -> Line:
+        item = Line()
+        self.box.addItem(item, ignoreBounds=True)
+        return item
+
+    def _set(
+        self,
+        item: Line,
+        points: Points | None,
+        spec: CurveSpec,
+        colour: QColor,
+        width: int,
+        seconds_per_pixel: float,
+        origin_s: float,
+    ) -> None:
+        if points is None or not len(points[0]):
+            if item.xData is not None and len(item.xData):
+                item.setData(_EMPTY, _EMPTY)
+            return
+        t, y = points
+        connect: object = "finite"
+        style = PEN_STYLES[spec.style]
+        if spec.style != "solid" and (pattern := dashes(t, seconds_per_pixel, spec.style)) is not None:
+            style = Qt.PenStyle.SolidLine
+            connect = _connected(pattern, y)
+        pen = QPen(colour, width if len(t) <= BOLD_POINTS else 1, style)
+        pen.setCosmetic(True)
+        if pen != item.opts["pen"]:
+            item.setPen(pen)
+        smooth_edges = len(t) < DENSE * self._area.width()
+        item.setData(t - origin_s, y, connect=connect, antialias=smooth_edges)
+
+    def resizeEvent(self, event: QResizeEvent | None) -> None:
+        super().resizeEvent(event)
+        gestures = getattr(self, "_gestures", None)
+        if gestures is not None:
+            gestures.resized()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._gestures.leave()
+
+    def mousePressEvent(self, event: object) -> None:
+        self._gestures.press(event)
+
+    def mouseMoveEvent(self, event: object) -> None:
+        self._gestures.move(event)
+
+    def mouseReleaseEvent(self, event: object) -> None:
+        self._gestures.release(event)
+
+    def mouseDoubleClickEvent(self, event: object) -> None:
+        self._gestures.double_click(event)
+
+    def wheelEvent(self, event: object) -> None:
+        self._gestures.wheel(event)
+
+    def contextMenuEvent(self, event: object) -> None:
+        self._gestures.menu(event)
+
+    def keyPressEvent(self, event: object) -> None:
+        event.ignore()
+
+    def keyReleaseEvent(self, event: object) -> None:
+        event.ignore()
+
+    def drawForeground(self, painter: QPainter, rect: QRectF) -> None:
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(self._palette.accent), 1))
+            painter.drawRect(self._area.adjusted(-0.5, -0.5, 0.5, 0.5))
+
+
+def _connected(pattern: Floats, y: Floats) -> object:
+    there = np.isfinite(y)
+    joined = pattern.astype(bool) & there
+    joined[:-1] &= there[1:]
+    return joined.astype(np.int32)
+
+
+def drawn(values: Floats, *, log: bool) -> Floats:
+    """Values as the axis draws them: logarithms where asked, NaN where there is none."""
+    if not log:
+        return values
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(values > 0, np.log10(values), math.nan)

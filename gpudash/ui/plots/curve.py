@@ -1,0 +1,132 @@
+"""What is to be drawn, said without drawing it: curves, lines across a plot, plots; and values in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from gpudash.units import format_bytes, format_rate, format_scaled
+
+Key = tuple[str, str, str | None]
+"""Reading table, metric, device: the address of a series in the store."""
+
+Unit = Literal["bytes", "rate", "ratio", "number", "nats"]
+Style = Literal["solid", "dash", "dot"]
+
+NO_VALUE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class CurveSpec:
+    """One curve of a plot.
+
+    Attributes:
+        key: the series drawn.
+        name: what the legend says.
+        unit: how values are written; bytes, bytes per second, a ratio from 0 to 1, a number, nats.
+        colour: name of a colour in `Palette.curves`.
+        style: the second channel beside colour.
+        width: pen width in pixels; above 1 only for curves of few points.
+        stack: the curve is a band on top of the bands before it.
+        axis: which axis it is read on; the right one goes from 0 to 100 %.
+        smoothed: whether the smoothing slider applies (loss, accuracy).
+        unit_name: what a "number" counts, such as "items/s".
+        faint: drawn as a faint fill, for what is not in use.
+        pulses: short bursts with gaps between them (transfers): drawn with edges down to 0, gaps under a few pixels
+            bridged, so that a burst of a millisecond is seen.
+        note: tooltip of the legend entry.
+    """
+
+    key: Key
+    name: str
+    unit: Unit
+    colour: str
+    style: Style = "solid"
+    width: int = 1
+    stack: bool = False
+    axis: Literal["left", "right"] = "left"
+    smoothed: bool = False
+    unit_name: str = ""
+    faint: bool = False
+    pulses: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineSpec:
+    """A level drawn across a plot: capacity, warning level, link limit, unigram entropy.
+
+    Attributes:
+        name: label at the line.
+        colour: name of a colour in `Palette.curves`.
+        value: the level, where it is fixed.
+        key: else the series whose newest value is the level.
+        factor: multiplies the level (0.85 of the capacity).
+        style: how the line is drawn.
+        scales: whether the axis always reaches to the line.
+    """
+
+    name: str
+    colour: str
+    value: float | None = None
+    key: Key | None = None
+    factor: float = 1.0
+    style: Style = "dash"
+    scales: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlotSpec:
+    """One plot.
+
+    Attributes:
+        id: name that stays the same while the plot is wanted; its widget is kept under it.
+        title: heading, such as "MEMORY cuda:0".
+        curves: bottom band first.
+        unit: unit of the left axis.
+        lines: levels across the plot.
+        stretch: share of the height.
+        may_log: whether the axis may be logarithmic (only where 0 cannot occur).
+        unit_name: what a "number" counts.
+    """
+
+    id: str
+    title: str
+    curves: tuple[CurveSpec, ...]
+    unit: Unit
+    lines: tuple[LineSpec, ...] = ()
+    stretch: int = 1
+    may_log: bool = False
+    unit_name: str = ""
+
+    @property
+    def has_right_axis(self) -> bool:
+        """Whether a curve is read on the right axis."""
+        return any(curve.axis == "right" for curve in self.curves)
+
+
+def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
+    """``value`` with its unit; "-" where there is none."""
+    if value is None or math.isnan(value):
+        return NO_VALUE
+    if unit == "bytes":
+        return format_bytes(value) if value >= 0 else f"-{format_bytes(-value)}"
+    if unit == "rate":
+        return format_rate(value)
+    if unit == "ratio":
+        return f"{value * 100:.1f} %"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if unit == "nats":
+        return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
+    if abs(value) >= 99_999.5:
+        return format_scaled(value, unit_name).strip()
+    digits = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{digits} {unit_name}".strip()
+
+
+def value_and_unit(unit: Unit, value: float | None, unit_name: str = "") -> tuple[str, str]:
+    """`format_value` in two columns."""
+    number, _, name = format_value(unit, value, unit_name).partition(" ")
+    return number, name

@@ -1,0 +1,230 @@
+"""What lies behind and below the curves: memory bands, and the frame with grid, ticks and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pyqtgraph import functions
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
+
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.shaping import Floats
+from gpudash.ui.plots.ticks import Ticks
+from gpudash.ui.theme import Palette
+
+GAP_PX = 6.0
+"""Between an axis and its labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A word on the canvas and the room it takes; `turned` ones read upwards."""
+
+    text: str
+    rect: QRectF
+    turned: bool = False
+
+
+class Layer(QGraphicsItem):
+    """An item that covers the canvas and paints in its pixels."""
+
+    def __init__(self, z: float) -> None:
+        super().__init__()
+        self.setZValue(z)
+        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+        self._bounds = QRectF()
+
+    def set_bounds(self, bounds: QRectF) -> None:
+        if bounds != self._bounds:
+            self.prepareGeometryChange()
+            self._bounds = bounds
+
+    def boundingRect(self) -> QRectF:
+        return self._bounds
+
+
+class Bands(Layer):
+    """Areas between cumulative edges, filled without outline."""
+
+    def __init__(self) -> None:
+        super().__init__(-20)
+        self._polygons: list[tuple[QPolygonF, QColor]] = []
+        self._clip = QRectF()
+
+    def show_bands(
+        self, geometry: Geometry, times: Floats, edges: Sequence[Floats | None], brushes: list[QColor]
+    ) -> None:
+        """Draw bands whose upper edges are ``edges``, the first from 0 up; ``None`` is no band."""
+        self._clip = geometry.area
+        self._polygons = []
+        scale_x = geometry.area.width() / (geometry.x_high - geometry.x_low)
+        x = geometry.area.left() + (times - geometry.origin_s - geometry.x_low) * scale_x
+        scale_y = geometry.area.height() / (geometry.y_high - geometry.y_low)
+        lower = np.zeros(len(times))
+        for edge, colour in zip(edges, brushes, strict=True):
+            if edge is None:
+                continue
+            for run in _finite_runs(edge):
+                if np.any(edge[run] > lower[run]):
+                    ys = np.concatenate((edge[run], lower[run][::-1]))
+                    pixels = geometry.area.bottom() - (ys - geometry.y_low) * scale_y
+                    np.clip(pixels, geometry.area.top() - 4, geometry.area.bottom(), out=pixels)
+                    self._polygons.append(
+                        (functions.arrayToQPolygonF(np.concatenate((x[run], x[run][::-1])), pixels), colour)
+                    )
+            lower = np.where(np.isfinite(edge), edge, lower)
+        self.update()
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        painter.setClipRect(self._clip)
+        painter.setPen(Qt.PenStyle.NoPen)
+        for polygon, colour in self._polygons:
+            painter.setBrush(QBrush(colour))
+            painter.drawPolygon(polygon)
+
+
+def _finite_runs(values: Floats) -> list[slice]:
+    there = np.isfinite(values)
+    if there.all():
+        return [slice(0, len(values))] if len(values) > 1 else []
+    edges = np.flatnonzero(np.diff(there.astype(np.int8), prepend=0, append=0))
+    return [slice(int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a > 1]
+
+
+class Frame(Layer):
+    """Border, grid, tick labels and axis names; kept as a picture while nothing of it changes."""
+
+    def __init__(self, font: QFont, palette: Palette) -> None:
+        super().__init__(-10)
+        self.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
+        self._font = font
+        self._metrics = QFontMetricsF(font)
+        self._palette = palette
+        self._key: object = None
+        self._geometry: Geometry | None = None
+        self._grid: list[QLineF] = []
+        self.labels: list[Label] = []
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def width_of(self, ticks: Ticks) -> float:
+        """Room that an axis with these ticks needs beside the plot area."""
+        if not ticks.marks:
+            return 0.0
+        widest = max(self._metrics.horizontalAdvance(text) for _, text in ticks.marks)
+        return float(np.ceil(widest + GAP_PX + self._metrics.height() + 2))
+
+    @property
+    def line_height(self) -> float:
+        return self._metrics.height()
+
+    def arrange(
+        self, geometry: Geometry, left: Ticks, right: Ticks | None, bottom: Ticks | None, grid_x: Ticks
+    ) -> None:
+        """Lay out everything anew where something changed.
+
+        Args:
+            geometry: of the plot.
+            left: ticks of the left axis, in its drawn range.
+            right: ticks of the right axis, as shares from 0 to 1 of the height.
+            bottom: labelled ticks of the time axis, where this plot shows them.
+            grid_x: where vertical grid lines go.
+        """
+        key = (
+            geometry.area,
+            geometry.x_low,
+            geometry.x_high,
+            geometry.y_low,
+            geometry.y_high,
+            left,
+            right,
+            bottom,
+            grid_x,
+        )
+        if key == self._key:
+            return
+        self._key, self._geometry = key, geometry
+        area = geometry.area
+        self._grid = [
+            QLineF(area.left(), y, area.right(), y)
+            for v, _ in left.marks
+            if area.top() < (y := geometry.y_of(v)) < area.bottom() - 1
+        ]
+        self._grid += [
+            QLineF(x, area.top(), x, area.bottom())
+            for t, _ in grid_x.marks
+            if area.left() < (x := geometry.x_of(t + geometry.origin_s)) < area.right()
+        ]
+        self.labels = self._side(area, left, [geometry.y_of(v) for v, _ in left.marks], left_side=True)
+        if right is not None:
+            ys = [area.bottom() - share * area.height() for share, _ in right.marks]
+            self.labels += self._side(area, right, ys, left_side=False)
+        if bottom is not None:
+            self.labels += self._below(geometry, bottom)
+        self.update()
+
+    def _side(self, area: QRectF, ticks: Ticks, ys: list[float], *, left_side: bool) -> list[Label]:
+        height = self._metrics.height()
+        labels: list[Label] = []
+        free_below = self._bounds.bottom()
+        for (_, text), y in zip(ticks.marks, ys, strict=True):
+            width = self._metrics.horizontalAdvance(text) + 1
+            top = min(max(y - height / 2, self._bounds.top()), self._bounds.bottom() - height)
+            if top + height > free_below + 0.5:
+                continue
+            left = area.left() - GAP_PX - width if left_side else area.right() + GAP_PX
+            labels.append(Label(text, QRectF(left, top, width, height)))
+            free_below = top
+        length = self._metrics.horizontalAdvance(ticks.name) + 2
+        if ticks.name and length <= self._bounds.height():
+            left = self._bounds.left() if left_side else self._bounds.right() - height
+            middle = min(max(area.center().y(), length / 2), self._bounds.height() - length / 2)
+            labels.append(Label(ticks.name, QRectF(left, middle - length / 2, height, length), turned=True))
+        return labels
+
+    def _below(self, geometry: Geometry, ticks: Ticks) -> list[Label]:
+        area, height = geometry.area, self._metrics.height()
+        labels: list[Label] = []
+        free = self._bounds.left()
+        for position, text in ticks.marks:
+            width = self._metrics.horizontalAdvance(text) + 1
+            x = geometry.x_of(position + geometry.origin_s)
+            left = min(max(x - width / 2, self._bounds.left()), self._bounds.right() - width)
+            if area.left() - 1 <= x <= area.right() + 1 and left >= free:
+                labels.append(Label(text, QRectF(left, area.bottom() + 3, width, height)))
+                free = left + width + 8
+        width = self._metrics.horizontalAdvance(ticks.name) + 2
+        labels.append(
+            Label(ticks.name, QRectF(area.center().x() - width / 2, area.bottom() + 3 + height, width, height))
+        )
+        return labels
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if self._geometry is None:
+            return
+        area = self._geometry.area
+        grid = QColor(self._palette.muted)
+        grid.setAlphaF(0.16)
+        painter.setPen(QPen(grid, 0))
+        painter.drawLines(self._grid)
+        painter.setPen(QPen(QColor(self._palette.border), 0))
+        painter.drawLine(QPointF(area.left(), area.top()), QPointF(area.left(), area.bottom()))
+        painter.drawLine(QPointF(area.left(), area.bottom()), QPointF(area.right(), area.bottom()))
+        painter.setPen(QColor(self._palette.muted))
+        painter.setFont(self._font)
+        for label in self.labels:
+            if label.turned:
+                painter.save()
+                painter.translate(label.rect.left(), label.rect.bottom())
+                painter.rotate(-90)
+                room = QRectF(0, 0, label.rect.height(), label.rect.width())
+                painter.drawText(room, Qt.AlignmentFlag.AlignCenter, label.text)
+                painter.restore()
+            else:
+                painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)

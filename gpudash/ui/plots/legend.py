@@ -1,0 +1,187 @@
+"""The line over a plot: its title, then its curves; a click hides one, "only" isolates it, a chip brings all back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
+
+from gpudash.ui.plots.curve import CurveSpec
+from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.theme import Palette
+
+HEIGHT_PX = 20
+
+ONLY_PX = 24
+"""Room for "only", which shows while the pointer is on its entry."""
+
+
+class Entry(QWidget):
+    """One curve of the legend.
+
+    Signals:
+        clicked: the curve's name; and whether Ctrl was held or "only" was pressed.
+    """
+
+    clicked = Signal(str, bool)
+
+    def __init__(self, spec: CurveSpec, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.spec = spec
+        self._button = QToolButton(self)
+        self._button.setProperty("role", "legend")
+        self._button.setText(spec.name)
+        self._button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self._button.setCheckable(True)
+        self._button.setChecked(True)
+        self._button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._button.setToolTip(f"{spec.note}\n" * bool(spec.note) + "Click hides the curve, Ctrl+click shows it alone")
+        self._button.clicked.connect(self._pressed)
+        self._only = QToolButton(self)
+        self._only.setProperty("role", "only")
+        self._only.setText("only")
+        self._only.setFixedWidth(ONLY_PX)
+        self._only.setAccessibleName(f"Show only {spec.name}")
+        self._only.setToolTip(f"Show only {spec.name}")
+        self._only.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._only.clicked.connect(lambda: self.clicked.emit(self.spec.name, True))
+        policy = self._only.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        self._only.setSizePolicy(policy)
+        self._only.hide()
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        row.addWidget(self._button)
+        row.addWidget(self._only)
+        self.setFixedHeight(HEIGHT_PX)
+        self.set_palette(palette)
+        self.set_shown(True)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._button.setIcon(QIcon(swatch(self.spec, palette, self.devicePixelRatioF())))
+        self._button.setIconSize(QSize(14, 12))
+
+    def set_shown(self, shown: bool) -> None:
+        """Struck through when hidden."""
+        self._button.setChecked(shown)
+        font = self._button.font()
+        font.setStrikeOut(not shown)
+        self._button.setFont(font)
+        self._button.setAccessibleName(f"{self.spec.name}, {'shown' if shown else 'hidden'}")
+
+    def enterEvent(self, event: QEvent) -> None:
+        self._only.show()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._only.hide()
+
+    def _pressed(self) -> None:
+        alone = bool(QApplication.keyboardModifiers() & Qt.KeyboardModifier.ControlModifier)
+        self.clicked.emit(self.spec.name, alone)
+
+
+class Legend(QWidget):
+    """Title and curves of one plot, and which of them are hidden.
+
+    Signals:
+        hidden_changed: a curve was hidden or shown.
+    """
+
+    hidden_changed = Signal()
+
+    def __init__(
+        self, title: str, curves: Sequence[CurveSpec], palette: Palette, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._hidden: set[str] = set()
+        self._entries = [Entry(curve, palette, self) for curve in curves]
+        self.setFixedHeight(HEIGHT_PX)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._row = QHBoxLayout(self)
+        self._row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
+        self._row.setContentsMargins(0, 0, 0, 0)
+        self._row.setSpacing(0)
+        self._title = QLabel(title)
+        self._title.setProperty("role", "title")
+        self._row.addWidget(self._title)
+        self._row.addSpacing(6)
+        for entry in self._entries:
+            entry.clicked.connect(self._clicked)
+            self._row.addWidget(entry)
+        self._chip = QToolButton(self)
+        self._chip.setProperty("role", "chip")
+        self._chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._chip.clicked.connect(self.show_all)
+        self._chip.hide()
+        self._row.addSpacing(4)
+        self._row.addWidget(self._chip)
+        self._row.addStretch(1)
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Names of the hidden curves."""
+        return frozenset(self._hidden)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(80, HEIGHT_PX)
+
+    def set_palette(self, palette: Palette) -> None:
+        for entry in self._entries:
+            entry.set_palette(palette)
+
+    def set_insets(self, left: float, right: float) -> None:
+        """Begin and end where the plot area does."""
+        self._row.setContentsMargins(int(left), 0, int(right), 0)
+
+    def toggle(self, name: str) -> None:
+        """Hide the curve, or show it again."""
+        self._set_hidden(self._hidden ^ {name})
+
+    def isolate(self, name: str) -> None:
+        """Show the curve alone; once more restores all."""
+        others = {entry.spec.name for entry in self._entries} - {name}
+        self._set_hidden(set() if self._hidden == others else others)
+
+    def show_all(self) -> None:
+        """Hide nothing."""
+        self._set_hidden(set())
+
+    def _clicked(self, name: str, alone: bool) -> None:
+        if alone:
+            self.isolate(name)
+        else:
+            self.toggle(name)
+
+    def _set_hidden(self, hidden: set[str]) -> None:
+        self._hidden = hidden
+        for entry in self._entries:
+            entry.set_shown(entry.spec.name not in hidden)
+        self._chip.setText(f"{len(hidden)} hidden - show all")
+        self._chip.setVisible(bool(hidden))
+        self.hidden_changed.emit()
+
+
+def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:
+    """A patch of the curve's colour and line style, 14 by 12 pixels."""
+    pixmap = QPixmap(round(14 * ratio), round(12 * ratio))
+    pixmap.setDevicePixelRatio(ratio)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    colour = QColor(palette.curves[spec.colour])
+    if spec.stack:
+        if spec.faint:
+            painter.setPen(QPen(colour, 1))
+            colour.setAlphaF(0.25)
+        painter.setBrush(colour)
+        painter.drawRect(QRectF(1.5, 1.5, 8, 8)) if spec.faint else painter.fillRect(QRectF(1, 1, 9, 9), colour)
+    else:
+        pen = QPen(colour, 2, PEN_STYLES[spec.style])
+        if spec.style == "dash":
+            pen.setDashPattern([2.0, 1.0])
+        painter.setPen(pen)
+        painter.drawLine(0, 6, 12, 6)
+    painter.end()
+    return pixmap

@@ -1,0 +1,207 @@
+"""What lies over the curves: levels with labels, marks, selection, cursor, forecast, arrows to what is off-screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.layers import Label, Layer
+from gpudash.ui.plots.marks import PlacedMark
+from gpudash.ui.theme import Palette
+
+PEN_STYLES = {"solid": Qt.PenStyle.SolidLine, "dash": Qt.PenStyle.DashLine, "dot": Qt.PenStyle.DotLine}
+
+_MARK_COLOURS = {"user": "accent", "warning": "warn", "source": "critical"}
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A line across the plot at a drawn value."""
+
+    text: str
+    value: float
+    colour: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """Something lies beyond the edge at session time `time_s`: above, or below."""
+
+    time_s: float
+    above: bool
+    colour: str
+
+
+@dataclass(slots=True)
+class OverlayContent:
+    """Everything the overlay draws; `dots` are drawn values at the cursor with their colours."""
+
+    levels: Sequence[Level] = ()
+    marks: Sequence[PlacedMark] = ()
+    mark_labels: bool = False
+    selection: tuple[float, float] | None = None
+    cursor_s: float | None = None
+    dots: Sequence[tuple[float, str]] = ()
+    arrows: Sequence[Arrow] = ()
+    forecast: Sequence[tuple[float, float]] = field(default=())
+
+
+class Overlay(Layer):
+    """Draws an `OverlayContent` in canvas pixels."""
+
+    def __init__(self, font: QFont, palette: Palette) -> None:
+        super().__init__(10)
+        self._font = font
+        self._metrics = QFontMetricsF(font)
+        self._palette = palette
+        self._geometry: Geometry | None = None
+        self._content = OverlayContent()
+        self.labels: list[Label] = []
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def text_width(self, text: str) -> float:
+        """Width of a label in pixels."""
+        return self._metrics.horizontalAdvance(text) + 1
+
+    def elided(self, text: str, width: float) -> str:
+        """A label shortened to a width."""
+        return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+
+    def show_content(self, geometry: Geometry, content: OverlayContent) -> None:
+        """Draw this from now on."""
+        self._geometry, self._content = geometry, content
+        self.labels = [*self._mark_labels(), *self._level_labels()]
+        self.update()
+
+    def _mark_labels(self) -> list[Label]:
+        if not self._content.mark_labels:
+            return []
+        height = self._metrics.height()
+        return [
+            Label(
+                mark.text,
+                QRectF(mark.text_x, self._bounds.top(), self._metrics.horizontalAdvance(mark.text) + 1, height),
+            )
+            for mark in self._content.marks
+            if mark.text
+        ]
+
+    def _level_labels(self) -> list[Label]:
+        """Labels at the right end over their lines; one that would cover another moves left of it."""
+        assert self._geometry is not None
+        area, height = self._geometry.area, self._metrics.height()
+        placed: list[Label] = []
+        for level in self._content.levels:
+            y = self._geometry.y_of(level.value)
+            if not area.top() <= y <= area.bottom():
+                continue
+            width = self._metrics.horizontalAdvance(level.text) + 6
+            top = y - height - 1 if y - height - 1 >= area.top() else y + 1
+            rect = QRectF(area.right() - width - 2, top, width, height)
+            for other in placed:
+                if rect.intersects(other.rect):
+                    rect.moveRight(other.rect.left() - 4)
+            if rect.left() >= area.left():
+                placed.append(Label(level.text, rect))
+        return placed
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if self._geometry is None:
+            return
+        painter.setFont(self._font)
+        self._paint_selection(painter, self._geometry)
+        self._paint_levels(painter, self._geometry)
+        self._paint_marks(painter, self._geometry)
+        self._paint_forecast(painter, self._geometry)
+        self._paint_arrows(painter, self._geometry)
+        self._paint_cursor(painter, self._geometry)
+
+    def _paint_selection(self, painter: QPainter, geometry: Geometry) -> None:
+        if self._content.selection is None:
+            return
+        area = geometry.area
+        left, right = (geometry.x_of(t) for t in self._content.selection)
+        inside = QRectF(max(left, area.left()), area.top(), 0, area.height())
+        inside.setRight(min(right, area.right()))
+        if inside.width() < 0:
+            return
+        colour = QColor(self._palette.accent)
+        painter.setPen(QPen(colour, 1))
+        for x in (left, right):
+            if area.left() <= x <= area.right():
+                painter.drawLine(QLineF(x, area.top(), x, area.bottom()))
+        colour.setAlphaF(0.16)
+        painter.fillRect(inside, colour)
+
+    def _paint_levels(self, painter: QPainter, geometry: Geometry) -> None:
+        area = geometry.area
+        for level in self._content.levels:
+            y = round(geometry.y_of(level.value))
+            if area.top() <= y <= area.bottom():
+                painter.setPen(QPen(QColor(level.colour), 1, PEN_STYLES[level.style]))
+                painter.drawLine(QLineF(area.left(), y, area.right(), y))
+        ground = QColor(self._palette.panel)
+        ground.setAlphaF(0.85)
+        painter.setPen(QColor(self._palette.text))
+        for label in self._level_labels():
+            painter.fillRect(label.rect, ground)
+            painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)
+
+    def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
+        area = geometry.area
+        for placed in self._content.marks:
+            colour = QColor(getattr(self._palette, _MARK_COLOURS.get(placed.mark.category, "muted")))
+            painter.setPen(QPen(colour, 1, Qt.PenStyle.DotLine))
+            x = round(placed.x)
+            painter.drawLine(QLineF(x, area.top() - (8 if self._content.mark_labels else 0), x, area.bottom()))
+        painter.setPen(QColor(self._palette.text))
+        for label in self._mark_labels():
+            painter.drawText(label.rect, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, label.text)
+
+    def _paint_forecast(self, painter: QPainter, geometry: Geometry) -> None:
+        points = [QPointF(geometry.x_of(t), geometry.y_of(v)) for t, v in self._content.forecast]
+        if len(points) < 2:
+            return
+        painter.save()
+        painter.setClipRect(geometry.area)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(QColor(self._palette.curves["forecast"]), 1.5, Qt.PenStyle.DashLine))
+        painter.drawPolyline(points)
+        painter.restore()
+
+    def _paint_arrows(self, painter: QPainter, geometry: Geometry) -> None:
+        area = geometry.area
+        painter.setPen(Qt.PenStyle.NoPen)
+        for arrow in self._content.arrows:
+            x = min(max(geometry.x_of(arrow.time_s), area.left() + 5), area.right() - 5)
+            tip, base = (area.top() + 1, area.top() + 8) if arrow.above else (area.bottom() - 1, area.bottom() - 8)
+            painter.setBrush(QColor(arrow.colour))
+            painter.drawPolygon(QPolygonF([QPointF(x, tip), QPointF(x - 5, base), QPointF(x + 5, base)]))
+
+    def _paint_cursor(self, painter: QPainter, geometry: Geometry) -> None:
+        if self._content.cursor_s is None:
+            return
+        area = geometry.area
+        x = round(geometry.x_of(self._content.cursor_s))
+        if not area.left() <= x <= area.right():
+            return
+        painter.setPen(QPen(QColor(self._palette.text), 1))
+        painter.drawLine(QLineF(x, area.top(), x, area.bottom()))
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(QColor(self._palette.panel), 1))
+        for value, colour in self._content.dots:
+            y = geometry.y_of(value)
+            if area.top() <= y <= area.bottom():
+                painter.setBrush(QColor(colour))
+                painter.drawEllipse(QPointF(x, y), 3.0, 3.0)
+        painter.restore()

@@ -1,0 +1,341 @@
+"""One plot: its legend, its canvas and its axes. It is given data; the stack gets them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from PySide6.QtCore import QPoint, QRectF, Signal
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.ui.plots.canvas import Canvas, drawn
+from gpudash.ui.plots.curve import CurveSpec, PlotSpec
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.layers import Label
+from gpudash.ui.plots.legend import Legend
+from gpudash.ui.plots.marks import Mark, place
+from gpudash.ui.plots.mouse import Gestures
+from gpudash.ui.plots.overlay import Arrow, Level, OverlayContent
+from gpudash.ui.plots.reading import PlotData, Row
+from gpudash.ui.plots.scale import Autoscale
+from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
+from gpudash.ui.plots.ticks import Ticks, time_ticks, value_ticks
+from gpudash.ui.plots.view import TimeView
+from gpudash.ui.theme import Palette
+
+RIGHT_HIGH = 1.04
+"""Top of the right axis, which goes from 0 to 100 %."""
+
+_LINE_PX = 28.0
+"""Height for one tick of a y axis."""
+
+
+class TimePlot(QWidget):
+    """A plot over the shared time axis.
+
+    Signals:
+        hidden_changed: a curve was hidden or shown.
+        menu_requested: a global position.
+    """
+
+    hidden_changed = Signal()
+    menu_requested = Signal(QPoint)
+
+    def __init__(self, spec: PlotSpec, view: TimeView, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.spec = spec
+        self._view = view
+        self._palette = palette
+        self._geometry: Geometry | None = None
+        self._scale = Autoscale(spec.unit)
+        self._data = PlotData()
+        self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
+        self._forecast: Sequence[tuple[float, float]] = ()
+        self._margins = (40.0, 4.0, 8.0, 4.0)
+        self._shows_time = False
+        self._shows_mark_labels = False
+        self.legend = Legend(spec.title, spec.curves, palette, self)
+        self.legend.hidden_changed.connect(self._hidden_changed)
+        self.gestures = Gestures(view, self, self)
+        self.gestures.menu_requested.connect(self.menu_requested)
+        self.canvas = Canvas(spec.curves, palette, self.gestures, self)
+        self.canvas.setAccessibleName(spec.title)
+        self.setAccessibleName(spec.title)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.legend)
+        column.addWidget(self.canvas, 1)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
+
+    @property
+    def geometry_now(self) -> Geometry | None:
+        """Range and plot area as drawn last."""
+        return self._geometry
+
+    @property
+    def columns(self) -> int:
+        """Pixel columns to thin for."""
+        return max(50, round(self.canvas.area.width() or self.width()))
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Names of the hidden curves."""
+        return self.legend.hidden
+
+    @property
+    def visible_curves(self) -> list[CurveSpec]:
+        """The curves that are not hidden."""
+        return [curve for curve in self.spec.curves if curve.name not in self.hidden]
+
+    @property
+    def log(self) -> bool:
+        """Whether the left axis is logarithmic."""
+        return self._scale.log
+
+    @property
+    def y_range(self) -> tuple[float, float]:
+        """Range of the left axis, of decimal logarithms where `log`."""
+        return self._scale.range()
+
+    def labels(self) -> list[Label]:
+        """Every word on the canvas with its place, in canvas pixels."""
+        return [*self.canvas.frame.labels, *self.canvas.overlay.labels]
+
+    def toggle_log(self) -> None:
+        """Make the left axis logarithmic or linear, where the plot allows it."""
+        if self.spec.may_log:
+            self._scale = Autoscale(self.spec.unit, log=not self._scale.log)
+
+    def zoom_y(self, factor: float, anchor_px: float) -> None:
+        """Zoom the left axis at a canvas y; `reset_y` undoes it."""
+        if self._geometry is not None:
+            self._scale.zoom(factor, self._geometry.value_at(anchor_px))
+
+    def reset_y(self) -> None:
+        """Fit the left axis to the data again."""
+        self._scale.reset()
+
+    def set_forecast(self, points: Sequence[tuple[float, float]] | None) -> None:
+        """Extend the curve by a dashed line through (session time, value) points; ``None`` takes it away."""
+        self._forecast = points or ()
+
+    @property
+    def has_forecast(self) -> bool:
+        """Whether a dashed extension is drawn."""
+        return len(self._forecast) > 1
+
+    @property
+    def data(self) -> PlotData:
+        """What was drawn last."""
+        return self._data
+
+    def set_description(self, words: str) -> None:
+        """Say in words what the plot shows."""
+        self.setAccessibleDescription(words)
+        self.canvas.setAccessibleDescription(words)
+
+    def release(self) -> None:
+        """Take the scene apart before the widget goes; pyqtgraph's cycles outlive it otherwise."""
+        self.canvas.scene().clear()
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.legend.set_palette(palette)
+        self.canvas.set_palette(palette)
+
+    def set_frame(self, left: float, right: float, *, shows_time: bool, shows_mark_labels: bool) -> None:
+        """Margins shared by all plots; whether this one carries the time axis and the labels of marks."""
+        line = self.canvas.frame.line_height
+        self._shows_time, self._shows_mark_labels = shows_time, shows_mark_labels
+        self._margins = (left, line + 2 if shows_mark_labels else 5.0, right, 2 * line + 4 if shows_time else 5.0)
+        self.canvas.setMinimumHeight(96 + round(self._margins[1] + self._margins[3] - 10))
+        self.canvas.set_margins(*self._margins)
+        self.legend.set_insets(left, right)
+
+    def axis_widths(self) -> tuple[float, float]:
+        """Room that the left and right axis need now."""
+        left = self._left_ticks()
+        right = self._right_ticks()
+        frame = self.canvas.frame
+        return frame.width_of(left), frame.width_of(right) if right is not None else 0.0
+
+    def take(self, data: PlotData, now_s: float) -> None:
+        """Accept new data and fit the y axis; `draw` shows them."""
+        self._data = data
+        bands = [curve for curve in self.spec.curves if curve.stack]
+        self._stack = stacked([data.points.get(curve.name) for curve in bands])
+        self._scale.update(*self._extremes(), now_s)
+
+    def draw(self, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
+        """Draw everything for the view as it is now.
+
+        Args:
+            marks: in order of time.
+            rows: values at the cursor; empty without a cursor.
+        """
+        self.canvas.set_margins(*self._margins)
+        start, end = self._view.range()
+        origin = end - self._view.lead_s if self._view.following else end
+        low, high = self._scale.range()
+        geometry = Geometry(self.canvas.area, origin, round(start - origin, 9), round(end - origin, 9), low, high)
+        self._geometry = geometry
+        self.canvas.set_range(geometry)
+        grid = self._time_ticks(geometry)
+        bottom = grid if self._shows_time else None
+        self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), bottom, grid)
+        self._draw_bands(geometry)
+        for curve in self.spec.curves:
+            if not curve.stack:
+                self._draw_curve(curve, geometry)
+        self._draw_overlay(geometry, marks, rows)
+
+    def _draw_bands(self, geometry: Geometry) -> None:
+        colours = []
+        for curve in self.spec.curves:
+            if curve.stack:
+                colour = QColor(self._palette.curves[curve.colour])
+                colour.setAlphaF(0.14 if curve.faint else 1.0)
+                colours.append(colour)
+        if colours:
+            self.canvas.bands.show_bands(geometry, *self._stack, colours)
+
+    def _draw_curve(self, curve: CurveSpec, geometry: Geometry) -> None:
+        points = self._data.points.get(curve.name)
+        if points is not None and curve.pulses:
+            points = pulses(*points, BRIDGED_PX * geometry.seconds_per_pixel)
+        smoothed = self._data.smoothed.get(curve.name)
+        self.canvas.show_curve(
+            curve.name,
+            self._in_drawn_values(curve, points, geometry),
+            self._in_drawn_values(curve, smoothed, geometry),
+            geometry.seconds_per_pixel,
+            geometry.origin_s,
+        )
+
+    def _in_drawn_values(self, curve: CurveSpec, points: Points | None, geometry: Geometry) -> Points | None:
+        return None if points is None else (points[0], self._drawn(curve, points[1], geometry))
+
+    def _drawn(self, curve: CurveSpec, values: Floats, geometry: Geometry) -> Floats:
+        if curve.axis == "right":
+            return geometry.y_low + values / RIGHT_HIGH * (geometry.y_high - geometry.y_low)
+        return drawn(values, log=self._scale.log)
+
+    def _draw_overlay(self, geometry: Geometry, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
+        area, overlay = geometry.area, self.canvas.overlay
+        content = OverlayContent(
+            levels=self._levels(),
+            marks=place(marks, geometry.x_of, area.left(), area.right(), overlay.text_width, overlay.elided),
+            mark_labels=self._shows_mark_labels,
+            selection=self._view.selection,
+            cursor_s=self._view.cursor_s,
+            dots=self._dots(geometry, rows),
+            arrows=self._arrows(geometry),
+            forecast=[(t, self._level(v)) for t, v in self._forecast],
+        )
+        overlay.show_content(geometry, content)
+
+    def _levels(self) -> list[Level]:
+        return [
+            Level(line.name, self._level(value), self._palette.curves[line.colour], line.style)
+            for line, value in zip(self.spec.lines, self._data.levels, strict=False)
+            if value is not None and not (self._scale.log and value <= 0)
+        ]
+
+    def _level(self, value: float) -> float:
+        return math.log10(value) if self._scale.log and value > 0 else value
+
+    def _dots(self, geometry: Geometry, rows: Sequence[Row]) -> list[tuple[float, str]]:
+        dots: list[tuple[float, str]] = []
+        height = 0.0
+        for row in rows:
+            if row.value is None or not math.isfinite(row.value):
+                continue
+            if row.curve.stack:
+                height += max(row.value, 0.0)
+                value = height
+            else:
+                shown = row.value if row.smoothed is None else row.smoothed
+                value = float(self._drawn(row.curve, np.array([shown]), geometry)[0])
+            if not row.curve.faint:
+                dots.append((value, self._palette.curves[row.curve.colour]))
+        return dots
+
+    def _arrows(self, geometry: Geometry) -> list[Arrow]:
+        """One arrow per curve and edge where its values leave the plot."""
+        arrows: list[Arrow] = []
+        for curve, times, values in self._drawn_curves(geometry):
+            if self._scale.manual is None and curve.axis == "left":
+                continue
+            inside = (
+                np.isfinite(values) & (times >= geometry.time_at(geometry.area.left())) & (times <= self._view.right_s)
+            )
+            if not inside.any():
+                continue
+            times, values = times[inside], values[inside]
+            colour = self._palette.curves[curve.colour]
+            for above, index in ((True, int(values.argmax())), (False, int(values.argmin()))):
+                beyond = values[index] > geometry.y_high if above else values[index] < geometry.y_low
+                if beyond:
+                    arrows.append(Arrow(float(times[index]), above, colour))
+        return arrows
+
+    def _drawn_curves(self, geometry: Geometry) -> list[tuple[CurveSpec, Floats, Floats]]:
+        times, edges = self._stack
+        bands = [curve for curve in self.spec.curves if curve.stack]
+        result = [(c, times, e) for c, e in zip(bands, edges, strict=True) if e is not None and not c.faint]
+        for curve in self.spec.curves:
+            if not curve.stack and (points := self._data.points.get(curve.name)) is not None:
+                result.append((curve, points[0], self._drawn(curve, points[1], geometry)))
+        return result
+
+    def _extremes(self) -> tuple[float, float]:
+        """Lowest and highest drawn value on the left axis, levels that scale included; NaN without data."""
+        lows: list[float] = []
+        highs: list[float] = []
+        columns = [edge for edge in self._stack[1] if edge is not None]
+        for curve in self.spec.curves:
+            points = self._data.points.get(curve.name)
+            if not curve.stack and curve.axis == "left" and points is not None:
+                columns.append(drawn(points[1], log=self._scale.log))
+        for values in columns:
+            finite = values[np.isfinite(values)]
+            if len(finite):
+                lows.append(float(finite.min()))
+                highs.append(float(finite.max()))
+        if lows or self.spec.unit == "bytes":
+            for line, value in zip(self.spec.lines, self._data.levels, strict=False):
+                if value is not None and line.scales and not (self._scale.log and value <= 0):
+                    lows.append(self._level(value))
+                    highs.append(self._level(value))
+        return (min(lows), max(highs)) if lows else (math.nan, math.nan)
+
+    def _left_ticks(self) -> Ticks:
+        count = max(2, int((self.canvas.area.height() or 96) / _LINE_PX))
+        low, high = self._scale.range()
+        return value_ticks(self.spec.unit, low, high, count, log=self._scale.log, unit_name=self.spec.unit_name)
+
+    def _right_ticks(self) -> Ticks | None:
+        if not any(curve.axis == "right" for curve in self.visible_curves):
+            return None
+        count = max(2, int((self.canvas.area.height() or 96) / _LINE_PX))
+        ticks = value_ticks("ratio", 0.0, RIGHT_HIGH, count)
+        return Ticks(tuple((v / RIGHT_HIGH, text) for v, text in ticks.marks), ticks.name)
+
+    def _time_ticks(self, geometry: Geometry) -> Ticks:
+        width = geometry.area.width()
+        if self._view.following:
+            return time_ticks(geometry.x_low, geometry.x_high, width, relative=True)
+        origin = geometry.origin_s
+        ticks = time_ticks(geometry.x_low + origin, geometry.x_high + origin, width, relative=False)
+        return Ticks(tuple((t - origin, text) for t, text in ticks.marks), ticks.name)
+
+    def _hidden_changed(self) -> None:
+        self._scale.reset()
+        self.hidden_changed.emit()
+
+    def plot_area(self) -> QRectF:
+        """The plot area in this widget's pixels."""
+        return self.canvas.area.translated(self.canvas.pos().x(), self.canvas.pos().y())

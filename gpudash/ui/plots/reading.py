@@ -1,0 +1,178 @@
+"""From the store to one plot: what must be copied under the store's lock, and nothing more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpudash.telemetry.series import Series, Statistics
+from gpudash.telemetry.store import Store
+from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec
+from gpudash.ui.plots.shaping import Points
+from gpudash.ui.plots.smoothing import Smoother
+
+ALL_SAMPLES = 1 << 40
+"""Columns to ask of a window that shall not be thinned."""
+
+STALE_S = 2.0
+"""How long after its newest sample a curve still has a value: longer, and nothing is drawn there."""
+
+
+@dataclass(slots=True)
+class PlotData:
+    """What a plot draws: points by curve name, smoothed points where asked for, levels of its lines."""
+
+    points: dict[str, Points] = field(default_factory=dict)
+    smoothed: dict[str, Points] = field(default_factory=dict)
+    levels: list[float | None] = field(default_factory=list)
+
+
+class SmoothedSeries:
+    """The smoothed view of one series, brought up to date sample by sample."""
+
+    def __init__(self, weight: float) -> None:
+        self._smoother = Smoother(weight)
+        self._seen = 0
+        self._newest = -math.inf
+        self.series = Series()
+
+    def follow(self, raw: Series) -> None:
+        """Take in what ``raw`` has got since the last call. Called under the store's lock."""
+        new = len(raw) - self._seen
+        extent = raw.extent()
+        if new <= 0 or extent is None:
+            return
+        since = max(self._newest, extent[0])
+        times, values = raw.window(since, math.nextafter(max(extent[1], since), math.inf), ALL_SAMPLES)
+        new = min(new, len(times))
+        for t, v in zip(times[-new:].tolist(), self._smoother.extend(values[-new:]).tolist(), strict=True):
+            self.series.append(t, v)
+        self._seen, self._newest = len(raw), extent[1]
+
+
+class Smoothing:
+    """The slider's setting and the smoothed view of each curve it applies to. 0 is raw."""
+
+    def __init__(self, weight: float = 0.0) -> None:
+        self._weight = weight
+        self._by_key: dict[Key, SmoothedSeries] = {}
+
+    @property
+    def weight(self) -> float:
+        return self._weight
+
+    def set_weight(self, weight: float) -> None:
+        """Smooth with another weight from now on.
+
+        Raises:
+            ValueError: when ``weight`` is not from 0 to below 1.
+        """
+        Smoother(weight)
+        if weight != self._weight:
+            self._weight = weight
+            self._by_key.clear()
+
+    def of(self, curve: CurveSpec, raw: Series) -> Series | None:
+        """The smoothed view of ``raw``, up to date; ``None`` where the curve is shown raw."""
+        if not curve.smoothed or self._weight == 0:
+            return None
+        smoothed = self._by_key.setdefault(curve.key, SmoothedSeries(self._weight))
+        smoothed.follow(raw)
+        return smoothed.series
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One curve in the readout: value at the cursor, or ``None`` where nothing is drawn."""
+
+    curve: CurveSpec
+    value: float | None
+    smoothed: float | None
+
+
+def read_plot(
+    store: Store, spec: PlotSpec, hidden: Iterable[str], span: tuple[float, float], columns: int, smoothing: Smoothing
+) -> PlotData:
+    """What ``spec`` shows of ``span`` on ``columns`` columns. The caller holds ``store.lock``."""
+    data = PlotData()
+    for curve in spec.curves:
+        series = None if curve.name in hidden else store.series(*curve.key)
+        if series is None:
+            continue
+        data.points[curve.name] = series.window(*span, columns)
+        smoothed = smoothing.of(curve, series)
+        if smoothed is not None and smoothed.extent() is not None:
+            data.smoothed[curve.name] = smoothed.window(*span, columns)
+    data.levels = [_level(store, line) for line in spec.lines]
+    return data
+
+
+def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Smoothing) -> Row:
+    """The curve's value at ``time_s``, else its newest. The caller holds ``store.lock``."""
+    series = store.series(*curve.key)
+    if series is None:
+        return Row(curve, None, None)
+    smoothed = smoothing.of(curve, series)
+    time_s = store.newest_s if time_s is None else time_s
+    value = value_at(series, time_s)
+    return Row(curve, value, None if smoothed is None or value is None else value_at(smoothed, time_s))
+
+
+def read_statistics(store: Store, curves: Iterable[CurveSpec], span: tuple[float, float]) -> list[Statistics | None]:
+    """Figures of the raw samples in ``span``, one entry per curve. The caller holds ``store.lock``."""
+    result: list[Statistics | None] = []
+    for curve in curves:
+        series = store.series(*curve.key)
+        result.append(None if series is None else series.statistics(*span))
+    return result
+
+
+def value_at(series: Series, time_s: float) -> float | None:
+    """The value drawn at ``time_s``; ``None`` before the first sample, in a gap and past the end."""
+    extent = series.extent()
+    if extent is None or time_s > extent[1] + STALE_S:
+        return None
+    return series.at(time_s)
+
+
+def _level(store: Store, line: LineSpec) -> float | None:
+    value = line.value
+    if line.key is not None:
+        series = store.series(*line.key)
+        last = None if series is None else series.last()
+        if last is None:
+            value = None
+        elif not math.isnan(last[1]):
+            value = last[1]
+        elif series is not None:
+            value = _last_known(series)
+    return None if value is None or math.isnan(value) else value * line.factor
+
+
+def _last_known(series: Series) -> float | None:
+    """A capacity is still the capacity while its source is lost: the newest value that is no gap."""
+    extent = series.extent()
+    statistics = None if extent is None else series.statistics(*extent)
+    return None if statistics is None else statistics.end
+
+
+def visible_rows(
+    store: Store,
+    specs: Iterable[PlotSpec],
+    hidden: Mapping[str, frozenset[str]],
+    time_s: float | None,
+    smoothing: Smoothing,
+) -> list[tuple[PlotSpec, list[Row]]]:
+    """The readout: per plot a row for each curve that is not hidden. The caller holds ``store.lock``."""
+    return [
+        (
+            spec,
+            [
+                read_row(store, curve, time_s, smoothing)
+                for curve in spec.curves
+                if curve.name not in hidden.get(spec.id, frozenset())
+            ],
+        )
+        for spec in specs
+    ]

@@ -1,0 +1,87 @@
+"""Arrays made ready to draw: bands on top of each other, pulses with edges, dashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Points = tuple[Floats, Floats]
+
+BRIDGED_PX = 3.0
+"""Gaps of pulses narrower than this are drawn through."""
+
+_DASHES_PX = {"dash": (7.0, 4.0), "dot": (2.0, 3.0)}
+
+
+def stacked(bands: Sequence[Points | None]) -> tuple[Floats, list[Floats | None]]:
+    """Bands on one time base, summed from the first up.
+
+    Each band brings its own kept extremes, so the base is the union of all their times and no band loses a peak. A band
+    that is not there (``None``, or outside its samples) has no height; a gap inside one is a gap in all above it.
+
+    Args:
+        bands: times ascending and values of each band; ``None`` without data.
+
+    Returns:
+        The times, shape (n,), and per band the upper edge, shape (n,), or ``None``.
+    """
+    present = [band for band in bands if band is not None and len(band[0])]
+    if not present:
+        return np.empty(0), [None] * len(bands)
+    times = present[0][0]
+    if any(len(band[0]) != len(times) or not np.array_equal(band[0], times) for band in present[1:]):
+        times = np.unique(np.concatenate([band[0] for band in present]))
+    total = np.zeros(len(times))
+    edges: list[Floats | None] = []
+    for band in bands:
+        if band is None or not len(band[0]):
+            edges.append(None)
+            continue
+        t, v = band
+        heights = v if t is times else np.interp(times, t, v)
+        outside = (times < t[0]) | (times > t[-1])
+        total = total + np.where(outside, 0.0, np.maximum(heights, 0.0))
+        edges.append(total)
+    return times, edges
+
+
+def pulses(t: Floats, v: Floats, bridged_s: float) -> Points:
+    """Bursts with edges down to 0; gaps up to ``bridged_s`` are drawn through.
+
+    Args:
+        t: times ascending, shape (n,).
+        v: values, NaN between bursts.
+        bridged_s: longest gap that is drawn through.
+    """
+    there = np.flatnonzero(np.isfinite(v))
+    if not len(there):
+        return t[:0], v[:0]
+    times, values = t[there], v[there]
+    breaks = np.flatnonzero((np.diff(there) > 1) & (np.diff(times) > bridged_s)) + 1
+    positions = np.concatenate(([0], np.repeat(breaks, 3), [len(times)]))
+    ends, starts = times[breaks - 1], times[breaks]
+    edge_times = np.concatenate((times[:1], np.stack((ends, starts, starts), axis=1).ravel(), times[-1:]))
+    edge_values = np.concatenate(([0.0], np.tile([0.0, np.nan, 0.0], len(breaks)), [0.0]))
+    return np.insert(times, positions, edge_times), np.insert(values, positions, edge_values)
+
+
+def dashes(t: Floats, seconds_per_pixel: float, style: str) -> NDArray[np.int32] | None:
+    """Which points of a dense curve connect to the next, so that it looks dashed at no cost.
+
+    Qt's own dashing walks every vertex; a curve with a point in nearly every column is dashed by leaving out columns.
+
+    Args:
+        t: session times, shape (n,); the pattern moves with them.
+        seconds_per_pixel: of the drawing.
+        style: "dash" or "dot".
+
+    Returns:
+        0 or 1 per point, or ``None`` when the points are too sparse for it.
+    """
+    on, off = (length * seconds_per_pixel for length in _DASHES_PX[style])
+    if len(t) < 3 or float(np.median(np.diff(t))) > off / 2:
+        return None
+    return (np.mod(t, on + off) < on).astype(np.int32)

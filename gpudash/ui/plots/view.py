@@ -1,0 +1,275 @@
+"""The one time axis that all plots share: what part of the session is shown, where the cursor is, what is selected.
+
+Everything is in session time (seconds). Pausing stops the view, never the recording: the store is not touched here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Signal
+
+from gpudash.units import format_duration
+
+MIN_WINDOW_S = 0.01
+MAX_WINDOW_S = 7 * 86400.0
+
+_HISTORY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    following: bool
+    window_s: float
+    right_s: float
+
+
+class TimeView(QObject):
+    """The shown window of time, the cursor and the selection.
+
+    While following, the right edge is the newest reading (plus `lead_s`, room for a forecast); when paused it is frozen
+    at `right_s`.
+
+    Signals:
+        changed: the shown range or the following state changed.
+        cursor_changed: the cursor moved or went.
+        selection_changed: the selection changed or went.
+    """
+
+    changed = Signal()
+    cursor_changed = Signal()
+    selection_changed = Signal()
+
+    def __init__(self, window_s: float = 60.0, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._window_s = _clamped(window_s)
+        self._following = True
+        self._now_s = 0.0
+        self._right_s = 0.0
+        self._lead_s = 0.0
+        self._cursor_s: float | None = None
+        self._cursor_offset_s: float | None = None
+        self._selection: tuple[float, float] | None = None
+        self._past: list[_Place] = []
+        self._future: list[_Place] = []
+        self._last_move = ""
+
+    @property
+    def following(self) -> bool:
+        """Whether the right edge tracks the newest reading."""
+        return self._following
+
+    @property
+    def window_s(self) -> float:
+        """Width of the shown range in seconds."""
+        return self._window_s
+
+    @property
+    def now_s(self) -> float:
+        """Time of the newest reading."""
+        return self._now_s
+
+    @property
+    def right_s(self) -> float:
+        """The right edge of the shown range."""
+        return self._now_s + self._lead_s if self._following else self._right_s
+
+    @property
+    def lead_s(self) -> float:
+        """Seconds beyond now that are shown while following."""
+        return self._lead_s
+
+    @property
+    def behind_s(self) -> float:
+        """How far the right edge lies before the newest reading; 0 while following."""
+        return max(0.0, self._now_s - self.right_s)
+
+    def range(self) -> tuple[float, float]:
+        """The shown range, from left to right."""
+        right = self.right_s
+        return right - self._window_s, right
+
+    def status(self) -> str:
+        """What the status line says of the view."""
+        if self._following:
+            return "Live"
+        behind = self.behind_s
+        words = f"{behind:.0f} s" if behind < 59.5 else format_duration(behind)
+        return f"Paused {words} behind - still recording"
+
+    def set_now(self, newest_s: float) -> None:
+        """Tell the time of the newest reading."""
+        if newest_s != self._now_s:
+            self._now_s = newest_s
+            if self._following:
+                self.changed.emit()
+
+    def set_lead(self, lead_s: float) -> None:
+        """Show ``lead_s`` seconds beyond now while following."""
+        if lead_s != self._lead_s:
+            self._lead_s = lead_s
+            if self._following:
+                self.changed.emit()
+
+    def set_window(self, window_s: float) -> None:
+        """Show ``window_s`` seconds, the right edge held."""
+        self._remember("window")
+        self._window_s = _clamped(window_s)
+        self.changed.emit()
+
+    def pause(self) -> None:
+        """Freeze the view where it is; readings go on being stored."""
+        if self._following:
+            cursor = self.cursor_s
+            self._right_s = self.right_s
+            self._following = False
+            self._pin_cursor(cursor)
+            self.changed.emit()
+
+    def follow(self) -> None:
+        """Let the right edge track the newest reading again."""
+        if not self._following:
+            self._remember("follow")
+            self._following = True
+            self.changed.emit()
+
+    def toggle(self) -> None:
+        """Pause when following, follow when paused."""
+        if self._following:
+            self.pause()
+        else:
+            self.follow()
+
+    def zoom(self, factor: float, anchor_s: float | None = None) -> None:
+        """Make the window ``factor`` times as wide.
+
+        While following the right edge is held and following goes on; when paused `anchor_s` stays where it is.
+        """
+        self._remember("zoom")
+        left, right = self.range()
+        width = _clamped(self._window_s * factor)
+        if not self._following:
+            anchor = (left + right) / 2 if anchor_s is None else anchor_s
+            share = (right - anchor) / self._window_s
+            self._right_s = self._within(anchor + share * width)
+        self._window_s = width
+        self.changed.emit()
+
+    def pan(self, seconds: float) -> None:
+        """Move the view by ``seconds`` (positive: later). Going back pauses; the newest reading is the last stop."""
+        if self._following and seconds >= 0:
+            return
+        self._remember("pan")
+        self.pause()
+        self._right_s = self._within(self._right_s + seconds)
+        self.changed.emit()
+
+    def show(self, start_s: float, end_s: float) -> None:
+        """Show exactly this range, paused."""
+        self._remember("show")
+        start_s, end_s = min(start_s, end_s), max(start_s, end_s)
+        self.pause()
+        self._window_s = _clamped(end_s - start_s)
+        self._right_s = end_s
+        self.changed.emit()
+
+    def show_all(self, extent: tuple[float, float] | None) -> None:
+        """Show everything there is; a following view goes on following."""
+        if extent is None:
+            return
+        start, end = extent
+        if self._following:
+            self._remember("show")
+            self._window_s = _clamped(max(end, self._now_s) - start + self._lead_s)
+            self.changed.emit()
+        else:
+            self.show(start, end)
+
+    def zoom_to_selection(self) -> None:
+        """Show the selected range; without a selection nothing happens."""
+        if self._selection is not None:
+            self.show(*self._selection)
+
+    def settle(self) -> None:
+        """End a gesture, so that the next move is a step of its own in the history."""
+        self._last_move = ""
+
+    def back(self) -> None:
+        """The view before the last move."""
+        self._travel(self._past, self._future)
+
+    def forward(self) -> None:
+        """The view that `back` left."""
+        self._travel(self._future, self._past)
+
+    @property
+    def selection(self) -> tuple[float, float] | None:
+        """The selected range, in order, or ``None``."""
+        return self._selection
+
+    def select(self, start_s: float, end_s: float) -> None:
+        """Select a range; its ends may come in either order."""
+        selection = (min(start_s, end_s), max(start_s, end_s))
+        if selection != self._selection:
+            self._selection = selection
+            self.selection_changed.emit()
+
+    def clear_selection(self) -> None:
+        """Select nothing."""
+        if self._selection is not None:
+            self._selection = None
+            self.selection_changed.emit()
+
+    @property
+    def cursor_s(self) -> float | None:
+        """Where the cursor is, or ``None``. Under a resting mouse it moves with the following view."""
+        if self._cursor_offset_s is not None:
+            return self.right_s - self._cursor_offset_s
+        return self._cursor_s
+
+    def set_cursor(self, time_s: float | None, *, pinned: bool = False) -> None:
+        """Move the cursor.
+
+        Args:
+            time_s: where to; ``None`` takes it away.
+            pinned: keep it at this time although the view moves on (keyboard), not at this place (mouse).
+        """
+        if time_s is not None and self._following and not pinned:
+            self._cursor_s, self._cursor_offset_s = None, self.right_s - time_s
+        else:
+            self._pin_cursor(time_s)
+        self.cursor_changed.emit()
+
+    def _pin_cursor(self, time_s: float | None) -> None:
+        self._cursor_s, self._cursor_offset_s = time_s, None
+
+    def _within(self, right_s: float) -> float:
+        latest = max(self._now_s, self._now_s + self._lead_s)
+        return min(max(right_s, min(self._window_s * 0.1, latest)), latest)
+
+    def _remember(self, move: str) -> None:
+        """Keep the view before a move; a row of equal small moves (wheel, drag) counts as one."""
+        repeated = move == self._last_move and move in ("zoom", "pan", "window")
+        self._last_move = move
+        if not repeated:
+            self._past.append(self._place())
+            del self._past[:-_HISTORY]
+            self._future.clear()
+
+    def _place(self) -> _Place:
+        return _Place(self._following, self._window_s, self.right_s)
+
+    def _travel(self, source: list[_Place], target: list[_Place]) -> None:
+        if not source:
+            return
+        target.append(self._place())
+        place = source.pop()
+        if not place.following:
+            self._pin_cursor(self.cursor_s)
+        self._following, self._window_s, self._right_s = place.following, place.window_s, place.right_s
+        self._last_move = ""
+        self.changed.emit()
+
+
+def _clamped(window_s: float) -> float:
+    return min(max(window_s, MIN_WINDOW_S), MAX_WINDOW_S)

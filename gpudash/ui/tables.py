@@ -1,0 +1,145 @@
+"""The tables below the plots: rows of text in a view that can be sorted by eye and copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLabel, QStackedLayout, QTableView, QWidget
+
+Index = QModelIndex | QPersistentModelIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its title (with the unit, where all its cells share one), side and whether it takes spare width."""
+
+    title: str
+    right: bool = False
+    wide: bool = False
+    tip: str = ""
+
+
+class RowsModel(QAbstractTableModel):
+    """Rows of cells of text. A cell may be a pair of (text, tooltip)."""
+
+    def __init__(self, columns: Sequence[Column], parent: Any = None) -> None:
+        super().__init__(parent)
+        self.columns = columns
+        self.rows: list[Sequence[str]] = []
+
+    def show_rows(self, rows: list[Sequence[str]]) -> None:
+        """Show ``rows``; cells that did not change are not redrawn."""
+        if rows == self.rows:
+            return
+        before, after = len(self.rows), len(rows)
+        if after > before:
+            self.beginInsertRows(QModelIndex(), before, after - 1)
+        elif after < before:
+            self.beginRemoveRows(QModelIndex(), after, before - 1)
+        old, self.rows = self.rows, rows
+        if after > before:
+            self.endInsertRows()
+        elif after < before:
+            self.endRemoveRows()
+        changed = [row for row in range(min(before, after)) if rows[row] != old[row]]
+        if changed:
+            self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(self.columns)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return self.rows[index.row()][index.column()]
+        if role == Qt.ItemDataRole.TextAlignmentRole and self.columns[index.column()].right:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation is Qt.Orientation.Vertical:
+            return None
+        column = self.columns[section]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return column.title
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return column.tip or None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            side = Qt.AlignmentFlag.AlignRight if column.right else Qt.AlignmentFlag.AlignLeft
+            return side | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+
+class Table(QWidget):
+    """A table with a title for screen readers, and words in place of rows while it is empty."""
+
+    def __init__(self, name: str, columns: Sequence[Column], empty: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.model = RowsModel(columns, self)
+        self.view = QTableView()
+        self.view.setModel(self.model)
+        self.view.setAccessibleName(name)
+        self.view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.view.setShowGrid(False)
+        self.view.setTabKeyNavigation(False)
+        self.view.verticalHeader().hide()
+        self.view.verticalHeader().setDefaultSectionSize(24)
+        self.view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        header = self.view.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setMinimumSectionSize(48)
+        header.setStretchLastSection(not any(column.wide for column in columns))
+        for position, column in enumerate(columns):
+            if column.wide:
+                header.setSectionResizeMode(position, QHeaderView.ResizeMode.Stretch)
+        self._empty = QLabel(empty)
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty.setWordWrap(True)
+        self._empty.setProperty("role", "muted")
+        self._layers = QStackedLayout(self)
+        self._layers.addWidget(self._empty)
+        self._layers.addWidget(self.view)
+        copy = QAction("Copy values", self.view)
+        copy.setShortcut(QKeySequence.StandardKey.Copy)
+        copy.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+        copy.setToolTip("Copy the selected rows, or all of them, as tab-separated text")
+        copy.triggered.connect(self.copy)
+        self.view.addAction(copy)
+        self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+        self._widths: list[int] = []
+
+    def show_rows(self, rows: list[Sequence[str]]) -> None:
+        """Show ``rows``; columns only ever grow, so that a live table does not jump."""
+        self.model.show_rows(rows)
+        self._layers.setCurrentIndex(1 if rows else 0)
+        metrics = self.view.fontMetrics()
+        widths = [
+            max([metrics.horizontalAdvance(cell) for cell in cells] + [0]) + 24
+            for cells in zip([column.title for column in self.model.columns], *rows, strict=True)
+        ]
+        if not self._widths:
+            self._widths = [0] * len(widths)
+        for position, (width, before) in enumerate(zip(widths, self._widths, strict=True)):
+            width = min(width, 420)
+            if width > before and not self.model.columns[position].wide:
+                self._widths[position] = width
+                self.view.setColumnWidth(position, width)
+
+    def text(self) -> str:
+        """The selected rows, or all when none is, as tab-separated text under a header."""
+        chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
+        rows = [self.model.rows[row] for row in chosen] if chosen else self.model.rows
+        lines = [[column.title for column in self.model.columns], *rows]
+        return "\n".join("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line) for line in lines)
+
+    def copy(self) -> None:
+        """Put `text` on the clipboard."""
+        QGuiApplication.clipboard().setText(self.text())

@@ -1,0 +1,86 @@
+"""The row above the plots: live or paused, how much time is shown, how much loss is smoothed."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QLabel, QPushButton, QSlider, QWidget
+
+from gpudash.ui.plots.view import TimeView
+
+WINDOWS = (("10 s", 10.0), ("1 min", 60.0), ("5 min", 300.0), ("30 min", 1800.0))
+
+
+class ViewBar(QWidget):
+    """Controls of the shared time axis.
+
+    Signals:
+        show_all: everything since the start is wanted.
+        smoothing_changed: the slider's value, 0 (raw) to below 1.
+    """
+
+    show_all = Signal()
+    smoothing_changed = Signal(float)
+
+    def __init__(self, view: TimeView, smoothing: float, parent: QWidget | None = None, *, live: bool = True) -> None:
+        super().__init__(parent)
+        self._view = view
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(4)
+        self.pause = QPushButton()
+        self.pause.setProperty("role", "chip")
+        self.pause.clicked.connect(view.toggle)
+        self.pause.setVisible(live)
+        row.addWidget(self.pause)
+        self._state = QLabel()
+        self._state.setVisible(live)
+        row.addWidget(self._state)
+        row.addStretch(1)
+        self._windows = QButtonGroup(self)
+        self._windows.setExclusive(False)
+        for words, seconds in WINDOWS:
+            self._add_window(row, words, f"Show {words}").clicked.connect(
+                lambda _checked=False, seconds=seconds: view.set_window(seconds)
+            )
+        self._add_window(row, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
+        row.addSpacing(12)
+        label = QLabel("Smoothing")
+        label.setProperty("role", "muted")
+        row.addWidget(label)
+        self.smoothing = QSlider(Qt.Orientation.Horizontal)
+        self.smoothing.setRange(0, 99)
+        self.smoothing.setValue(round(smoothing * 100))
+        self.smoothing.setFixedWidth(90)
+        self.smoothing.setAccessibleName("Smoothing of loss and accuracy")
+        self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows the raw values alone")
+        self.smoothing.valueChanged.connect(lambda value: self.smoothing_changed.emit(value / 100))
+        label.setBuddy(self.smoothing)
+        row.addWidget(self.smoothing)
+        view.changed.connect(self.refresh)
+        self.refresh()
+
+    def _add_window(self, row: QHBoxLayout, words: str, tip: str) -> QPushButton:
+        button = QPushButton(words)
+        button.setProperty("role", "chip")
+        button.setCheckable(True)
+        button.setToolTip(tip)
+        self._windows.addButton(button)
+        row.addWidget(button)
+        return button
+
+    def refresh(self) -> None:
+        """Show the view's state."""
+        following = self._view.following
+        words = "❚❚  Pause" if following else "▶  Follow"
+        if self.pause.text() != words:
+            self.pause.setText(words)
+            self.pause.setAccessibleName("Pause the view" if following else "Follow the newest reading")
+            self.pause.setToolTip(
+                "Hold the view still; recording goes on (Space)" if following else "Jump to now and follow (End)"
+            )
+        status = self._view.status()
+        if self._state.text() != status:
+            self._state.setText(status)
+        for button, (_words, seconds) in zip(self._windows.buttons(), WINDOWS, strict=False):
+            button.setChecked(abs(self._view.window_s - seconds) < 0.5)
+        self._windows.buttons()[-1].setChecked(False)

@@ -1,0 +1,318 @@
+"""The panel at the left: which workload, on which device, with which values; start, stop and progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QStandardItemModel
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QScrollArea,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
+from gpudash.telemetry.progress import seconds_left
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.spec_form import SpecForm
+from gpudash.units import format_clock, format_throughput
+
+WIDTH = 312
+"""Logical pixels: room for the longest label and a choice beside it."""
+
+
+class WorkloadPanel(QFrame):
+    """Choose, configure, start and stop.
+
+    Signals:
+        start_requested, stop_requested: the button, or F5.
+        device_chosen: torch's name of the device chosen in the panel.
+        changed: the form changed.
+    """
+
+    start_requested = Signal()
+    stop_requested = Signal()
+    device_chosen = Signal(str)
+    changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self.setFixedWidth(WIDTH)
+        self._forms: dict[str, SpecForm] = {}
+        self._running = False
+        self._stopping = False
+        self._commanding = True
+        self._build()
+        self._choose_workload()
+
+    def _build(self) -> None:
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(14, 12, 14, 12)
+        outer.setSpacing(8)
+        title = QLabel("WORKLOAD")
+        title.setProperty("role", "title")
+        outer.addWidget(title)
+        self.workload = QComboBox()
+        self.workload.setAccessibleName("Workload")
+        self.workload.setToolTip("What to run")
+        for name, spec in workloads().items():
+            self.workload.addItem(spec.title, name)
+        self.workload.setCurrentIndex(self.workload.findData(DEFAULT_WORKLOAD))
+        self.workload.currentIndexChanged.connect(self._choose_workload)
+        outer.addWidget(self.workload)
+        self._summary = QLabel()
+        self._summary.setProperty("role", "muted")
+        self._summary.setWordWrap(True)
+        outer.addWidget(self._summary)
+        self._presets = QWidget()
+        self._preset_row = QHBoxLayout(self._presets)
+        self._preset_row.setContentsMargins(0, 0, 0, 0)
+        self._preset_row.setSpacing(4)
+        outer.addWidget(self._presets)
+        outer.addLayout(self._device_row())
+        self._stack = QStackedWidget()
+        self._stack.setProperty("role", "scrolled")
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setAccessibleName("Fields of the workload")
+        scroll.setWidget(self._stack)
+        self._stack.setAutoFillBackground(False)
+        outer.addWidget(scroll, 1)
+        self._caution = QLabel()
+        self._caution.setProperty("role", "warn")
+        self._caution.setWordWrap(True)
+        outer.addWidget(self._caution)
+        self._progress = QProgressBar()
+        self._progress.setTextVisible(False)
+        self._progress.setFixedHeight(8)
+        self._progress.setAccessibleName("Progress of the run")
+        outer.addWidget(self._progress)
+        self._words = QLabel("Ready")
+        self._words.setProperty("role", "muted")
+        self._words.setWordWrap(True)
+        outer.addWidget(self._words)
+        self.button = QPushButton()
+        self.button.setMinimumHeight(32)
+        self.button.clicked.connect(self.toggle)
+        outer.addWidget(self.button)
+
+    def _device_row(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        label = QLabel("Device")
+        label.setProperty("role", "muted")
+        self.device = QComboBox()
+        self.device.setAccessibleName("Device")
+        self.device.setToolTip("Where the workload runs")
+        self.device.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.device.setMinimumContentsLength(12)
+        self.device.currentIndexChanged.connect(self._device_changed)
+        label.setBuddy(self.device)
+        label.setFixedWidth(96)
+        row.addWidget(label)
+        row.addWidget(self.device, 1)
+        return row
+
+    def set_devices(self, devices: Sequence[tuple[str, str]], preferred: str) -> None:
+        """Offer ``devices`` (torch's name, product); keeps the choice while its device is there."""
+        offered = [self.device.itemData(row) for row in range(self.device.count())]
+        if offered == [name for name, _product in devices]:
+            return
+        kept = self.device.currentData()
+        with QSignalBlocker(self.device):
+            self.device.clear()
+            for name, product in devices:
+                self.device.addItem(f"{name}  {product}", name)
+                self.device.setItemData(self.device.count() - 1, product, Qt.ItemDataRole.ToolTipRole)
+            wanted = kept if self.device.findData(kept) >= 0 else preferred
+            self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
+        self._device_changed()
+
+    def set_commanding(self, commanding: bool) -> None:
+        """Whether a run can be started here at all; a recording's panel only shows what was run."""
+        self._commanding = commanding
+        self.button.setVisible(commanding)
+        self._presets.setVisible(commanding)
+        for control in (self.workload, self.device):
+            control.setEnabled(commanding)
+
+    def show_spec(self, workload: str, device: str, values: Mapping[str, Any]) -> None:
+        """Show what a recorded run was asked; a workload that is not installed here is left out."""
+        row = self.workload.findData(workload)
+        if row < 0:
+            return
+        self.workload.setCurrentIndex(row)
+        self.choose_device(device)
+        self.form.set_values(
+            {name: value for name, value in values.items() if name in self.form.spec_type.model_fields}
+        )
+        self.form.set_locked(True)
+
+    def choose_device(self, name: str) -> None:
+        """Select the device called ``name``, where it is offered."""
+        row = self.device.findData(name)
+        if row >= 0:
+            self.device.setCurrentIndex(row)
+
+    @property
+    def device_name(self) -> str:
+        """torch's name of the chosen device."""
+        return str(self.device.currentData() or "cpu")
+
+    @property
+    def form(self) -> SpecForm:
+        """The form of the chosen workload."""
+        return self._forms[self.workload.currentData()]
+
+    def spec(self) -> Spec | None:
+        """What would be run, or ``None`` while a value is not allowed."""
+        return self.form.spec()
+
+    def toggle(self) -> None:
+        """What the button does: start, or stop while a run is on."""
+        if self._running:
+            if not self._stopping:
+                self._stopping = True
+                self._update_button()
+                self._words.setText("Stopping after this step…")
+                self.stop_requested.emit()
+        elif self.button.isEnabled():
+            self.start_requested.emit()
+
+    def show_run(self, run: RunView | None, running: bool, loading: str, now_s: float) -> None:
+        """Show progress; called at every refresh.
+
+        Args:
+            run: the current or last run.
+            running: whether it is on.
+            loading: what is waited for before the first step, or "".
+            now_s: session time.
+        """
+        if running != self._running:
+            self._running, self._stopping = running, False
+            self.form.set_locked(running)
+            for control in (self.workload, self.device, self._presets):
+                control.setEnabled(not running)
+            self._update_button()
+        if run is None:
+            self._set_progress(0, 1)
+            self._set_words(loading or "Ready")
+            return
+        if running and run.steps == 0 and not self._stopping:
+            self._set_progress(0, 0)
+            self._set_words(loading or "Preparing…")
+            return
+        self._set_progress(run.step, max(run.steps, 1))
+        if not self._stopping:
+            self._set_words(_progress_words(run, running, now_s))
+
+    def _set_progress(self, value: int, maximum: int) -> None:
+        # QProgressBar holds C ints; a run may have more steps than that times its width needs anyway.
+        if maximum > 10_000:
+            value, maximum = round(value / maximum * 10_000), 10_000
+        self._progress.setRange(0, maximum)
+        self._progress.setValue(value)
+
+    def _set_words(self, text: str) -> None:
+        if self._words.text() != text:
+            self._words.setText(text)
+
+    def _choose_workload(self) -> None:
+        name = self.workload.currentData()
+        spec = workloads()[name]
+        if name not in self._forms:
+            form = SpecForm(spec)
+            form.changed.connect(self._form_changed)
+            self._forms[name] = form
+            self._stack.addWidget(form)
+        self._stack.setCurrentWidget(self._forms[name])
+        self._summary.setText(spec.summary)
+        while self._preset_row.count():
+            item = self._preset_row.takeAt(0)
+            widget = item.widget() if item is not None else None
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for preset, values in spec.presets.items():
+            button = QPushButton(preset)
+            button.setProperty("role", "chip")
+            button.setToolTip(_preset_words(preset, values))
+            button.clicked.connect(lambda _checked=False, values=values: self._apply_preset(values))
+            self._preset_row.addWidget(button)
+        self._preset_row.addStretch(1)
+        self._device_changed()
+
+    def _apply_preset(self, values: Any) -> None:
+        self.form.set_values(values)
+        self._form_changed()
+
+    def _device_changed(self) -> None:
+        self.form.set_device(self.device_name)
+        self.device_chosen.emit(self.device_name)
+        self._form_changed()
+
+    def _form_changed(self) -> None:
+        spec = self.form.spec()
+        whole = self.form.errors().get("", "") if spec is None else " ".join(spec.cautions(self.device_name))
+        self._caution.setText(whole)
+        self._caution.setVisible(bool(whole))
+        self._update_button()
+        self.changed.emit()
+
+    def _update_button(self) -> None:
+        if self._running:
+            self.button.setText("Stopping…" if self._stopping else "■  Stop run   F5")
+            self.button.setAccessibleName("Stop run")
+            self.button.setToolTip("Stop after the current operation (F5)")
+        else:
+            self.button.setText("▶  Start run   F5")
+            self.button.setAccessibleName("Start run")
+            self.button.setToolTip("Run the workload on the chosen device (F5)")
+        self.button.setEnabled(not self._stopping if self._running else self.form.spec() is not None)
+        role = "danger" if self._running else "primary"
+        if self.button.property("role") != role:
+            self.button.setProperty("role", role)
+            self.button.style().unpolish(self.button)
+            self.button.style().polish(self.button)
+
+
+def _preset_words(preset: str, values: Any) -> str:
+    if not values:
+        return f"{preset}: the defaults"
+    return f"{preset}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
+def _progress_words(run: RunView, running: bool, now_s: float) -> str:
+    parts = [f"step {run.step} of {run.steps}"]
+    left = seconds_left(run, now_s)
+    if left is not None:
+        parts.append(f"{format_clock(left)} left")
+    throughput = run.metrics.get("throughput")
+    if throughput is not None and throughput.last is not None:
+        parts.append(format_throughput(throughput.last))
+    if not running:
+        parts.insert(
+            0,
+            {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}.get(
+                run.status, "Ended"
+            ),
+        )
+    return " · ".join(parts)
+
+
+def enabled_choices(combo: QComboBox) -> list[Any]:
+    """The values of ``combo`` that can be chosen."""
+    model = combo.model()
+    assert isinstance(model, QStandardItemModel)
+    return [combo.itemData(row) for row in range(combo.count()) if model.item(row).isEnabled()]

@@ -1,0 +1,1 @@
+"""Speed budgets, each measured beside a yardstick of the same run."""

@@ -1,0 +1,52 @@
+"""The figures that are held, and how far they may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A figure and its limit.
+
+    Attributes:
+        module: module of this package whose ``measure()`` returns the figure.
+        figure: key in what it returns.
+        words: what is measured against what.
+        limit: the figure must not exceed it, or must not fall below it when `at_least`.
+        kind: a missed ratio fails; a missed absolute figure is reported, and fails at twice the limit, since machines
+            differ.
+        unit: of the figure.
+        at_least: whether more is better.
+    """
+
+    module: str
+    figure: str
+    words: str
+    limit: float
+    kind: Literal["ratio", "absolute"]
+    unit: str = ""
+    at_least: bool = False
+
+    def verdict(self, value: float) -> Literal["ok", "missed", "FAILED"]:
+        """Whether ``value`` keeps the budget."""
+        excess = self.limit / value if self.at_least else value / self.limit
+        if excess <= 1:
+            return "ok"
+        return "missed" if self.kind == "absolute" and excess <= 2 else "FAILED"
+
+
+BUDGETS = (
+    Budget("frame", "over_floor", "frame of 12 curves with grid, over bare QPainter", 2.5, "ratio", "×"),
+    Budget("frame", "naive_over", "naive pyqtgraph, over that frame", 8.0, "ratio", "×", at_least=True),
+    Budget("frame", "million_over_ten_thousand", "frame at 1 000 000 points, over 10 000", 1.3, "ratio", "×"),
+    Budget("live_view", "over_naive", "CPU of the live view at 10 Hz, over the naive view's", 1 / 8, "ratio", "×"),
+    Budget("lateness", "p99_over_idle", "GUI lateness p99 while training runs, over plots alone", 4.0, "ratio", "×"),
+    Budget("snapshot", "over_nvitop", "GPU + host snapshot, over nvitop's as_snapshot", 0.5, "ratio", "×"),
+    Budget("snapshot", "sampler_core_percent", "sampler at the default rate", 1.0, "absolute", "% of a core"),
+    Budget("first_paint", "with_torch_over_without", "first painted window, over one without torch", 1.1, "ratio", "×"),
+    Budget("instrumentation", "cost_percent", "instrumentation of a run, of a bare loop", 5.0, "ratio", "%"),
+    Budget("recorder", "row_us", "recorder, a row", 25.0, "absolute", "µs"),
+    Budget("recorder", "lost_rows", "committed rows lost by kill -9", 0.5, "ratio", "rows"),
+)

@@ -1,0 +1,473 @@
+/* A stand-in for libnvidia-ml.so.1 that answers from a scenario file, which is read anew whenever it changes.
+ *
+ * Names, codes and structures follow nvml.h as nvidia-ml-py declares them. The file is that of scenario.h.
+ * Handles die as on a real driver: with their GPU, and with the library's last shutdown.
+ * Passing a dead one on is what crashes real programs; here it is counted (`nvml_stub_misuse`).
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "scenario.h"
+
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999 };
+enum { HANDLES = 65536, COUNTED = 4096 };
+
+typedef struct { int gpu; int dead; } handle;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static scenario now_playing;
+static char path[4096];
+static struct timespec seen_mtime;
+static ino_t seen_inode;
+static int initialised;
+static handle handles[HANDLES];
+static int handle_count, current_handle[GPUS];
+static long misuse;
+static struct { const char *function; int gpu; long calls; } counted[COUNTED];
+static int counted_count;
+
+static double monotonic(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec + at.tv_nsec * 1e-9;
+}
+
+static double elapsed(void) { return monotonic() - now_playing.epoch; }
+
+/* With the lock held. */
+static void refresh(void) {
+    struct stat at;
+    if (!path[0]) {
+        const char *named = getenv("NVML_STUB_SCENARIO");
+        if (!named) return;
+        snprintf(path, sizeof path, "%s", named);
+    }
+    if (now_playing.epoch == 0) now_playing.epoch = monotonic();
+    if (stat(path, &at)) {
+        now_playing.count = 0;
+        return;
+    }
+    if (at.st_ino == seen_inode && !memcmp(&at.st_mtim, &seen_mtime, sizeof seen_mtime)) return;
+    FILE *file = fopen(path, "r");
+    if (!file) return;
+    scenario *next = malloc(sizeof *next);
+    parse(next, file, now_playing.epoch);
+    fclose(file);
+    now_playing = *next;
+    free(next);
+    seen_inode = at.st_ino;
+    seen_mtime = at.st_mtim;
+}
+
+static void count_call(const char *function, int which) {
+    for (int i = 0; i < counted_count; i++)
+        if (counted[i].gpu == which && !strcmp(counted[i].function, function)) {
+            counted[i].calls++;
+            return;
+        }
+    if (counted_count < COUNTED) {
+        counted[counted_count].function = function;
+        counted[counted_count].gpu = which;
+        counted[counted_count++].calls = 1;
+    }
+}
+
+/* The fault of this kind that holds now; with the lock held. A function is hit by name, a GPU's also by "*". */
+static fault *holds(const char *function, int which, char kind) {
+    double at = elapsed();
+    for (int i = 0; i < now_playing.fault_count; i++) {
+        fault *f = &now_playing.faults[i];
+        int named = !strcmp(f->function, function) || (which != ANY && !strcmp(f->function, "*"));
+        if (f->kind == kind && named && (f->gpu == ANY || f->gpu == which) && at >= f->from && at < f->to) return f;
+    }
+    return NULL;
+}
+
+static void nap(double seconds) {
+    struct timespec for_ = {(time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9)};
+    nanosleep(&for_, NULL);
+}
+
+/* What a call on this GPU (or on none) gives: waits out a hang or a delay first. */
+static int enter(const char *function, int which) {
+    pthread_mutex_lock(&lock);
+    refresh();
+    count_call(function, which);
+    fault *slow = holds(function, which, 'd');
+    double delay = slow ? slow->code * 1e-3 : 0;
+    while (holds(function, which, 'h')) {
+        pthread_mutex_unlock(&lock);
+        nap(0.002);
+        pthread_mutex_lock(&lock);
+        refresh();
+    }
+    pthread_mutex_unlock(&lock);
+    if (delay > 0) nap(delay);
+    pthread_mutex_lock(&lock);
+    fault *wrong = holds(function, which, 'c');
+    int code = wrong ? wrong->code : SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+static int enter_library(const char *function) {
+    int code = enter(function, ANY);
+    if (code) return code;
+    return initialised > 0 ? SUCCESS : UNINITIALIZED;
+}
+
+static int enter_device(const char *function, handle *device, gpu *copy) {
+    if (device < handles || device >= handles + HANDLES) return INVALID_ARGUMENT;
+    int code = enter(function, device->gpu);
+    pthread_mutex_lock(&lock);
+    if (device->dead) {
+        misuse++;
+        code = GPU_IS_LOST;
+    } else if (code == GPU_IS_LOST)
+        device->dead = 1;
+    *copy = now_playing.gpus[device->gpu];
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+/* With the lock held: the living handle of a GPU, a new one if the last has died. */
+static handle *handle_of(int which) {
+    int at = current_handle[which];
+    if (!at || handles[at].dead) {
+        if (handle_count + 1 >= HANDLES) return NULL;
+        at = current_handle[which] = ++handle_count;
+        handles[at].gpu = which;
+        handles[at].dead = 0;
+    }
+    return &handles[at];
+}
+
+static int give_handle(const char *function, int which, handle **device) {
+    int code = enter(function, which);
+    if (code) return code;
+    pthread_mutex_lock(&lock);
+    *device = handle_of(which);
+    pthread_mutex_unlock(&lock);
+    return *device ? SUCCESS : UNKNOWN;
+}
+
+void nvml_stub_scenario(const char *file) {
+    pthread_mutex_lock(&lock);
+    snprintf(path, sizeof path, "%s", file);
+    seen_inode = 0;
+    misuse = 0;
+    counted_count = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+long nvml_stub_misuse(void) { return misuse; }
+
+long nvml_stub_calls(const char *function, int which) {
+    long calls = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < counted_count; i++)
+        if (!strcmp(counted[i].function, function) && (which == ANY || counted[i].gpu == which)) calls += counted[i].calls;
+    pthread_mutex_unlock(&lock);
+    return calls;
+}
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    int code = enter("nvmlInit", ANY);
+    if (code) return code;
+    pthread_mutex_lock(&lock);
+    int there = path[0] && !access(path, R_OK);
+    if (there) initialised++;
+    pthread_mutex_unlock(&lock);
+    return there ? SUCCESS : DRIVER_NOT_LOADED;
+}
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlInit(void) { return nvmlInitWithFlags(0); }
+
+int nvmlShutdown(void) {
+    pthread_mutex_lock(&lock);
+    int was = initialised;
+    if (was > 0) initialised--;
+    if (was == 1)
+        for (int i = 0; i <= handle_count; i++) handles[i].dead = 1;
+    pthread_mutex_unlock(&lock);
+    return was > 0 ? SUCCESS : UNINITIALIZED;
+}
+
+const char *nvmlErrorString(int code) {
+    static const struct { int code; const char *text; } texts[] = {
+        {0, "Success"}, {1, "Uninitialized"}, {2, "Invalid Argument"}, {3, "Not Supported"},
+        {4, "Insufficient Permissions"}, {6, "Not Found"}, {9, "Driver Not Loaded"}, {13, "Function Not Found"},
+        {15, "GPU is lost"}, {18, "Driver/library version mismatch"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].code == code) return texts[i].text;
+    return "Unknown Error";
+}
+
+static int text_out(const char *text, char *out, unsigned size) {
+    if (strlen(text) + 1 > size) return INSUFFICIENT_SIZE;
+    strcpy(out, text);
+    return SUCCESS;
+}
+
+int nvmlSystemGetDriverVersion(char *out, unsigned size) {
+    int code = enter_library("nvmlSystemGetDriverVersion");
+    return code ? code : text_out(now_playing.driver, out, size);
+}
+
+int nvmlSystemGetNVMLVersion(char *out, unsigned size) {
+    char text[96];
+    snprintf(text, sizeof text, "13.%s", now_playing.driver);
+    int code = enter("nvmlSystemGetNVMLVersion", ANY);
+    return code ? code : text_out(text, out, size);
+}
+
+int nvmlSystemGetCudaDriverVersion(int *version) {
+    int code = enter_library("nvmlSystemGetCudaDriverVersion");
+    *version = now_playing.cuda;
+    return code;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    int code = enter_library("nvmlDeviceGetCount_v2");
+    *count = now_playing.count;
+    return code;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle **device) {
+    if (!initialised) return UNINITIALIZED;
+    pthread_mutex_lock(&lock);
+    int which = (int)index < now_playing.ordered ? now_playing.order[index] : (int)index;
+    int known = (int)index < now_playing.count;
+    pthread_mutex_unlock(&lock);
+    return known ? give_handle("nvmlDeviceGetHandleByIndex_v2", which, device) : INVALID_ARGUMENT;
+}
+
+static int handle_by(const char *function, size_t field, const char *text, handle **device) {
+    if (!initialised) return UNINITIALIZED;
+    int found = ANY;
+    pthread_mutex_lock(&lock);
+    refresh();
+    for (int i = 0; i < now_playing.count; i++)
+        if (!strcasecmp((char *)&now_playing.gpus[i] + field, text)) found = i;
+    pthread_mutex_unlock(&lock);
+    return found == ANY ? NOT_FOUND : give_handle(function, found, device);
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, handle **device) {
+    return handle_by("nvmlDeviceGetHandleByUUID", offsetof(gpu, uuid), uuid, device);
+}
+
+/* Domains of four and of eight digits are both in use. */
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, handle **device) {
+    char full[48];
+    snprintf(full, sizeof full, "%s%s", strlen(pci) == 12 ? "0000" : "", pci);
+    return handle_by("nvmlDeviceGetHandleByPciBusId_v2", offsetof(gpu, pci), full, device);
+}
+
+int nvmlDeviceGetIndex(handle *device, unsigned *index) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetIndex", device, &g);
+    *index = device->gpu;
+    for (int i = 0; i < now_playing.ordered; i++)
+        if (now_playing.order[i] == device->gpu) *index = i;
+    return code;
+}
+
+#define TEXT(function, field) \
+    int function(handle *device, char *out, unsigned size) { \
+        gpu g; \
+        int code = enter_device(#function, device, &g); \
+        return code ? code : text_out(g.field, out, size); \
+    }
+TEXT(nvmlDeviceGetUUID, uuid)
+TEXT(nvmlDeviceGetName, name)
+
+#define NUMBER(function, expression) \
+    int function(handle *device, unsigned *out) { \
+        gpu g; \
+        int code = enter_device(#function, device, &g); \
+        *out = (expression); \
+        return code; \
+    }
+NUMBER(nvmlDeviceGetPowerUsage, g.power_mw)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, g.generation)
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, g.width)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, g.max_generation)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, g.max_width)
+
+int nvmlDeviceGetPciInfo_v3(handle *device, void *out) {
+    struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } *info = out;
+    gpu g;
+    int code = enter_device("nvmlDeviceGetPciInfo_v3", device, &g);
+    if (code) return code;
+    memset(info, 0, sizeof *info);
+    sscanf(g.pci, "%x:%x:%x", &info->domain, &info->bus, &info->device);
+    snprintf(info->legacy, sizeof info->legacy, "%.15s", g.pci + 4);
+    snprintf(info->bus_id, sizeof info->bus_id, "%s", g.pci);
+    return SUCCESS;
+}
+
+static ull used_now(const gpu *g) {
+    ull used = 0;
+    double at = elapsed();
+    for (int i = 0; i < g->point_count && g->points[i].from <= at; i++) used = g->points[i].used;
+    return used;
+}
+
+int nvmlDeviceGetMemoryInfo(handle *device, ull out[3]) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetMemoryInfo", device, &g);
+    ull used = used_now(&g) + g.reserved;
+    out[0] = g.total, out[1] = g.total - used, out[2] = used;
+    return code;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(handle *device, void *out) {
+    struct { unsigned version; ull total, reserved, free, used; } *info = out;
+    gpu g;
+    int code = enter_device("nvmlDeviceGetMemoryInfo_v2", device, &g);
+    if (code) return code;
+    if (info->version != 0x02000028) return ARGUMENT_VERSION_MISMATCH;
+    info->total = g.total, info->reserved = g.reserved, info->used = used_now(&g);
+    info->free = g.total - g.reserved - info->used;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(handle *device, unsigned out[2]) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetUtilizationRates", device, &g);
+    out[0] = g.utilisation, out[1] = g.memory_utilisation;
+    return code;
+}
+
+int nvmlDeviceGetTemperature(handle *device, unsigned sensor, unsigned *out) {
+    gpu g;
+    (void)sensor;
+    int code = enter_device("nvmlDeviceGetTemperature", device, &g);
+    *out = g.temperature;
+    return code;
+}
+
+int nvmlDeviceGetTemperatureV(handle *device, void *out) {
+    struct { unsigned version, sensor; int temperature; } *info = out;
+    gpu g;
+    int code = enter_device("nvmlDeviceGetTemperatureV", device, &g);
+    info->temperature = (int)g.temperature;
+    return code;
+}
+
+int nvmlDeviceGetClockInfo(handle *device, unsigned kind, unsigned *out) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetClockInfo", device, &g);
+    *out = kind == 2 ? g.memory_mhz : g.sm_mhz;
+    return code;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(handle *device, ull *out) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetTotalEnergyConsumption", device, &g);
+    *out = (ull)(g.power_mw * elapsed());
+    return code;
+}
+
+int nvmlDeviceGetPcieThroughput(handle *device, unsigned counter, unsigned *out) {
+    gpu g;
+    (void)counter;
+    int code = enter_device("nvmlDeviceGetPcieThroughput", device, &g);
+    *out = g.throughput_kb;
+    return code;
+}
+
+int nvmlDeviceGetCudaComputeCapability(handle *device, int *major, int *minor) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetCudaComputeCapability", device, &g);
+    *major = g.capability_major, *minor = g.capability_minor;
+    return code;
+}
+
+typedef struct {
+    uint32_t field, scope;
+    int64_t timestamp, latency;
+    unsigned type;
+    int answer;
+    union { double real; unsigned narrow; ull wide; } value;
+} field_value;
+
+int nvmlDeviceGetFieldValues(handle *device, int count, field_value *values) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetFieldValues", device, &g);
+    if (code) return code;
+    for (int i = 0; i < count; i++) {
+        int sent = values[i].field == 197, received = values[i].field == 198;
+        values[i].answer = g.counters && (sent || received) ? SUCCESS : NOT_SUPPORTED;
+        if (values[i].answer) continue;
+        double bytes = g.counter_base + (sent ? g.send_rate : g.receive_rate) * elapsed();
+        if (g.counter_modulus > 0) bytes = fmod(bytes, g.counter_modulus);
+        values[i].type = (unsigned)g.counter_type;
+        values[i].value.wide = (ull)bytes;
+    }
+    return SUCCESS;
+}
+
+typedef struct { unsigned pid; ull used; unsigned instance, compute; } process_info;
+
+static int list(const char *function, handle *device, unsigned *count, process_info *out, int graphics) {
+    gpu g;
+    unsigned found = 0;
+    int code = enter_device(function, device, &g);
+    if (code) return code;
+    for (int i = 0; i < g.process_count; i++) {
+        if (g.processes[i].graphics != graphics) continue;
+        if (found < *count && out) {
+            process_info one = {g.processes[i].pid, g.processes[i].used, ~0u, ~0u};
+            out[found] = one;
+        }
+        found++;
+    }
+    code = found > *count || (found && !out) ? INSUFFICIENT_SIZE : SUCCESS;
+    *count = found;
+    return code;
+}
+
+#define LIST(function, graphics) \
+    int function(handle *device, unsigned *count, process_info *out) { return list(#function, device, count, out, graphics); }
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, 0)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, 0)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, 1)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 1)
+
+/* What other monitors ask besides. */
+#define REFUSED(function) \
+    int function(handle *device) { \
+        gpu g; \
+        int code = enter_device(#function, device, &g); \
+        return code ? code : NOT_SUPPORTED; \
+    }
+REFUSED(nvmlDeviceGetComputeMode)
+REFUSED(nvmlDeviceGetConfComputeMemSizeInfo)
+REFUSED(nvmlDeviceGetDecoderUtilization)
+REFUSED(nvmlDeviceGetDisplayActive)
+REFUSED(nvmlDeviceGetDisplayMode)
+REFUSED(nvmlDeviceGetDriverModel)
+REFUSED(nvmlDeviceGetDriverModel_v2)
+REFUSED(nvmlDeviceGetEncoderUtilization)
+REFUSED(nvmlDeviceGetFanSpeed)
+REFUSED(nvmlDeviceGetMaxClockInfo)
+REFUSED(nvmlDeviceGetMaxMigDeviceCount)
+REFUSED(nvmlDeviceGetMigMode)
+REFUSED(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+REFUSED(nvmlDeviceGetPerformanceState)
+REFUSED(nvmlDeviceGetPersistenceMode)
+REFUSED(nvmlDeviceGetPowerManagementLimit)
+REFUSED(nvmlDeviceGetProcessUtilization)
+REFUSED(nvmlDeviceGetTotalEccErrors)

@@ -1,0 +1,121 @@
+"""The form made from a spec."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
+from pytestqt.qtbot import QtBot
+
+from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec
+from gpudash.ui.spec_form import SpecForm
+from gpudash.ui.workload_panel import enabled_choices
+
+
+@pytest.fixture
+def pipeline(qtbot: QtBot) -> SpecForm:
+    form = SpecForm(PipelineSpec)
+    qtbot.addWidget(form)
+    return form
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_every_field_of_every_workload_has_a_control_with_name_and_help(qtbot: QtBot, spec: type[Spec]) -> None:
+    form = SpecForm(spec)
+    qtbot.addWidget(form)
+    for name, field in spec.model_fields.items():
+        control = form.control(name)
+        assert control.accessibleName()
+        assert str(field.description) in control.toolTip()
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_an_untouched_form_gives_the_defaults(qtbot: QtBot, spec: type[Spec]) -> None:
+    form = SpecForm(spec)
+    qtbot.addWidget(form)
+    assert form.spec() == spec()
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_every_preset_passes_through_the_form_unchanged(qtbot: QtBot, spec: type[Spec]) -> None:
+    form = SpecForm(spec)
+    qtbot.addWidget(form)
+    for values in spec.presets.values():
+        form.set_values(values)
+        assert form.spec() == spec.model_validate(values)
+
+
+def test_a_value_out_of_range_is_marked_in_place_and_gives_no_spec(pipeline: SpecForm) -> None:
+    control = pipeline.control("rows")
+    assert isinstance(control, QLineEdit)
+    control.setText("0")
+    assert pipeline.spec() is None
+    assert control.property("invalid") is True
+    assert "greater than or equal to 1" in pipeline.errors()["rows"]
+    control.setText("4")
+    assert control.property("invalid") is False
+    spec = pipeline.spec()
+    assert isinstance(spec, PipelineSpec)
+    assert spec.rows == 4
+
+
+def test_a_size_is_read_as_it_is_written(pipeline: SpecForm) -> None:
+    control = pipeline.control("size")
+    assert isinstance(control, QLineEdit)
+    control.setText("200MiB")
+    spec = pipeline.spec()
+    assert isinstance(spec, PipelineSpec)
+    assert spec.size == 200 * 2**20
+    control.setText("a lot")
+    assert "is not a size" in pipeline.errors()["size"]
+
+
+def test_what_needs_cuda_is_disabled_on_the_cpu_with_the_reason(pipeline: SpecForm) -> None:
+    pipeline.set_device("cpu")
+    move = pipeline.control("move")
+    assert isinstance(move, QComboBox)
+    assert "cuda" not in enabled_choices(move)
+    assert "needs a CUDA device" in move.model().item(move.findData("cuda")).toolTip()  # type: ignore[attr-defined]
+    pipeline.set_device("cuda:0")
+    assert "cuda" in enabled_choices(move)
+
+
+def test_a_choice_the_device_cannot_run_gives_no_spec_and_says_why(pipeline: SpecForm) -> None:
+    pipeline.set_device("cuda:0")
+    pipeline.set_values({"move": "cuda"})
+    assert pipeline.spec() is not None
+    pipeline.set_device("cpu")
+    assert pipeline.spec() is None
+    assert "needs a CUDA device" in pipeline.errors()[""]
+
+
+def test_a_field_that_does_not_matter_is_hidden(qtbot: QtBot) -> None:
+    form = SpecForm(TrainingSpec)
+    qtbot.addWidget(form)
+    form.show()
+    assert form.control("sequence").isVisible()
+    form.set_values({"model": "mlp"})
+    assert not form.control("sequence").isVisible()
+
+
+def test_a_running_form_is_locked(qtbot: QtBot) -> None:
+    form = SpecForm(TrainingSpec)
+    qtbot.addWidget(form)
+    form.set_locked(True)
+    check = form.control("deterministic")
+    assert isinstance(check, QCheckBox)
+    assert not check.isEnabled()
+    form.set_locked(False)
+    assert check.isEnabled()
+
+
+def test_an_empty_optional_field_means_automatic(qtbot: QtBot) -> None:
+    form = SpecForm(PressureSpec)
+    qtbot.addWidget(form)
+    control = form.control("cap")
+    assert isinstance(control, QLineEdit)
+    control.setText("1GiB")
+    assert form.values()["cap"] == "1GiB"
+    control.clear()
+    spec = form.spec()
+    assert isinstance(spec, PressureSpec)
+    assert spec.cap is None

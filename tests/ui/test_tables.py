@@ -1,0 +1,108 @@
+"""Tables below the plots."""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QGuiApplication
+from pytestqt.qtbot import QtBot
+
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Event,
+    Marker,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    Transfer,
+    Warning,
+)
+from gpudash.telemetry.store import Store
+from gpudash.ui.lower_tabs import LowerTabs, epoch_rows, event_rows, stage_rows
+from gpudash.ui.tables import Column, Table
+
+
+def stored(*events: Event) -> Store:
+    store = Store()
+    for event in events:
+        store.apply(event)
+    return store
+
+
+def run_with_stages() -> Store:
+    return stored(
+        RunStarted(time_s=0.0, run_id=1, workload="pipeline", device="cpu", spec={}),
+        StageFinished(time_s=1.0, run_id=1, name="create", seconds=0.25, bytes=4000, shape=(10, 100), dtype="float32"),
+        StageFinished(time_s=2.0, run_id=1, name="move", seconds=0.75, bytes=4000, copied=False),
+        StageFinished(time_s=3.0, run_id=1, name="move", seconds=0.75, bytes=4000, copied=True),
+    )
+
+
+def test_copied_rows_can_be_pasted_into_a_spreadsheet(qtbot: QtBot) -> None:
+    table = Table("Things", [Column("thing"), Column("bytes")], "none yet")
+    qtbot.addWidget(table)
+    table.show_rows([("a\tb", "1"), ("c", "2")])
+    table.copy()
+    assert QGuiApplication.clipboard().text() == "thing\tbytes\na b\t1\nc\t2"
+    table.view.selectRow(1)
+    assert table.text() == "thing\tbytes\nc\t2"
+
+
+def test_an_empty_table_says_what_will_appear(qtbot: QtBot) -> None:
+    table = Table("Things", [Column("thing")], "Things appear here.")
+    qtbot.addWidget(table)
+    table.show()
+    assert not table.view.isVisible()
+    table.show_rows([("a",)])
+    assert table.view.isVisible()
+
+
+def test_columns_never_shrink_while_rows_come_and_go(qtbot: QtBot) -> None:
+    table = Table("Things", [Column("thing"), Column("", wide=True)], "")
+    qtbot.addWidget(table)
+    table.show_rows([("a rather long cell of text", "")])
+    width = table.view.columnWidth(0)
+    table.show_rows([("a", "")])
+    assert table.view.columnWidth(0) == width
+
+
+def test_the_rate_of_a_stage_counts_only_what_was_copied() -> None:
+    rows = stage_rows(run_with_stages().run)
+    by_name = {row[0]: row for row in rows}
+    assert by_name["create"][2] == "10 × 100"
+    assert by_name["move"][7] == "5.33 kB/s"
+    assert by_name["move"][4] == "2"
+
+
+def test_a_selection_filters_stages_epochs_and_events() -> None:
+    store = run_with_stages()
+    store.apply(
+        EpochFinished(
+            time_s=4.0, run_id=1, epoch=1, device="cpu", loss=1.0, accuracy=0.5, seconds=4.0, observation="first"
+        )
+    )
+    store.apply(Marker(time_s=5.0, label="here"))
+    assert [row[0] for row in stage_rows(store.run, (0.5, 1.5))] == ["create"]
+    assert epoch_rows(store.run, (0.0, 3.9)) == []
+    assert len(epoch_rows(store.run, (3.9, 4.1))) == 1
+    assert [row[2] for row in event_rows(store.events, 0.0)] == ["mark", "epoch", "run"]
+
+
+def test_events_are_told_newest_first_and_leave_steps_to_the_plots() -> None:
+    store = run_with_stages()
+    store.apply(Warning(time_s=4.0, level="passed", device="host", text="It passed."))
+    store.apply(
+        Transfer(time_s=4.5, from_device="cpu", to_device="cpu", memory="pageable", blocking=True, bytes=1, seconds=1.0)
+    )
+    store.apply(RunFinished(time_s=5.0, run_id=1, status="cancelled", seconds=5.0, steps=7, result={}))
+    told = [row[3] for row in event_rows(store.events, 0.0)]
+    assert told == ["stopped after 7 steps, 5.0 s", "It passed.", "pipeline started on cpu"]
+
+
+def test_clicking_the_open_tab_collapses_the_tables_and_any_tab_opens_them(qtbot: QtBot) -> None:
+    tabs = LowerTabs()
+    qtbot.addWidget(tabs)
+    tabs.show()
+    tabs.bar.tabBarClicked.emit(0)
+    assert tabs.collapsed
+    assert tabs.height() == tabs.bar.sizeHint().height()
+    tabs.bar.tabBarClicked.emit(2)
+    assert not tabs.collapsed

@@ -1,0 +1,57 @@
+"""What is said when Qt cannot start."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudash.cli.output import RequestError
+from gpudash.cli.qt import OFFSCREEN_LIBRARIES, XCB_LIBRARIES, missing_packages, require_qt
+
+
+def lacking(*libraries: str):
+    def load(name: str) -> object:
+        if name in libraries:
+            raise OSError(f"{name}: cannot open shared object file")
+        return object()
+
+    return load
+
+
+@pytest.mark.parametrize("library", OFFSCREEN_LIBRARIES)
+def test_each_missing_library_is_told_with_the_line_that_installs_it(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    with pytest.raises(RequestError) as told:
+        require_qt(lacking(library))
+    assert told.value.remedy == f"Run: sudo apt install {OFFSCREEN_LIBRARIES[library]}"
+
+
+def test_several_missing_libraries_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
+    with pytest.raises(RequestError) as told:
+        require_qt(lacking("libxcb-cursor.so.0", "libEGL.so.1"))
+    assert told.value.remedy == "Run: sudo apt install libegl1 libxcb-cursor0"
+
+
+def test_the_libraries_of_a_real_window_are_not_asked_for_offscreen() -> None:
+    load = lacking(*XCB_LIBRARIES)
+    assert missing_packages("offscreen", load) == []
+    assert missing_packages("xcb", load) == list(XCB_LIBRARIES.values())
+
+
+def test_a_display_that_does_not_answer_is_told_before_qt_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QT_QPA_PLATFORM")
+    monkeypatch.setenv("DISPLAY", ":4711")
+    with pytest.raises(RequestError) as told:
+        require_qt(
+            lambda name: (
+                object() if name in {**OFFSCREEN_LIBRARIES, **XCB_LIBRARIES} else __import__("ctypes").CDLL(name)
+            )
+        )
+    assert "':4711' does not answer" in told.value.message
+
+
+def test_a_machine_with_everything_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    require_qt(lacking())

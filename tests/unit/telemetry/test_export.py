@@ -1,0 +1,115 @@
+"""`export`: what other programs find in the file, and that no file is lost or left half written."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpudash.telemetry import export as module
+from gpudash.telemetry.export import CSV_COLUMNS, export
+from gpudash.telemetry.reading import Recording, open_recording
+from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.records import RunStarted, Sample, State, StepFinished, Transfer
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[Recording]:
+    recorder = Recorder(tmp_path / "source" / "a.gpudash", meta={"purpose": "test"})
+    recorder.add(Sample(0.5, "host", None, {"used_bytes": 2**53 + 1, "cpu_utilisation": 0.25}))
+    recorder.add(Sample(1.0, "gpu", "GPU-1", {"used_bytes": None}, {"used_bytes": State.LOST}))
+    recorder.add(Sample(1.5, "process", None, {"pid": 7, "name": 'say "hi", ü', "memory_bytes": 3}))
+    recorder.add(RunStarted(time_s=2.0, run_id=1, workload="training", device="cpu", spec={"steps": 2}))
+    recorder.add(StepFinished(time_s=3.0, run_id=1, step=1, steps=2, seconds=1, loss=float("nan"), accuracy=0.5))
+    recorder.add(
+        Transfer(
+            time_s=4.0,
+            run_id=1,
+            from_device="cpu",
+            to_device="cpu",
+            memory="pageable",
+            blocking=True,
+            bytes=100,
+            seconds=2.0,
+        )
+    )
+    recorder.close()
+    with open_recording(recorder.path) as opened:
+        yield opened
+
+
+def test_csv_holds_every_reading_with_its_state(recording: Recording, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    export(recording, "csv", out)
+    with out.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == list(CSV_COLUMNS)
+    assert rows == [
+        ["0.5", "host", "", "used_bytes", "9007199254740993", "ok", ""],
+        ["0.5", "host", "", "cpu_utilisation", "0.25", "ok", ""],
+        ["1.0", "gpu", "GPU-1", "used_bytes", "", "lost", ""],
+        ["1.5", "process", "", "name", 'say "hi", ü', "ok", "7"],
+        ["1.5", "process", "", "memory_bytes", "3", "ok", "7"],
+        ["3.0", "run", "cpu", "loss", "nan", "ok", ""],
+        ["3.0", "run", "cpu", "accuracy", "0.5", "ok", ""],
+        ["4.0", "transfer", "cpu", "h2h_bytes_per_second", "50.0", "ok", ""],
+    ]
+
+
+def test_json_holds_meta_runs_events_and_readings(recording: Recording, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    export(recording, "json", out)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    document = json.loads(out.read_text(encoding="utf-8"), parse_constant=refuse)
+    assert list(document) == ["meta", "runs", "events", "readings"]
+    assert document["meta"]["purpose"] == "test"
+    assert document["runs"][0]["workload"] == "training"
+    assert [event["kind"] for event in document["events"]] == ["RunStarted", "StepFinished", "Transfer"]
+    assert document["events"][1]["loss"] == "nan"
+    assert document["readings"][1] == {
+        "time_s": 1.0,
+        "table": "gpu",
+        "device": "GPU-1",
+        "values": {"used_bytes": None},
+        "states": {"used_bytes": "lost"},
+    }
+
+
+def test_an_existing_file_is_replaced_only_when_forced(recording: Recording, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("mine")
+    with pytest.raises(RecordingError, match="exists already; choose another name or add --force"):
+        export(recording, "csv", out)
+    assert out.read_text() == "mine"
+    export(recording, "csv", out, force=True)
+    assert out.read_text().startswith("time_s,")
+
+
+@pytest.mark.parametrize("name", ["missing/out.csv", "."])
+def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(
+    recording: Recording, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(RecordingError) as caught:
+        export(recording, "csv", tmp_path / name, force=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_export_that_breaks_off_leaves_the_old_file_and_no_other(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    out = tmp_path / "out.json"
+    out.write_text("old")
+    monkeypatch.setattr(module, "_readings", full)
+    with pytest.raises(RecordingError, match="No space left"):
+        export(recording, "json", out, force=True)
+    assert out.read_text() == "old"
+    assert sorted(entry.name for entry in tmp_path.iterdir() if entry.is_file()) == ["out.json"]

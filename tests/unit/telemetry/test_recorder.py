@@ -1,0 +1,298 @@
+"""`Recorder`: what is on disk after a good end, a kill, a full disk, and when the file cannot be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.telemetry import schema
+from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recorder import COMMIT_ROWS, Recorder, RecordingError, being_written, log_files
+from gpudash.telemetry.records import Marker, OutOfMemory, RunFinished, RunStarted, Sample, State
+
+GPU_COLUMNS = """used_bytes, free_bytes, total_bytes, driver_reserved_bytes, gpu_utilisation, memory_utilisation,
+temperature_c, power_w, energy_j, sm_clock_hz, memory_clock_hz, pcie_rx_bytes_per_second, pcie_tx_bytes_per_second"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "recordings" / "a.gpudash"
+
+
+@pytest.fixture
+def recorder(path: Path) -> Iterator[Recorder]:
+    made = Recorder(path, meta={"purpose": "test"})
+    yield made
+    made.close()
+
+
+def rows(path: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def reading(t: float, **values: int | None) -> Sample:
+    states = {name: State.LOST for name, value in values.items() if value is None}
+    return Sample(t, "gpu", "GPU-1", values, states)
+
+
+def test_the_tables_are_those_of_the_contract(recorder: Recorder, path: Path) -> None:
+    def columns(table: str) -> list[str]:
+        return [row[1] for row in rows(path, f"PRAGMA table_info({table})")]
+
+    assert columns("meta") == ["key", "value"]
+    assert columns("run") == ["id", "workload", "spec", "status", "began_s", "ended_s"]
+    assert columns("event") == ["time_s", "run_id", "kind", "json"]
+    for table in schema.TABLES:
+        assert columns(table)[:2] == ["time_s", "device"]
+        assert columns(table)[-1] == "states"
+    assert columns("gpu")[2:15] == GPU_COLUMNS.replace("\n", " ").split(", ")
+
+
+def test_meta_names_the_format_and_the_origin_of_time(recorder: Recorder, path: Path) -> None:
+    meta = dict(rows(path, "SELECT key, value FROM meta"))
+    assert meta["format_version"] == "1"
+    assert meta["purpose"] == "test"
+    assert meta["status"] == "running"
+    assert {"wall_clock_origin", "gpudash_version", "python_version", "host", "system"} <= meta.keys()
+
+
+def test_a_gap_is_null_with_its_state_and_what_was_not_due_is_null_alone(recorder: Recorder, path: Path) -> None:
+    recorder.add(reading(1.0, used_bytes=None, free_bytes=5))
+    recorder.add(reading(2.0, used_bytes=2**40))
+    recorder.commit()
+    found = rows(path, "SELECT time_s, device, used_bytes, free_bytes, total_bytes, states FROM gpu")
+    assert found[0][:5] == (1.0, "GPU-1", None, 5, None)
+    assert json.loads(found[0][5]) == {"used_bytes": "lost"}
+    assert found[1] == (2.0, "GPU-1", 2**40, None, None, None)
+
+
+def test_runs_are_listed_with_their_end(recorder: Recorder, path: Path) -> None:
+    for run_id in (1, 2, 3):
+        recorder.add(RunStarted(time_s=run_id, run_id=run_id, workload="matmul", device="cpu", spec={"size": 4}))
+    recorder.add(RunFinished(time_s=5.0, run_id=1, status="finished", seconds=4, steps=1, result={}))
+    recorder.add(OutOfMemory(time_s=6.0, run_id=2, error="guard", message="", remedy="", seconds=4, steps=1))
+    recorder.close("cancelled")
+    assert rows(path, "SELECT id, workload, spec, status, began_s, ended_s FROM run") == [
+        (1, "matmul", '{"size": 4}', "finished", 1.0, 5.0),
+        (2, "matmul", '{"size": 4}', "out_of_memory", 2.0, 6.0),
+        (3, "matmul", '{"size": 4}', "cancelled", 3.0, 6.0),
+    ]
+
+
+def test_closing_leaves_one_file_that_says_how_it_ended(recorder: Recorder, path: Path) -> None:
+    recorder.add(Marker(time_s=1.0, label="here"))
+    recorder.close("closed")
+    recorder.close("closed")
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert rows(path, "SELECT value FROM meta WHERE key = 'status'") == [("closed",)]
+    assert rows(path, "SELECT kind FROM event") == [("Marker",)]
+    assert recorder.failed is None
+
+
+def test_what_comes_after_closing_is_ignored(recorder: Recorder, path: Path) -> None:
+    recorder.close()
+    recorder.add(Marker(time_s=1.0, label="late"))
+    recorder.tick()
+    assert rows(path, "SELECT * FROM event") == []
+    assert recorder.failed is None
+
+
+def test_a_flood_without_ticks_is_committed_all_the_same(recorder: Recorder, path: Path) -> None:
+    for i in range(COMMIT_ROWS):
+        recorder.add(Marker(time_s=float(i), label="m"))
+    assert rows(path, "SELECT count(*) FROM event") == [(COMMIT_ROWS,)]
+
+
+def test_a_tick_commits_when_the_last_commit_is_long_enough_ago(
+    recorder: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    recorder.commit()
+    recorder.add(Marker(time_s=1.0, label="m"))
+    recorder.tick()
+    assert rows(path, "SELECT count(*) FROM event") == [(0,)]
+    now += 0.3
+    recorder.tick()
+    assert rows(path, "SELECT count(*) FROM event") == [(1,)]
+
+
+def test_the_log_beside_a_long_recording_stays_small(recorder: Recorder, path: Path) -> None:
+    for i in range(200_000):
+        recorder.add(reading(float(i), used_bytes=i, free_bytes=i, total_bytes=i))
+    recorder.commit()
+    assert path.stat().st_size > 2_000_000
+    assert log_files(path)[0].stat().st_size < 8 * 1024**2
+
+
+def test_a_copy_is_a_whole_recording_and_recording_goes_on(recorder: Recorder, path: Path, tmp_path: Path) -> None:
+    recorder.add(Marker(time_s=1.0, label="one"))
+    recorder.commit()
+    copy = tmp_path / "copy.gpudash"
+    recorder.copy_to(copy)
+    recorder.add(Marker(time_s=2.0, label="two"))
+    recorder.close()
+    assert rows(copy, "SELECT count(*) FROM event") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM event") == [(2,)]
+    assert sorted(entry.name for entry in tmp_path.glob("copy*")) == ["copy.gpudash"]
+
+
+def test_a_copy_onto_itself_or_into_nowhere_is_refused(recorder: Recorder, path: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="is the recording itself"):
+        recorder.copy_to(path)
+    with pytest.raises(RecordingError, match="cannot be written"):
+        recorder.copy_to(tmp_path / "missing" / "copy.gpudash")
+
+
+def test_an_existing_file_is_not_overwritten(recorder: Recorder, path: Path) -> None:
+    recorder.close()
+    before = path.read_bytes()
+    with pytest.raises(RecordingError, match="exists already"):
+        Recorder(path, meta={})
+    assert path.read_bytes() == before
+
+
+def test_a_finished_file_is_replaced_when_asked(recorder: Recorder, path: Path) -> None:
+    recorder.add(Marker(time_s=1.0, label="old"))
+    recorder.close()
+    Recorder(path, meta={}, exclusive=False).close()
+    assert rows(path, "SELECT * FROM event") == []
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_file_that_is_being_written_is_refused(recorder: Recorder, path: Path, exclusive: bool) -> None:
+    assert being_written(path)
+    with pytest.raises(RecordingError, match="being written by another gpudash"):
+        Recorder(path, meta={}, exclusive=exclusive)
+    recorder.close()
+    assert not being_written(path)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordingError, match=r"^\S+ cannot be (written|made).*choose another") as caught:
+        Recorder(tmp_path / "file" / "a.gpudash", meta={})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError):
+        Recorder(tmp_path, meta={})
+    assert tmp_path.is_dir()
+
+
+CHILD = """
+    import sys, time
+    from pathlib import Path
+    from gpudash.telemetry.recorder import Recorder
+    from gpudash.telemetry.records import RunStarted, Sample, StepFinished
+
+    recorder = Recorder(Path(sys.argv[1]), meta={})
+    recorder.add(RunStarted(time_s=0.0, run_id=1, workload="training", device="cpu", spec={}))
+    """
+
+FOREVER = """
+    began = time.monotonic()
+    while True:
+        now = time.monotonic() - began
+        recorder.add(Sample(now, "host", None, {"used_bytes": int(now * 1e6)}))
+        recorder.tick()
+        print(now, flush=True)
+        time.sleep(0.005)
+    """
+
+UNTIL_FULL = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+    i = 0
+    while recorder.failed is None and i < 1_000_000:
+        i += 1
+        recorder.add(Sample(float(i), "host", None, {"used_bytes": i}))
+        if i % 50 == 0:
+            recorder.commit()
+            if recorder.failed is None:
+                print(i, flush=True)
+    first = recorder.failed
+    recorder.add(Sample(float(i), "host", None, {"used_bytes": i}))
+    recorder.tick()
+    recorder.close("finished")
+    assert recorder.failed is first
+    print(recorder.failed, flush=True)
+    """
+
+
+def child(code: str, path: Path) -> subprocess.Popen[str]:
+    script = textwrap.dedent(CHILD) + textwrap.dedent(code)
+    environment = {**os.environ, "PYTHONPATH": str(Path(schema.__file__).parents[2])}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "killed.gpudash"
+    with child(FOREVER, path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if float(line) > 1.0:
+                break
+        assert being_written(path)
+        process.kill()
+        last = float((process.stdout.read().splitlines() or [line])[-1])
+    assert not being_written(path)
+    names = sorted(entry.name for entry in tmp_path.iterdir())
+    with open_recording(path) as recording:
+        times = [sample.time_s for sample in recording.samples("host")]
+        assert times[-1] > last - 1.0
+        assert times == sorted(times)
+        assert recording.runs[0].status == "running"
+        assert not recording.closed_properly
+        assert recording.notices == []
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == names
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "full.gpudash"
+    with child(UNTIL_FULL, path) as process:
+        output, _ = process.communicate(timeout=60)
+    *committed, sentence = output.splitlines()
+    assert process.returncode == 0
+    assert sentence.startswith(f"Recording to {path} stopped (")
+    assert "readable" in sentence
+    with open_recording(path) as recording:
+        times = [sample.time_s for sample in recording.samples("host")]
+        assert times == [float(i + 1) for i in range(len(times))]
+        assert len(times) >= int(committed[-1]) > 0
+
+
+def test_a_database_that_may_not_grow_fails_once_and_in_words(recorder: Recorder, path: Path) -> None:
+    recorder._connection.execute("PRAGMA max_page_count = 30")  # type: ignore[union-attr]
+    count = 0
+    while recorder.failed is None:
+        recorder.add(reading(float(count), used_bytes=count))
+        recorder.commit()
+        count += 1
+        assert count < 100_000
+    assert "full" in recorder.failed
+    recorder.close()
+    with open_recording(path) as recording:
+        assert len(list(recording.samples("gpu"))) == count - 1
+
+
+def test_a_number_beyond_sqlite_is_told_and_ends_only_the_recording(recorder: Recorder) -> None:
+    recorder.add(reading(0.0, used_bytes=2**70))
+    assert recorder.failed is not None
+    recorder.close()

@@ -1,0 +1,109 @@
+"""Names of recordings, and which of them leave when there are too many."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from gpudash.telemetry.naming import recording_name
+from gpudash.telemetry.recorder import Recorder, log_files
+from gpudash.telemetry.retention import prune, trash_folder
+
+NOON = datetime(2025, 3, 4, 12, 5, 6).astimezone()
+
+
+def test_a_recording_is_named_by_moment_and_workload(tmp_path: Path) -> None:
+    assert recording_name(tmp_path, "training", NOON) == tmp_path / "2025-03-04-120506-training.gpudash"
+
+
+def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
+    for expected in ("training", "training-2", "training-3"):
+        path = recording_name(tmp_path, "training", NOON)
+        assert path.name == f"2025-03-04-120506-{expected}.gpudash"
+        path.touch()
+
+
+@pytest.mark.parametrize(("workload", "part"), [("my/own ü:x", "my-own-ü-x"), ("../..", "session"), ("", "session")])
+def test_a_workload_of_any_name_stays_in_the_folder(tmp_path: Path, workload: str, part: str) -> None:
+    path = recording_name(tmp_path, workload, NOON)
+    assert path.parent == tmp_path
+    assert path.name == f"2025-03-04-120506-{part}.gpudash"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four recordings, the oldest first by name and by time."""
+    folder = tmp_path / "recordings"
+    for number in range(4):
+        path = folder / f"{number}.gpudash"
+        Recorder(path, meta={}).close()
+        os.utime(path, (1000 + number, 1000 + number))
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+
+
+def test_the_oldest_beyond_the_count_go_to_the_trash(folder: Path) -> None:
+    moved = prune(folder, 10**9, 2)
+    assert [path.name for path in moved] == ["0.gpudash", "1.gpudash"]
+    assert names(folder) == ["2.gpudash", "3.gpudash"]
+    assert names(trash_folder(folder)) == ["0.gpudash", "1.gpudash"]
+
+
+def test_the_oldest_beyond_the_size_go_to_the_trash(folder: Path) -> None:
+    size = (folder / "3.gpudash").stat().st_size
+    assert len(prune(folder, size * 3, 100)) == 1
+    assert prune(folder, size * 3, 100) == []
+
+
+def test_nothing_goes_while_there_is_room(folder: Path) -> None:
+    assert prune(folder, 10**9, 100) == []
+    assert not trash_folder(folder).exists()
+
+
+def test_the_current_the_locked_and_the_read_only_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(sqlite3.connect(folder / "0.gpudash")) as connection:
+        connection.execute("INSERT INTO meta VALUES ('locked', '1')")
+        connection.commit()
+    os.utime(folder / "0.gpudash", (1000, 1000))
+    # Root may write everything, so permission bits alone would not show it.
+    writable = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "1.gpudash" and writable(path, mode))
+    assert [path.name for path in prune(folder, 0, 1, keep=folder / "2.gpudash")] == ["3.gpudash"]
+    assert names(folder) == ["0.gpudash", "1.gpudash", "2.gpudash"]
+
+
+def test_one_that_is_being_written_stays(folder: Path) -> None:
+    recorder = Recorder(folder / "live.gpudash", meta={})
+    os.utime(folder / "live.gpudash", (1, 1))
+    prune(folder, 0, 0)
+    assert names(folder) == ["live.gpudash", "live.gpudash-shm", "live.gpudash-wal"]
+    recorder.close()
+
+
+def test_a_log_goes_with_its_recording(folder: Path) -> None:
+    source = Recorder(folder.parent / "source.gpudash", meta={})
+    for old, new in zip(log_files(source.path), log_files(folder / "0.gpudash"), strict=True):
+        shutil.copyfile(old, new)
+    source.close()
+    prune(folder, 10**9, 3)
+    assert names(trash_folder(folder)) == ["0.gpudash", "0.gpudash-shm", "0.gpudash-wal"]
+
+
+def test_a_name_taken_in_the_trash_is_not_overwritten(folder: Path) -> None:
+    trash_folder(folder).mkdir()
+    (trash_folder(folder) / "0.gpudash").write_text("older")
+    prune(folder, 10**9, 3)
+    assert names(trash_folder(folder)) == ["0-2.gpudash", "0.gpudash"]
+
+
+def test_a_folder_that_is_not_there_needs_nothing(tmp_path: Path) -> None:
+    assert prune(tmp_path / "missing", 0, 0) == []

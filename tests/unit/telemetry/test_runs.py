@@ -1,0 +1,174 @@
+"""`RunView`: the figures and the JSON of a run, gathered from its events."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudash.telemetry.records import (
+    Event,
+    Note,
+    OutOfMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StepFinished,
+    Warning,
+)
+from gpudash.telemetry.runs import EXACT_VALUES, MetricView, RunView
+
+STARTED = RunStarted(time_s=10.0, run_id=1, workload="training", device="cpu", spec={"steps": 4})
+
+
+def view(*events: Event) -> RunView:
+    run = RunView.of(STARTED)
+    for event in events:
+        run.apply(event)
+    return run
+
+
+def step(number: int, loss: float | None, t: float | None = None) -> StepFinished:
+    return StepFinished(
+        time_s=10.0 + number if t is None else t, run_id=1, step=number, steps=4, seconds=1.0, loss=loss
+    )
+
+
+def stage(seconds: float, bytes: int | None = 100, copied: bool | None = True) -> StageFinished:
+    return StageFinished(
+        time_s=11.0, run_id=1, name="move", seconds=seconds, bytes=bytes, copied=copied, shape=(3, 3), dtype="float32"
+    )
+
+
+def test_the_summary_has_exactly_the_keys_of_the_contract() -> None:
+    summary = view(stage(1.0), step(1, 2.0)).summary("a.gpudash")
+    assert list(summary) == [
+        *("workload", "device", "simulated", "spec", "status", "seconds", "steps", "stages", "metrics", "memory"),
+        *("result", "warnings", "error", "recording"),
+    ]
+    assert list(summary["stages"][0]) == [
+        *("name", "count", "seconds", "bytes", "bytes_per_second", "from", "to", "shape", "dtype", "copied"),
+    ]
+    assert list(summary["metrics"]["loss"]) == ["first", "last", "min", "max", "median", "last_20_median"]
+    assert list(summary["memory"]) == [
+        *("peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "capacity_bytes"),
+    ]
+    assert summary["recording"] == "a.gpudash"
+
+
+def test_a_finished_run_says_how_it_ended() -> None:
+    run = view(step(1, 3.0), step(2, 1.0), finished("finished"))
+    summary = run.summary()
+    assert (summary["status"], summary["seconds"], summary["steps"]) == ("finished", 2.5, 2)
+    assert summary["result"] == {"equal": True}
+    assert summary["error"] is None
+    assert run.ended_s == 12.5
+
+
+def finished(status: str) -> RunFinished:
+    return RunFinished(
+        time_s=12.5,
+        run_id=1,
+        status=status,
+        seconds=2.5,
+        steps=2,
+        result={"equal": True},  # type: ignore[arg-type]
+    )
+
+
+def test_a_stopped_run_is_cancelled() -> None:
+    assert view(finished("cancelled")).summary()["status"] == "cancelled"
+
+
+def test_a_guarded_run_is_out_of_memory_with_kind_guard() -> None:
+    end = OutOfMemory(
+        time_s=12, run_id=1, error="guard", message="m", remedy="r", seconds=2, steps=1, requested_bytes=64
+    )
+    run = view(end)
+    summary = run.summary()
+    assert summary["status"] == "out_of_memory"
+    assert summary["error"] == {"kind": "guard", "message": "m", "remedy": "r"}
+    assert run.error is not None and run.error.requested_bytes == 64
+
+
+def test_a_failed_run_keeps_its_traceback_out_of_the_json() -> None:
+    end = RunFailed(
+        time_s=12, run_id=1, error="ValueError", message="m", remedy="r", seconds=2, steps=1, details="Traceback"
+    )
+    run = view(end)
+    assert run.summary()["error"] == {"kind": "ValueError", "message": "m", "remedy": "r"}
+    assert run.error is not None and run.error.details == "Traceback"
+
+
+def test_executions_of_a_stage_add_up() -> None:
+    found = view(stage(1.0), stage(3.0)).summary()["stages"]
+    assert [(s["name"], s["count"], s["seconds"], s["bytes"], s["bytes_per_second"]) for s in found] == [
+        ("move", 2, 4.0, 200, 50.0)
+    ]
+    assert found[0]["shape"] == [3, 3]
+
+
+def test_a_stage_that_copied_nothing_has_no_rate() -> None:
+    found = view(stage(1.0, bytes=0, copied=False)).summary()["stages"][0]
+    assert found["bytes_per_second"] is None
+    assert found["copied"] is False
+
+
+def test_warnings_of_the_summary_leave_out_those_that_passed() -> None:
+    run = view(
+        Warning(time_s=1, level="warning", device="host", text="full"),
+        Warning(time_s=2, level="passed", device="host", text="over"),
+        Note(time_s=3, topic="audit", text="fine"),
+    )
+    assert run.summary()["warnings"] == ["full"]
+    assert [note.text for note in run.notes] == ["fine"]
+
+
+def test_a_nan_loss_is_shown_as_such_and_spoils_no_median() -> None:
+    run = view(step(1, 2.0), step(2, math.nan), step(3, 4.0), step(4, math.inf))
+    loss = run.metrics["loss"]
+    assert math.isinf(loss.last)
+    assert (loss.min, loss.max, loss.median) == (2.0, 4.0, 3.0)
+    assert json.loads(json.dumps(run.summary(), allow_nan=False))["metrics"]["loss"]["last"] == "inf"
+
+
+def test_a_metric_without_one_finite_value_has_no_median() -> None:
+    run = view(step(1, math.nan))
+    assert run.summary()["metrics"]["loss"] == {
+        "first": "nan",
+        "last": "nan",
+        **dict.fromkeys(("min", "max", "median", "last_20_median")),
+    }
+
+
+def test_a_step_without_a_loss_makes_no_metric() -> None:
+    assert view(step(1, None)).summary()["metrics"] == {}
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200))
+def test_medians_are_exact(values: list[float]) -> None:
+    metric = MetricView()
+    for value in values:
+        metric.add(value)
+    assert metric.median == statistics.median(values)
+    assert metric.last_20_median == statistics.median(values[-20:])
+    assert (metric.first, metric.last, metric.min, metric.max) == (values[0], values[-1], min(values), max(values))
+
+
+def test_a_very_long_run_keeps_a_fair_sample_for_its_median() -> None:
+    metric = MetricView()
+    for i in range(3 * EXACT_VALUES):
+        metric.add(float(i))
+    assert metric.median is not None
+    assert abs(metric.median / (3 * EXACT_VALUES) - 0.5) < 0.02
+    assert (metric.min, metric.max, metric.count) == (0.0, 3.0 * EXACT_VALUES - 1, 3 * EXACT_VALUES)
+
+
+def test_time_left_follows_the_mean_pace() -> None:
+    assert view(step(1, 1.0)).seconds_left is None
+    assert view(step(1, 1.0), step(2, 1.0, t=14.0)).seconds_left == 4.0
+    assert view(step(2, 1.0), finished("finished")).seconds_left is None

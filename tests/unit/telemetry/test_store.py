@@ -1,0 +1,238 @@
+"""`Store`: what it answers after samples and events, as the session's thread applies them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Marker,
+    OutOfMemory,
+    RunFinished,
+    RunStarted,
+    Sample,
+    StageFinished,
+    State,
+    StepFinished,
+    Transfer,
+    Warning,
+)
+from gpudash.telemetry.store import MAX_EVENTS, NEVER_READ, Reading, Store
+
+GPU = "GPU-1"
+
+
+def host(t: float, **values: float | None) -> Sample:
+    return Sample(t, "host", None, values)
+
+
+def gpu(t: float, states: dict[str, State] | None = None, **values: float | None) -> Sample:
+    return Sample(t, "gpu", GPU, values, states or {})
+
+
+def allocator(t: float, **values: int | None) -> Sample:
+    return Sample(t, "allocator", "cuda:0", values)
+
+
+def begin(t: float, run_id: int = 1, device: str = "cpu") -> RunStarted:
+    return RunStarted(time_s=t, run_id=run_id, workload="training", device=device, spec={"steps": 3})
+
+
+def finish(t: float, run_id: int = 1) -> RunFinished:
+    return RunFinished(time_s=t, run_id=run_id, status="finished", seconds=t, steps=3, result={"ok": True})
+
+
+def values(store: Store, table: str, metric: str, device: str | None = None) -> list[float]:
+    series = store.series(table, metric, device)
+    assert series is not None
+    return list(series.window(-1e9, 1e9, 10_000)[1])
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def test_a_reading_is_kept_as_latest_and_as_history(store: Store) -> None:
+    store.apply(host(1.0, used_bytes=10, total_bytes=20))
+    store.apply(host(2.0, used_bytes=12))
+    assert store.latest("host", "used_bytes") == Reading(12, State.OK, 2.0)
+    assert store.latest("host", "total_bytes") == Reading(20, State.OK, 1.0)
+    assert values(store, "host", "used_bytes") == [10, 12]
+    assert (store.version, store.newest_s) == (2, 2.0)
+
+
+def test_what_was_never_asked_for_has_neither_series_nor_reading(store: Store) -> None:
+    assert store.series("gpu", "used_bytes", GPU) is None
+    assert store.latest("gpu", "used_bytes", GPU) == NEVER_READ
+
+
+def test_a_lost_gpu_reads_as_a_gap_not_as_zero(store: Store) -> None:
+    store.apply(gpu(1.0, used_bytes=10))
+    store.apply(gpu(2.0, {"used_bytes": State.LOST}, used_bytes=None))
+    assert store.latest("gpu", "used_bytes", GPU) == Reading(None, State.LOST, 2.0)
+    assert math.isnan(values(store, "gpu", "used_bytes", GPU)[1])
+    assert math.isnan(values(store, "gpu", "other_bytes", GPU)[1])
+
+
+def test_bands_join_the_drivers_and_the_allocators_readings(store: Store) -> None:
+    store.link("cuda:0", GPU)
+    store.apply(allocator(0.99, allocated_bytes=300, reserved_bytes=500))
+    store.apply(gpu(1.0, used_bytes=1000, process_bytes=700))
+    store.apply(gpu(1.05, used_bytes=1100))
+    bands = [values(store, "gpu", f"{name}_bytes", GPU) for name in ("allocated", "idle", "context", "other")]
+    assert bands == [[300, 300], [200, 200], [200, 200], [300, 400]]
+
+
+def test_an_old_reading_of_the_allocator_is_not_joined(store: Store) -> None:
+    store.link("cuda:0", GPU)
+    store.apply(allocator(0.0, allocated_bytes=300, reserved_bytes=500))
+    store.apply(gpu(10.0, used_bytes=1000))
+    assert math.isnan(values(store, "gpu", "allocated_bytes", GPU)[0])
+
+
+def test_a_gpu_without_our_allocator_is_all_others(store: Store) -> None:
+    store.apply(gpu(1.0, used_bytes=1000))
+    assert values(store, "gpu", "other_bytes", GPU) == [1000]
+    assert values(store, "gpu", "allocated_bytes", GPU) == [0]
+
+
+def test_host_memory_of_others_leaves_out_this_process(store: Store) -> None:
+    store.apply(host(1.0, used_bytes=1000, process_bytes=300))
+    assert values(store, "host", "others_bytes") == [700]
+
+
+def test_the_name_torch_gives_a_gpu_is_known_once_linked(store: Store) -> None:
+    assert store.torch_name(GPU) is None
+    store.link("cuda:0", GPU)
+    assert store.torch_name(GPU) == "cuda:0"
+
+
+def test_processes_are_those_of_the_newest_list(store: Store) -> None:
+    for t, pids in ((1.0, (1, 2)), (2.0, (2, 3))):
+        for pid in pids:
+            store.apply(Sample(t, "process", GPU, {"pid": pid, "memory_bytes": pid * 10}))
+    assert [row["pid"] for row in store.processes(GPU)] == [2, 3]
+    assert store.process_devices() == [GPU]
+    assert list(store.processes(None)) == []
+
+
+def test_a_list_of_processes_that_is_empty_or_old_shows_none(store: Store) -> None:
+    store.apply(Sample(1.0, "process", GPU, {"pid": 1}))
+    store.apply(Sample(2.0, "process", GPU, {}))
+    assert list(store.processes(GPU)) == []
+    store.apply(Sample(3.0, "process", None, {"pid": 1}))
+    store.apply(host(60.0, used_bytes=1))
+    assert list(store.processes(None)) == []
+
+
+def test_a_copy_is_a_step_with_a_gap_behind_it(store: Store) -> None:
+    store.apply(
+        Transfer(
+            time_s=5.0, from_device="cpu", to_device="cuda:0", memory="pinned", blocking=True, bytes=100, seconds=2.0
+        )
+    )
+    series = store.series("transfer", "h2d")
+    assert series is not None
+    times, rates = series.window(0, 10, 100)
+    assert times.tolist() == [3.0, 5.0, 5.0]
+    assert rates.tolist()[:2] == [50.0, 50.0]
+    assert math.isnan(rates[2])
+
+
+def test_a_copy_of_no_duration_has_no_rate(store: Store) -> None:
+    store.apply(
+        Transfer(time_s=5.0, from_device="cpu", to_device="cpu", memory="pageable", blocking=True, bytes=1, seconds=0.0)
+    )
+    assert store.series("transfer", "h2h") is None
+
+
+def test_losses_of_two_runs_are_not_joined_by_a_line(store: Store) -> None:
+    for run_id, t in ((1, 0.0), (2, 10.0)):
+        store.apply(begin(t, run_id))
+        store.apply(StepFinished(time_s=t + 1, run_id=run_id, step=1, steps=1, seconds=1, loss=2.0))
+        store.apply(finish(t + 2, run_id))
+    losses = values(store, "run", "loss")
+    assert [losses[0], losses[2]] == [2.0, 2.0]
+    assert math.isnan(losses[1])
+    assert store.series("run", "accuracy") is None
+
+
+def test_a_run_is_followed_from_start_to_end(store: Store) -> None:
+    assert store.run is None
+    store.apply(begin(0.0))
+    store.apply(EpochFinished(time_s=1, run_id=1, epoch=1, device="cpu", loss=1, accuracy=0, seconds=1, observation=""))
+    assert store.run is not None and store.run.running
+    store.apply(finish(2.0))
+    assert store.run.status == "finished"
+    assert len(store.run.epochs) == 1
+
+
+def test_peaks_on_the_cpu_are_this_processs_while_the_run_is_on(store: Store) -> None:
+    store.apply(host(0.0, process_bytes=900, used_bytes=5000, total_bytes=8000))
+    store.apply(host(60.0, process_bytes=100, used_bytes=4000))
+    store.apply(begin(60.5))
+    for t, size in ((61.0, 300), (62.0, 200)):
+        store.apply(host(t, process_bytes=size))
+    store.apply(finish(63.0))
+    store.apply(host(64.0, process_bytes=999))
+    assert store.run is not None
+    assert store.run.peak_used_bytes == 300
+    assert store.run.memory.capacity_bytes == 8000
+    assert store.run.peak_allocated_bytes is None
+
+
+def test_peaks_on_a_gpu_are_the_drivers_and_the_allocators(store: Store) -> None:
+    store.link("cuda:0", GPU)
+    store.apply(begin(0.0, device="cuda:0"))
+    store.apply(gpu(1.0, used_bytes=700, total_bytes=1000))
+    store.apply(Sample(1.0, "gpu", "GPU-other", {"used_bytes": 999, "total_bytes": 2000}))
+    store.apply(host(1.0, process_bytes=12345))
+    store.apply(allocator(1.0, allocated_bytes=100, reserved_bytes=200, peak_allocated_bytes=150))
+    run = store.run
+    assert run is not None
+    assert (run.peak_used_bytes, run.peak_allocated_bytes, run.peak_reserved_bytes) == (700, 150, 200)
+    assert run.memory.capacity_bytes == 1000
+
+
+def test_an_event_without_a_run_belongs_to_the_one_that_is_on(store: Store) -> None:
+    warning = Warning(time_s=1.0, level="warning", device="host", text="full")
+    store.apply(begin(0.0))
+    store.apply(warning)
+    store.apply(finish(2.0))
+    store.apply(Warning(time_s=3.0, level="warning", device="host", text="later"))
+    assert store.run is not None
+    assert store.run.warnings == [warning]
+
+
+def test_steps_stages_and_copies_do_not_push_out_other_events(store: Store) -> None:
+    store.apply(begin(0.0))
+    for i in range(MAX_EVENTS):
+        store.apply(StepFinished(time_s=i, run_id=1, step=i, steps=MAX_EVENTS, seconds=1.0, loss=1.0))
+        store.apply(StageFinished(time_s=i, run_id=1, name="move", seconds=0.1))
+    assert [event.kind for event in store.events] == ["RunStarted"]
+    assert store.event_count == 1
+
+
+def test_events_are_bounded_and_counted(store: Store) -> None:
+    for i in range(MAX_EVENTS + 5):
+        store.apply(Marker(time_s=float(i), label="m"))
+    assert len(store.events) == len(store.markers) == MAX_EVENTS
+    assert store.event_count == MAX_EVENTS + 5
+    assert store.markers[0].time_s == 5.0
+
+
+def test_warnings_and_runs_are_marked_in_the_plots(store: Store) -> None:
+    store.apply(begin(0.0))
+    store.apply(Warning(time_s=1.0, level="critical", device="host", text="full"))
+    store.apply(Warning(time_s=1.0, level="note", device="host", text="told"))
+    store.apply(OutOfMemory(time_s=2, run_id=1, error="guard", message="", remedy="", seconds=2, steps=1))
+    store.apply(Marker(time_s=3.0, label="mine"))
+    assert [(marker.label, marker.category) for marker in store.markers] == [
+        ("training on cpu", "run"),
+        ("critical", "warning"),
+        ("stopped by the guard", "run"),
+        ("mine", "user"),
+    ]
