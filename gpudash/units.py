@@ -51,7 +51,7 @@ def parse_size(text: str | int) -> int:
         factor = _FACTORS.get(match[2].lower()) if match else None
         if match is None or factor is None:
             raise ValueError(f"{text!r} is not a size; write for example 512MiB or 8GiB")
-        size = round(float(match[1]) * factor)
+        size = round(min(float(match[1]) * factor, 2.0 * MAX_SIZE))  # a long row of digits is an infinite float
     if not 0 <= size <= MAX_SIZE:
         raise ValueError(f"{text!r} is outside 0 to 1 PiB")
     return size

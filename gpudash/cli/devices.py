@@ -8,6 +8,7 @@ from rich.table import Table
 
 from gpudash.cli.output import Exit, print_json, stdout
 from gpudash.devices import cuda_order
+from gpudash.telemetry.records import State
 from gpudash.units import format_bytes
 
 
@@ -52,22 +53,26 @@ def inventory() -> dict[str, Any]:
 
     seen = survey()
     report = torch_report()
-    order = cuda_order(seen.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+    order = cuda_order(
+        [answer.gpu for answer in seen.gpus],
+        os.environ.get("CUDA_VISIBLE_DEVICES"),
+        os.environ.get("CUDA_DEVICE_ORDER"),
+    )
     names = {gpu.uuid: f"cuda:{index}" for index, gpu in enumerate(order.gpus)} if report["cuda_available"] else {}
     listed: list[dict[str, Any]] = [
         {
             "name": "cpu",
-            "product": seen.host_product,
-            "cores": seen.cores,
-            "total_bytes": seen.host_total_bytes,
-            "capacity_source": seen.host_capacity_source,
+            "product": seen.host.product,
+            "cores": seen.host.cores,
+            "total_bytes": seen.host.total_bytes,
+            "capacity_source": seen.host.capacity_source,
             "uuid": None,
-            "readings": {},
+            "readings": {"total_bytes": seen.host.total_bytes, "available_bytes": seen.host.available_bytes},
             "states": {},
         }
     ]
-    for gpu in seen.gpus:
-        reading = seen.readings.get(gpu.uuid)
+    for answer in seen.gpus:
+        gpu = answer.gpu
         listed.append(
             {
                 "name": names.get(gpu.uuid),
@@ -76,8 +81,10 @@ def inventory() -> dict[str, Any]:
                 "total_bytes": gpu.total_bytes,
                 "uuid": gpu.uuid,
                 "pci_bus_id": gpu.pci_bus_id,
-                "readings": dict(reading.values) if reading is not None else {},
-                "states": {name: state.value for name, state in reading.states.items()} if reading is not None else {},
+                "memory_version": answer.memory_version,
+                "readings": dict(answer.readings),
+                "states": {name: state.value for name, state in answer.states.items() if state is not State.OK},
+                "processes": [dict(row) for row in answer.processes],
             }
         )
     return {
@@ -85,6 +92,7 @@ def inventory() -> dict[str, Any]:
         "default": _default(listed),
         "driver_version": seen.driver_version,
         "nvml_version": seen.nvml_version,
+        "cuda_driver_version": seen.cuda_driver_version,
         "torch": {**report, "words": _torch_words(report)},
         "problem": seen.problem or torch_problem(report, bool(seen.gpus)) or order.reason or None,
     }

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from gpudash.cli.output import Exit, RequestError, print_json, stdout
 from gpudash.settings import load_settings, recordings_folder, settings_file
+from gpudash.telemetry.records import State
 from gpudash.units import GIB, format_bytes
 
 
@@ -78,10 +79,9 @@ def _nvml() -> Iterator[Check]:
     problem = torch_problem(torch_report(), bool(seen.gpus))
     if problem is not None:
         yield Check("CUDA", "problem", problem)
-    for gpu in seen.gpus:
-        reading = seen.readings.get(gpu.uuid)
-        missing = [f"{name} {state}" for name, state in reading.states.items()] if reading is not None else []
-        yield Check(gpu.product, "note" if missing else "ok", ", ".join(missing) or "every reading is there")
+    for answer in seen.gpus:
+        missing = [f"{name} {state.value}" for name, state in answer.states.items() if state is not State.OK]
+        yield Check(answer.gpu.product, "note" if missing else "ok", ", ".join(missing) or "every reading is there")
 
 
 def _pynvml() -> Iterator[Check]:

@@ -9,9 +9,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-WINDOWS_S = (10.0, 5.0, 2.0)
-"""Spans that are tried, the longest that is straight wins: long ones tell steady growth well, the shortest sees a
-growth that has just begun."""
+WINDOWS_S = (2.0, 5.0, 10.0)
+"""Spans that are tried: the shortest sees a growth that has just begun; a longer one takes its place, and is less
+disturbed by noise, when its slope lies among those of the shorter."""
+
+STILL_GROWING = 0.25
+"""Part of the foretold growth that the shortest span must show, or the growth has ended."""
 
 BIN_S = 0.25
 """Readings are gathered to their last one in each bin: the fit then costs the same at 1 and at 50 Hz."""
@@ -76,14 +79,16 @@ class Trend:
     def __init__(self) -> None:
         self._bins: deque[tuple[float, float]] = deque()
 
-    def add(self, time_s: float, used: float) -> None:
-        """Take in a reading; times ascend."""
+    def add(self, time_s: float, used: float) -> bool:
+        """Take in a reading; times ascend. True when it is the first of its bin."""
         bins = self._bins
-        if bins and time_s // BIN_S == bins[-1][0] // BIN_S:
+        first = not bins or time_s // BIN_S != bins[-1][0] // BIN_S
+        if not first:
             bins.pop()
         bins.append((time_s, used))
-        while bins[0][0] < time_s - WINDOWS_S[0]:
+        while bins[0][0] < time_s - WINDOWS_S[-1]:
             bins.popleft()
+        return first
 
     def clear(self) -> None:
         """Forget everything, as after a gap."""
@@ -95,11 +100,12 @@ class Trend:
         if not self._bins or self._bins[-1][1] - min(used for _, used in self._bins) < least:
             return None
         points = np.array(self._bins)
+        best: Growth | None = None
         for window in WINDOWS_S:
             found = _growth(points, window, least)
-            if found is not None:
-                return found
-        return None
+            if found is not None and (best is None or best.low <= found.median <= best.high):
+                best = found
+        return best if best is not None and _still_grows(points, best) else None
 
 
 def forecast(growth: Growth, used: float, capacity: int, guard: int | None) -> Forecast | None:
@@ -146,3 +152,9 @@ def _growth(points: NDArray[np.float64], window: float, least: float) -> Growth 
         return None
     growth = Growth(low, median, high)
     return growth if growth.spread <= MAX_SPREAD else None
+
+
+def _still_grows(points: NDArray[np.float64], growth: Growth) -> bool:
+    latest = points[points[:, 0] >= points[-1, 0] - WINDOWS_S[0]]
+    span, grown = latest[-1] - latest[0]
+    return bool(grown >= STILL_GROWING * growth.median * span)

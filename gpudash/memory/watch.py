@@ -97,8 +97,8 @@ class MemoryWatch:
         if memory.level is not None and level.time_s - memory.level.time_s > GAP_S:
             memory.trend.clear()
         memory.level = level
-        memory.trend.add(level.time_s, level.used)
-        memory.growth = memory.trend.growth(level.capacity)
+        if memory.trend.add(level.time_s, level.used):
+            memory.growth = memory.trend.growth(level.capacity)
         guard = self.guards.get(name)
         guard_level = None if guard is None else guard.level_bytes
         if guard_level is not None:
@@ -117,7 +117,7 @@ class MemoryWatch:
             return self._warning("critical" if memory.height == 2 else "warning", name, level, self._full(name, level))
         if before and not memory.height:
             memory.foretold = False
-            text = f"{self.describe(name)} is {format_percent(ratio)} full again: {_pair(level)}."
+            text = f"{self.describe(name)} is back at {format_percent(ratio)}: {_pair(level)}."
             return self._warning("passed", name, level, text)
         return None
 

@@ -69,6 +69,7 @@ class Session:
     def __init__(
         self, settings: Settings | None = None, *, recording: Path | None = None, notices: list[str] | None = None
     ) -> None:
+        from gpudash.sources.discovery import survey_host
         from gpudash.sources.monitor import Monitor
         from gpudash.workloads.worker import Worker
 
@@ -94,6 +95,7 @@ class Session:
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
         self.on_record: Callable[[Record], None] | None = None
         self._notices = list(notices or ())
+        self._host = survey_host()
         self._monitor = Monitor(self.emit, self.clock, self.settings.rate_hz)
         self._worker = Worker(self.emit, self.clock, on_probe=self._monitor.probe)
 
@@ -157,7 +159,7 @@ class Session:
 
     def devices(self) -> list[Device]:
         """The devices a run can use: the CPU first, then torch's CUDA devices in torch's order."""
-        host = Device("cpu", self._monitor.host_product, self._latest_int("host", "total_bytes", None))
+        host = Device("cpu", f"{self._host.product}, {self._host.cores} cores", self._host.total_bytes)
         if self._torch is not None and not self._torch.get("cuda_available"):
             return [host]
         return [
@@ -322,8 +324,8 @@ class Session:
             recording=self.recording if self._recorder is not None and not self._recording_failed else None,
             recording_bytes=size,
             rate_hz=self.settings.rate_hz,
-            missed=sum(lane.missed for lane in figures.values()),
-            own_cpu_ratio=sum(lane.busy_s for lane in figures.values()) / elapsed,
+            missed=sum(lane.missed for lane in figures),
+            own_cpu_ratio=sum(lane.cpu_s for lane in figures) / elapsed,
             driver=self._monitor.driver_version,
             torch=self._torch_words(),
         )
@@ -508,7 +510,7 @@ class Session:
         return {
             "wall_clock_origin": datetime.fromtimestamp(self.began_wall_s, UTC).isoformat(),
             "rate_hz": self.settings.rate_hz,
-            "host_product": self._monitor.host_product,
+            "host_product": self._host.product,
             "host_capacity_source": self._monitor.host_capacity_source,
         }
 

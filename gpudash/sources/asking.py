@@ -17,6 +17,7 @@ class Inquiry(Generic[T]):
         self._call = call
         self._result: T | None = None
         self._error: Exception | None = None
+        self._asked_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"gpudash {name}", daemon=True)
         self._thread.start()
 
@@ -24,6 +25,11 @@ class Inquiry(Generic[T]):
     def answered(self) -> bool:
         """Whether the call has returned or raised."""
         return not self._thread.is_alive()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was asked."""
+        return time.monotonic() - self._asked_s
 
     def answer(self) -> T | None:
         """What the call returned; ``None`` while it has not.

@@ -96,11 +96,11 @@ def survey(timeout_s: float = 3.0, root: Path = Path("/")) -> Survey:
     wait_for([question for _, question in asked], max(0.1, deadline - time.monotonic()))
     gpus = tuple(question.answer() or _silent(gpu) for gpu, question in asked)
     problem = None
-    if nvml.silent:
-        problem = f"GPU {' and '.join(nvml.silent)} does not answer the driver; restart the machine if it stays so."
+    if nvml.silent():
+        problem = f"GPU {' and '.join(nvml.silent())} does not answer the driver; restart the machine if it stays so."
     elif not gpus:
         problem = why_no_gpu(nvml.fault, root, os.environ).text
-    if not nvml.silent and all(question.answered for _, question in asked):
+    if not nvml.silent() and all(question.answered for _, question in asked):
         Inquiry(nvml.close, "survey close").wait(deadline - time.monotonic())
     return Survey(host, gpus, problem, first.driver_version, first.nvml_version, first.cuda_driver_version)
 

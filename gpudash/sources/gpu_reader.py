@@ -49,6 +49,14 @@ SENSORS = (
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A handle and the generation it belongs to: one object, so that both lanes see them together."""
+
+    handle: Any
+    generation: int
+
+
 @dataclass(slots=True)
 class _Reading:
     values: dict[str, Value] = field(default_factory=dict)
@@ -89,8 +97,8 @@ class GpuReader:
         self._root = root
         self._family = family
         self._reacquire_s = reacquire_s
-        self._handle: Any = None
-        self._generation = -1
+        self._held: _Held | None = None
+        self._tried_generation = -1
         self._look_again_s = -math.inf
         self._lost = False
         self._unsupported: set[str] = set()
@@ -132,18 +140,19 @@ class GpuReader:
         asleep = self._asleep()
         records = [] if asleep else self._acquire(now_s)
         records += self._read(self._fast_questions(now_s), now_s, asleep)
-        if self._lost and not asleep and self._handle is not None:
+        if self._lost and not asleep and self._held is not None:
             self._lost = False
             records.append(SourceRecovered(time_s=now_s, source=self.gpu.uuid, text=f"{self.title} answers again."))
         return records
 
     def read_slow(self, now_s: float) -> list[Record]:
         """Energy, processes and, where there are no counters, PCIe throughput: a few milliseconds to 50."""
-        if self._generation < 0:
-            return []
+        asleep = self._asleep()
+        if self._tried_generation < 0 and not asleep:
+            return []  # the other lane has not got to asking for a handle yet
         self._slow_now_s = now_s
         self._process_rows = []
-        records = self._read(self._slow_questions(), now_s, self._asleep())
+        records = self._read(self._slow_questions(), now_s, asleep)
         return [*records, *self._process_rows]
 
     def stale_fast(self, now_s: float) -> list[Record]:
@@ -177,16 +186,18 @@ class GpuReader:
 
     def _read(self, questions: Sequence[Question], now_s: float, asleep: bool) -> list[Record]:
         reading, events = _Reading(), list[Record]()
-        handle, usable = self._handle, self._nvml.usable
-        blocked = State.ASLEEP if asleep else State.LOST if handle is None or not usable else None
+        held = self._held if self._nvml.usable else None
+        if held is not None and held.generation != self._nvml.generation:
+            held = None
+        blocked = State.ASLEEP if asleep else State.LOST
         for question in questions:
-            if blocked is None:
-                fault = self._ask(question, handle, reading)
-                if fault is not None:
-                    blocked = State.LOST
-                    events += self._drop(handle, fault, now_s)
-            else:
+            if held is None or asleep:
                 reading.gap(question.metrics, blocked)
+                continue
+            fault = self._ask(question, held.handle, reading)
+            if fault is not None:
+                events += self._drop(held, fault, now_s)
+                held = None
         self._remember(reading)
         return [*events, Sample(now_s, "gpu", self.gpu.uuid, reading.values, reading.states)]
 
@@ -222,13 +233,14 @@ class GpuReader:
 
     def _acquire(self, now_s: float) -> list[Record]:
         """Gets a handle if there is none of this generation; returns what is to be told when that fails."""
-        if self._handle is not None and self._generation == self._nvml.generation:
+        generation = self._nvml.generation
+        if self._held is not None and self._held.generation == generation:
             return []
-        self._handle = None
-        if not self._nvml.usable or now_s < self._look_again_s:
+        self._held = None
+        if not self._nvml.usable or (now_s < self._look_again_s and self._tried_generation == generation):
             return []
         self._look_again_s = now_s + self._reacquire_s
-        generation = self._nvml.generation
+        self._tried_generation = generation
         try:
             handle = self._nvml.handle(self.gpu)
             self._link = nvml_calls.link_bytes_per_second(handle)
@@ -236,24 +248,21 @@ class GpuReader:
             return self._drop(None, failure.fault, now_s)
         except NVML_ERRORS as error:
             return self._drop(None, classify(error), now_s)
-        self._begin(handle, generation)
-        return []
-
-    def _begin(self, handle: Any, generation: int) -> None:
         self._unsupported.clear()
         self._counters_refused = False
         self._memory_version = None
         self._rates = WrappingRate(), WrappingRate()
-        self._handle, self._generation = handle, generation
+        self._held = _Held(handle, generation)
+        return []
 
-    def _drop(self, handle: Any, fault: Fault, now_s: float) -> list[Record]:
+    def _drop(self, held: _Held | None, fault: Fault, now_s: float) -> list[Record]:
         """Gives the handle up for good; the event that says so, once."""
         if fault.scope is Scope.LIBRARY:
             self._nvml.abandon(fault)
             return []
-        if self._handle is not handle:
+        if self._held is not held:
             return []  # the other lane has told, and may have a new handle by now
-        self._handle = None
+        self._held = None
         self._look_again_s = now_s + self._reacquire_s
         if self._lost:
             return []

@@ -130,6 +130,11 @@ class Lane:
             return self._silence_s(self._clock()) >= self._silence_limit_s()
 
     @property
+    def failed(self) -> bool:
+        """Whether a failure was told and no recovery since."""
+        return self._failed
+
+    @property
     def busy(self) -> bool:
         """Whether the lane is inside a call now."""
         return self._busy_since is not None

@@ -14,7 +14,7 @@ from gpudash.devices import Gpu
 from gpudash.sources.absence import why_no_gpu
 from gpudash.sources.gpu_reader import GpuReader
 from gpudash.sources.host import HostReader
-from gpudash.sources.lanes import Emit, Lane, LaneStatistics
+from gpudash.sources.lanes import Emit, Lane, LaneStatistics, Read
 from gpudash.sources.nvml import Nvml
 from gpudash.sources.nvml_errors import NvmlUnavailableError
 from gpudash.sources.processes import ProcessReader
@@ -22,6 +22,9 @@ from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecove
 
 SLOWEST_HZ, FASTEST_HZ = 1.0, 50.0
 NVML = "nvml"
+
+DRIVER_PATIENCE = 3
+"""The driver may take so many times longer to begin with a GPU than to answer for it: it starts the card up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class Monitor:
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._probes: dict[str, Lane] = {}
+        self._driver_version: str | None = None
         self._problem: str | None = "NVML has not been asked yet."
         self._told_absence = False
         self._told_silent: list[str] = []
@@ -104,7 +108,7 @@ class Monitor:
             clock,
             self._timing.tend,
             title="The NVIDIA driver",
-            patience_s=self._timing.patience,
+            patience_s=DRIVER_PATIENCE * self._timing.patience,
         )
 
     def start(self) -> None:
@@ -125,7 +129,7 @@ class Monitor:
         for lane in lanes:
             lane.stop()
         left = [lane for lane in lanes if not lane.join(deadline - time.monotonic())]
-        if left or self._nvml.silent:
+        if left or self._nvml.silent():
             return False  # closing the library under a call that has not returned would crash it
         closing = threading.Thread(target=self._close, name="gpudash close nvml", daemon=True)
         closing.start()
@@ -169,9 +173,14 @@ class Monitor:
     @property
     def problem(self) -> str | None:
         """Why there is no GPU, in one sentence; ``None`` when there is one."""
-        if self._nvml_lane.stuck:
+        if self._nvml_lane.failed or (self._told_silent and not self._watched):
             return "The NVIDIA driver does not answer; restart the machine if it stays so."
         return self._problem
+
+    @property
+    def driver_version(self) -> str | None:
+        """Version of the NVIDIA driver, as long as it was ever opened."""
+        return self._driver_version
 
     @property
     def states(self) -> Mapping[str, Mapping[str, State]]:
@@ -211,22 +220,22 @@ class Monitor:
 
     def _tend(self, now_s: float) -> Iterable[Record]:
         """Opens the library when it is not open, and adds the GPUs it has."""
-        if self._nvml.usable:
-            self._add(self._nvml.latecomers())
-            self._reopen_when_all_are_lost(now_s)
-            return self._silent(now_s)
-        if now_s < self._retry_at_s or self._driver_busy():
-            return ()
         try:
+            if self._nvml.usable:
+                self._add(self._nvml.latecomers())
+                self._reopen_when_all_are_lost(now_s)
+                return self._silent(now_s)
+            if now_s < self._retry_at_s or self._driver_busy():
+                return ()
             self._nvml.open()
-            gpus = self._nvml.gpus(self._timing.patience)
-            if not gpus and not self._nvml.silent:
-                self._nvml.close()
+            gpus = self._nvml.gpus(self._timing.patience / 2)
         except NvmlUnavailableError as failure:
             self._nvml.abandon(failure.fault)
-            gpus = []
-        if not gpus and not self._nvml.silent:
             return self._absent(now_s)
+        if not gpus and not self._nvml.silent():
+            self._nvml.close()
+            return self._absent(now_s)
+        self._problem = None
         self._retry_s = self._timing.tend
         self._add(gpus)
         return [*self._present(now_s), *self._silent(now_s)]
@@ -240,11 +249,13 @@ class Monitor:
         if self._told_absence:
             return ()
         self._told_absence = True
-        return [SourceFailed(time_s=now_s, source=NVML, text=absence.text)] if absence.is_failure else ()
+        return (
+            [SourceFailed(time_s=now_s, source=NVML, text=absence.text)] if absence.is_failure or self._watched else ()
+        )
 
     def _silent(self, now_s: float) -> Iterable[Record]:
         """Says once that there are GPUs that do not even tell who they are."""
-        silent = self._nvml.silent
+        silent = self._nvml.silent(DRIVER_PATIENCE * self._timing.patience)
         told, self._told_silent = self._told_silent, silent
         if not silent or silent == told:
             return ()
@@ -252,7 +263,6 @@ class Monitor:
         return [SourceFailed(time_s=now_s, source=NVML, text=text)]
 
     def _present(self, now_s: float) -> Iterable[Record]:
-        self._problem = None
         if not self._told_absence:
             return ()
         self._told_absence = False
@@ -281,25 +291,26 @@ class Monitor:
             watched.slow.start()
 
     def _watch(self, reader: GpuReader) -> _Watched:
-        gpu = reader.gpu
-        lanes = [
-            Lane(
-                f"{gpu.uuid} {name}",
-                read,
-                self._emit,
-                self._clock,
-                period_s,
-                source=gpu.uuid,
-                title=reader.title,
-                stale=stale,
-                patience_s=self._timing.patience,
-            )
-            for name, read, stale, period_s in (
-                ("fast", reader.read_fast, reader.stale_fast, self._period_s),
-                ("slow", reader.read_slow, reader.stale_slow, self._timing.slow),
-            )
-        ]
-        return _Watched(reader, *lanes)
+        def read_slow(now_s: float) -> Iterable[Record]:
+            # A driver that holds one call would hold the next: at most one lane of a GPU is lost to it.
+            return reader.stale_slow(now_s) if fast.stuck else reader.read_slow(now_s)
+
+        fast = self._gpu_lane(reader, "fast", reader.read_fast, reader.stale_fast, self._period_s)
+        slow = self._gpu_lane(reader, "slow", read_slow, reader.stale_slow, self._timing.slow)
+        return _Watched(reader, fast, slow)
+
+    def _gpu_lane(self, reader: GpuReader, name: str, read: Read, stale: Read, period_s: float) -> Lane:
+        return Lane(
+            f"{reader.gpu.uuid} {name}",
+            read,
+            self._emit,
+            self._clock,
+            period_s,
+            source=reader.gpu.uuid,
+            title=reader.title,
+            stale=stale,
+            patience_s=self._timing.patience,
+        )
 
     def _reopen_when_all_are_lost(self, now_s: float) -> None:
         """Initialising anew takes every handle away, so it is done only when no GPU answers any more."""
@@ -317,13 +328,15 @@ class Monitor:
         """Whether a call is under way that opening anew would pull the ground from under."""
         with self._lock:
             lanes = [lane for watched in self._watched.values() for lane in (watched.fast, watched.slow)]
-        return bool(self._nvml.silent) or any(lane.busy for lane in lanes)
+        return bool(self._nvml.silent()) or any(lane.busy for lane in lanes)
 
     def _close(self) -> None:
         with contextlib.suppress(Exception):
             self._nvml.close()
-        for watched in self._watched.values():
-            watched.reader.close()
+        with self._lock:
+            readers = [watched.reader for watched in self._watched.values()]
+        for reader in readers:
+            reader.close()
         self._host.close()
 
 

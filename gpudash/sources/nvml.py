@@ -116,10 +116,10 @@ class Nvml:
             raise NvmlUnavailableError(classify(error)) from error
         return sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.nvml_index)
 
-    @property
-    def silent(self) -> list[str]:
-        """GPUs that were asked who they are and have not answered, by index or PCI address."""
-        return sorted(key for key, question in self._asked.items() if not question.answered)
+    def silent(self, since_s: float = 0.0) -> list[str]:
+        """GPUs asked ``since_s`` seconds ago who they are that have not answered, by index or PCI address."""
+        asked = list(self._asked.items())
+        return sorted(key for key, question in asked if not question.answered and question.age_s >= since_s)
 
     def handle(self, gpu: Gpu) -> Any:
         """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID.

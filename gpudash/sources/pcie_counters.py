@@ -8,6 +8,9 @@ from gpudash.sources.nvml_calls import Counter
 
 NARROW = 1 << 32
 
+_TOLERANCE = 2.0
+"""Readings are a little early or late; a rate beyond twice what the link carries is a counter that was reset."""
+
 
 @dataclass(slots=True)
 class WrappingRate:
@@ -30,8 +33,8 @@ class WrappingRate:
             limit: the most bytes a second the link carries: what decides whether more than one wrap is possible.
 
         Returns:
-            ``None`` for the first reading, and NaN when so much time has passed that the counter may have wrapped more
-            than once.
+            ``None`` for the first reading. NaN when so much time has passed that the counter may have wrapped more than
+            once, or when it was reset.
         """
         before, since_s = self._value, self._time_s
         self._value, self._time_s = counter.value, time_s
@@ -40,11 +43,10 @@ class WrappingRate:
             return None
         modulus = (1 << counter.bits) if self._wide else NARROW
         elapsed_s = time_s - since_s
-        if limit * elapsed_s >= modulus:
+        rate = ((counter.value - before) % modulus) / elapsed_s
+        if limit * elapsed_s >= modulus or rate > _TOLERANCE * limit:
             return float("nan")
-        if self._wide and before < NARROW and counter.value < before:
-            return float("nan")
-        return ((counter.value - before) % modulus) / elapsed_s
+        return rate
 
 
 def safe_period_s(limit: float) -> float:

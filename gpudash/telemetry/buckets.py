@@ -30,6 +30,9 @@ class Row(IntEnum):
     COUNT = 12
 
 
+POINTS = 5
+"""Points that are drawn of a bucket, at most: the four below and the first gap."""
+
 _PAIRS = ((Row.FIRST_T, Row.FIRST), (Row.MIN_T, Row.MIN), (Row.MAX_T, Row.MAX), (Row.LAST_T, Row.LAST))
 
 
@@ -46,7 +49,8 @@ class Buckets:
         self._chunk = chunk
         self._width = max(min(WIDTH, chunk), 2 * chunk // capacity)
         self._open = 0
-        self._points: tuple[Floats, Floats] | None = None
+        self._points = np.full((2, capacity * POINTS), np.nan)
+        self._point_count: int | None = 0
         self.size = 0
 
     @property
@@ -56,7 +60,7 @@ class Buckets:
 
     def fold(self, times: Floats, values: Floats) -> None:
         """Take in one chunk of samples that follow all earlier ones."""
-        self._points = None
+        self._point_count = None
         piece = _summary(times, values, min(self._width, self._chunk))
         if self._open:
             newest = slice(self.size - 1, self.size)
@@ -72,10 +76,13 @@ class Buckets:
             self._open = (self._open + self._chunk) % self._width
 
     def points(self) -> tuple[Floats, Floats]:
-        """First, lowest, highest, last and first missing sample of every bucket in order of time."""
-        if self._points is None:
-            self._points = self._sorted_points()
-        return self._points
+        """First, lowest, highest, last and first missing sample of every bucket in order of time; views."""
+        if self._point_count is None:
+            times, values = self._sorted_points()
+            self._point_count = len(times)
+            self._points[0, : len(times)] = times
+            self._points[1, : len(times)] = values
+        return self._points[0, : self._point_count], self._points[1, : self._point_count]
 
     def _merge_pairs(self) -> None:
         half = self.size // 2

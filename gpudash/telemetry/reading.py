@@ -19,6 +19,8 @@ from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recorder import RecordingError, being_written, log_files
 from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json
 
+__all__ = ["ReadingRow", "Recording", "RecordingError", "RunRow", "is_locked", "open_recording"]
+
 R = TypeVar("R", bound=Record)
 
 LOOK_AHEAD = 512

@@ -76,11 +76,15 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFinished(Event):
-    """One named stage of a run, timed. Fields that have no meaning for a stage are ``None``."""
+    """One named stage of a run, timed. Fields that have no meaning for a stage are ``None``.
+
+    A stage that recurs quickly is told a few times a second: `count` executions whose `seconds` and `bytes` are sums.
+    """
 
     kind: ClassVar[str] = "StageFinished"
     name: str
     seconds: float
+    count: int = 1
     bytes: int | None = None
     from_device: str | None = None
     to_device: str | None = None

@@ -36,9 +36,10 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class _Thinned:
-    """The history before `until`, thinned to cells of `width` seconds when the series held `total` samples."""
+    """The history from `since` to `until`, thinned to cells of `width` s when the series held `total` samples."""
 
     width: float
+    since: float
     until: float
     total: int
     times: Floats
@@ -213,7 +214,7 @@ class Series:
         width = max(cell_width(t1 - t0, columns), NARROWEST * max(abs(t0), abs(t1)))
         inside = cell_start(math.floor(t0 / width) + 1, width)
         end = cell_start(math.floor(t1 / width), width)
-        cache = self._history(width)
+        cache = self._history(width, inside, t1 - t0)
         end = min(end, cache.until)
         if inside >= end:
             return [thin(*self._known(low, high), width)]
@@ -224,10 +225,13 @@ class Series:
             thin(*self._known(self._count_before(end), high), width),
         ]
 
-    def _history(self, width: float) -> _Thinned:
+    def _history(self, width: float, since: float, span: float) -> _Thinned:
+        """The thinned history from ``since`` on; a ``span`` before it is thinned as well, for who looks back."""
         cache = self._cache
-        if cache is None or cache.width != width or len(self) - cache.total > REFRESH:
+        stale = cache is None or cache.width != width or cache.since > since or len(self) - cache.total > REFRESH
+        if cache is None or stale:
+            since = cell_start(math.floor((since - span) / width), width)
             until = cell_start(math.floor(self._newest / width), width)
-            times, values = thin(*self._known(0, self._count_before(until)), width)
-            cache = self._cache = _Thinned(width, until, len(self), times, values)
+            known = self._known(self._count_before(since), self._count_before(until))
+            cache = self._cache = _Thinned(width, since, until, len(self), *thin(*known, width))
         return cache

@@ -1,8 +1,9 @@
 """The two looks of the window: palettes, and the style sheet filled from them.
 
-The curve colours follow Okabe and Ito's colour-blind-safe set (https://jfly.uni-koeln.de/color/), darkened for the light
-theme and lightened for the dark one until each reaches a contrast of 3:1 on its panel; text reaches 4.5:1 (WCAG 2.1,
-1.4.3 and 1.4.11). Qt's own colour scheme is asked for as well, but many platforms ignore it, so nothing depends on it.
+The curve colours follow Okabe and Ito's colour-blind-safe set (https://jfly.uni-koeln.de/color/), darkened for the
+light theme and lightened for the dark one until each reaches a contrast of 3:1 on its panel; text reaches 4.5:1 (WCAG
+2.1, 1.4.3 and 1.4.11). Qt's own colour scheme is asked for as well, but many platforms ignore it, so nothing depends
+on it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""Running tensors: the only package that imports torch."""
+"""Running tensors: the only package that imports torch, and only when asked to."""
+
+from gpudash.workloads.installed import torch_report
+
+__all__ = ["torch_report"]

@@ -100,8 +100,9 @@ def _interleaved(app: QApplication, sides: dict[str, Frame], frames: int) -> dic
 
 
 def _values(plot: int, curve: int, t: Floats) -> Floats:
-    noise = np.random.default_rng(plot * CURVES + curve).normal(0, 0.02, len(t))
-    return np.clip(0.3 + 0.2 * curve + 0.1 * np.sin(t / (3 + plot)) + noise, 0, 1)
+    """Bounded noise on a wave that is as long as the data: thinned, few and many samples make the same picture."""
+    noise = np.random.default_rng(plot * CURVES + curve).uniform(-0.04, 0.04, len(t))
+    return 0.3 + 0.2 * curve + 0.1 * np.sin(t / t[-1] * (20 + plot)) + noise
 
 
 def _gpudash(samples: int, window_s: float) -> tuple[Frame, Callable[[], None]]:

@@ -7,11 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyqtgraph
+from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QPainter, QPen, QResizeEvent
+from PySide6.QtGui import (
+    QColor,
+    QContextMenuEvent,
+    QFont,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPen,
+    QResizeEvent,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QWidget
 
-from gpudash.ui.plots.curve import CurveSpec
+from gpudash.ui.plots.curve import CurveSpec, Style
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Bands, Frame
 from gpudash.ui.plots.mouse import Gestures
@@ -38,7 +49,7 @@ def label_font(widget: QWidget) -> QFont:
 
 
 class Line(pyqtgraph.PlotCurveItem):  # type: ignore[misc]
-    """A curve that takes the shown range for its bounds: looking for the data's own at every frame costs a fifth of it."""
+    """A curve that takes the shown range for its bounds: looking for the data's own at every frame costs a fifth."""
 
     def __init__(self) -> None:
         self._shown = QRectF(0, 0, 1, 1)
@@ -122,50 +133,40 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             for line in (*self._raw.values(), *self._bold.values()):
                 line.set_shown(shown)
 
-    def show_curve(
-        self, name: str, points: Points | None, smoothed: Points | None, seconds_per_pixel: float, origin_s: float
-    ) -> None:
+    def show_curve(self, name: str, points: Points | None, smoothed: Points | None, geometry: Geometry) -> None:
         """Draw a curve from drawn values; a smoothed one bold over the faint raw samples."""
         spec = self._specs[name]
         colour = QColor(self._palette.curves[spec.colour])
-        if smoothed is not None:
-            self._set(self._bold[name], smoothed, spec, colour, max(2, spec.width), seconds_per_pixel, origin_s)
-            colour.setAlphaF(0.35)
-        elif name in self._bold:
-            self._bold[name].setData(_EMPTY, _EMPTY)
-        self._set(self._raw[name], points, spec, colour, spec.width, seconds_per_pixel, origin_s)
+        if name in self._bold:
+            self._set(self._bold[name], smoothed, QPen(colour, max(2, spec.width)), spec.style, geometry)
+            if smoothed is not None:
+                colour.setAlphaF(0.35)
+        style = "solid" if smoothed is not None else spec.style
+        self._set(self._raw[name], points, QPen(colour, spec.width), style, geometry)
 
     def _curve_item(self) -> Line:
         item = Line()
         self.box.addItem(item, ignoreBounds=True)
         return item
 
-    def _set(
-        self,
-        item: Line,
-        points: Points | None,
-        spec: CurveSpec,
-        colour: QColor,
-        width: int,
-        seconds_per_pixel: float,
-        origin_s: float,
-    ) -> None:
+    def _set(self, item: Line, points: Points | None, pen: QPen, style: Style, geometry: Geometry) -> None:
         if points is None or not len(points[0]):
             if item.xData is not None and len(item.xData):
                 item.setData(_EMPTY, _EMPTY)
             return
         t, y = points
         connect: object = "finite"
-        style = PEN_STYLES[spec.style]
-        if spec.style != "solid" and (pattern := dashes(t, seconds_per_pixel, spec.style)) is not None:
-            style = Qt.PenStyle.SolidLine
+        if style != "solid" and (pattern := dashes(t, geometry.seconds_per_pixel, style)) is not None:
             connect = _connected(pattern, y)
-        pen = QPen(colour, width if len(t) <= BOLD_POINTS else 1, style)
+        else:
+            pen.setStyle(PEN_STYLES[style])
+        if len(t) > BOLD_POINTS:
+            pen.setWidth(1)
         pen.setCosmetic(True)
         if pen != item.opts["pen"]:
             item.setPen(pen)
         smooth_edges = len(t) < DENSE * self._area.width()
-        item.setData(t - origin_s, y, connect=connect, antialias=smooth_edges)
+        item.setData(t - geometry.origin_s, y, connect=connect, antialias=smooth_edges)
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)
@@ -176,28 +177,28 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
     def leaveEvent(self, event: QEvent) -> None:
         self._gestures.leave()
 
-    def mousePressEvent(self, event: object) -> None:
+    def mousePressEvent(self, event: QMouseEvent) -> None:
         self._gestures.press(event)
 
-    def mouseMoveEvent(self, event: object) -> None:
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
         self._gestures.move(event)
 
-    def mouseReleaseEvent(self, event: object) -> None:
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         self._gestures.release(event)
 
-    def mouseDoubleClickEvent(self, event: object) -> None:
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         self._gestures.double_click(event)
 
-    def wheelEvent(self, event: object) -> None:
+    def wheelEvent(self, event: QWheelEvent) -> None:
         self._gestures.wheel(event)
 
-    def contextMenuEvent(self, event: object) -> None:
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self._gestures.menu(event)
 
-    def keyPressEvent(self, event: object) -> None:
+    def keyPressEvent(self, event: QKeyEvent) -> None:
         event.ignore()
 
-    def keyReleaseEvent(self, event: object) -> None:
+    def keyReleaseEvent(self, event: QKeyEvent) -> None:
         event.ignore()
 
     def drawForeground(self, painter: QPainter, rect: QRectF) -> None:
@@ -206,7 +207,8 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             painter.drawRect(self._area.adjusted(-0.5, -0.5, 0.5, 0.5))
 
 
-def _connected(pattern: Floats, y: Floats) -> object:
+def _connected(pattern: NDArray[np.int32], y: Floats) -> NDArray[np.int32]:
+    """Dashes that also break at gaps."""
     there = np.isfinite(y)
     joined = pattern.astype(bool) & there
     joined[:-1] &= there[1:]

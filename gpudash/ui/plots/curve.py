@@ -33,8 +33,6 @@ class CurveSpec:
         smoothed: whether the smoothing slider applies (loss, accuracy).
         unit_name: what a "number" counts, such as "items/s".
         faint: drawn as a faint fill, for what is not in use.
-        pulses: short bursts with gaps between them (transfers): drawn with edges down to 0, gaps under a few pixels
-            bridged, so that a burst of a millisecond is seen.
         note: tooltip of the legend entry.
     """
 
@@ -49,8 +47,12 @@ class CurveSpec:
     smoothed: bool = False
     unit_name: str = ""
     faint: bool = False
-    pulses: bool = False
     note: str = ""
+
+    @property
+    def pulses(self) -> bool:
+        """Whether these are short bursts with gaps between them: drawn with edges down to 0, narrow gaps bridged."""
+        return self.key[0] == "transfer"
 
 
 @dataclass(frozen=True, slots=True)

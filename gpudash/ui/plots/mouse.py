@@ -1,4 +1,4 @@
-"""What the mouse does in a plot: drag selects, middle or Shift+drag pans, the wheel zooms, right click opens the menu."""
+"""What the mouse does in a plot: drag selects, middle or Shift+drag pans, the wheel zooms, right click is the menu."""
 
 from __future__ import annotations
 

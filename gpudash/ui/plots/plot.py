@@ -211,8 +211,7 @@ class TimePlot(QWidget):
             curve.name,
             self._in_drawn_values(curve, points, geometry),
             self._in_drawn_values(curve, smoothed, geometry),
-            geometry.seconds_per_pixel,
-            geometry.origin_s,
+            geometry,
         )
 
     def _in_drawn_values(self, curve: CurveSpec, points: Points | None, geometry: Geometry) -> Points | None:
@@ -269,9 +268,8 @@ class TimePlot(QWidget):
         for curve, times, values in self._drawn_curves(geometry):
             if self._scale.manual is None and curve.axis == "left":
                 continue
-            inside = (
-                np.isfinite(values) & (times >= geometry.time_at(geometry.area.left())) & (times <= self._view.right_s)
-            )
+            start, end = self._view.range()
+            inside = np.isfinite(values) & (times >= start) & (times <= end)
             if not inside.any():
                 continue
             times, values = times[inside], values[inside]
@@ -286,9 +284,11 @@ class TimePlot(QWidget):
         times, edges = self._stack
         bands = [curve for curve in self.spec.curves if curve.stack]
         result = [(c, times, e) for c, e in zip(bands, edges, strict=True) if e is not None and not c.faint]
-        for curve in self.spec.curves:
-            if not curve.stack and (points := self._data.points.get(curve.name)) is not None:
-                result.append((curve, points[0], self._drawn(curve, points[1], geometry)))
+        result.extend(
+            (curve, points[0], self._drawn(curve, points[1], geometry))
+            for curve in self.spec.curves
+            if not curve.stack and (points := self._data.points.get(curve.name)) is not None
+        )
         return result
 
     def _extremes(self) -> tuple[float, float]:

@@ -157,13 +157,16 @@ def _last_known(series: Series) -> float | None:
     return None if statistics is None else statistics.end
 
 
+Group = tuple[PlotSpec, list[Row]]
+
+
 def visible_rows(
     store: Store,
     specs: Iterable[PlotSpec],
     hidden: Mapping[str, frozenset[str]],
     time_s: float | None,
     smoothing: Smoothing,
-) -> list[tuple[PlotSpec, list[Row]]]:
+) -> list[Group]:
     """The readout: per plot a row for each curve that is not hidden. The caller holds ``store.lock``."""
     return [
         (

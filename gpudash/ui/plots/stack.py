@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
-from gpudash.ui.plots.describe import describe_plot
-from gpudash.ui.plots.marks import CATEGORIES, Mark, marks_of
+from gpudash.ui.plots.frame_data import FrameData, FrameReader
+from gpudash.ui.plots.marks import Mark
+from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.plot import TimePlot
-from gpudash.ui.plots.reading import PlotData, Row, Smoothing, read_plot, read_row, read_statistics, visible_rows
 from gpudash.ui.plots.readout import Readout
+from gpudash.ui.plots.steering import Steering
 from gpudash.ui.plots.strip import SelectionStrip
+from gpudash.ui.plots.taking import Caption, picture, selection_text, write_csv
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.stylesheet import style_sheet
 from gpudash.ui.theme import Palette
-
-DESCRIBE_S = 1.0
-"""Shortest time between two updates of the words for a screen reader."""
-
-STATISTICS_S = 0.4
-"""Shortest time between two updates of the strip's figures while nothing but the data changes."""
 
 SETTLED_S = 5.0
 """A paused view this far behind the newest reading gets no new samples."""
@@ -32,7 +32,7 @@ LEAD_RATIO = 0.06
 """Share of the window kept free right of now while a forecast is drawn."""
 
 
-class PlotStack(QWidget):
+class PlotStack(QWidget, Steering):
     """The plots, the readout beside them and the strip below.
 
     Args:
@@ -44,12 +44,14 @@ class PlotStack(QWidget):
     Signals:
         mark_requested: session time at which the user wants a mark.
         hidden_changed: a curve was hidden or shown.
-        menu_requested: the plot, and a global position.
+        told: one sentence on something that was copied or saved.
+        failed: one sentence on something that could not be.
     """
 
     mark_requested = Signal(float)
     hidden_changed = Signal()
-    menu_requested = Signal(object, object)
+    told = Signal(str)
+    failed = Signal(str)
 
     def __init__(
         self,
@@ -66,18 +68,14 @@ class PlotStack(QWidget):
         self.readout = Readout(palette)
         self.strip = SelectionStrip(palette)
         self._palette = palette
-        self._clock = clock
-        self._smoothing = Smoothing()
+        self._reader = FrameReader(store, view, clock)
+        self._menu = PlotMenu(self)
+        self._caption = ("gpudash", "")
         self._plots: dict[str, TimePlot] = {}
         self._order: list[str] = []
-        self._marks: list[Mark] = []
-        self._marks_key: object = None
-        self._hidden_marks: frozenset[str] = frozenset()
         self._drawn_key: object = None
         self._changes = 0
         self._axes = (0.0, 0.0)
-        self._described_at = self._measured_at = -1e9
-        self._measured_key: object = None
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
             signal.connect(self._touch)
@@ -143,7 +141,7 @@ class PlotStack(QWidget):
     @property
     def smoothing(self) -> float:
         """Weight of the past in the smoothed curves; 0 is raw."""
-        return self._smoothing.weight
+        return self._reader.smoothing.weight
 
     def set_smoothing(self, weight: float) -> None:
         """Smooth loss and accuracy.
@@ -151,14 +149,16 @@ class PlotStack(QWidget):
         Raises:
             ValueError: when ``weight`` is not from 0 to below 1.
         """
-        self._smoothing.set_weight(weight)
+        self._reader.smoothing.set_weight(weight)
         self._touch()
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
         self._palette = palette
-        for part in (*self._plots.values(), self.readout, self.strip):
-            part.set_palette(palette)
+        for plot in self._plots.values():
+            plot.set_palette(palette)
+        self.readout.set_palette(palette)
+        self.strip.set_palette(palette)
         self._remeasure()
 
     def set_forecast(self, name: str, points: Sequence[tuple[float, float]] | None) -> None:
@@ -171,14 +171,13 @@ class PlotStack(QWidget):
 
     def set_hidden_marks(self, categories: Iterable[str]) -> None:
         """Hide marks of these categories (see `marks.CATEGORIES`)."""
-        self._hidden_marks = frozenset(categories) & frozenset(CATEGORIES)
-        self._marks_key = None
+        self._reader.hide_marks(categories)
         self._touch()
 
     @property
     def marks(self) -> list[Mark]:
         """The marks shown, in order of time."""
-        return self._marks
+        return self._reader.marks
 
     def show_all_curves(self) -> None:
         """Hide nothing in any plot."""
@@ -209,87 +208,83 @@ class PlotStack(QWidget):
             key = (version, self._changes, tuple(plot.spec.id for plot in plots))
             if key == self._drawn_key and not force:
                 return False
-            self._read_marks()
-            data = [self._read(plot) for plot in plots]
-            groups = self._read_rows()
-            statistics = self._read_statistics(force)
-            self._describe(plots, data)
+            frame = self._reader.read(plots, self.plots, measure=self.strip.open, force=force)
         self._drawn_key = key
-        self._draw(plots, data, groups, newest)
-        self.strip.show_range(self.view.selection, self.view.range())
-        if statistics is not None:
-            self.strip.show_statistics(*statistics)
+        self._draw(plots, frame, newest)
         return True
 
-    def pause(self) -> None:
-        """Space: pause the view, or follow again."""
-        self.view.toggle()
+    def set_caption(self, title: str, device: str) -> None:
+        """What pictures say of themselves: a title and the device."""
+        self._caption = (title, device)
 
-    def show_all(self) -> None:
-        """Home: show everything the plots have."""
-        with self.store.lock:
-            extents = [s.extent() for c in self.visible_curves if (s := self.store.series(*c.key)) is not None]
-        known = [extent for extent in extents if extent is not None]
-        if known:
-            self.view.show_all((min(e[0] for e in known), max(e[1] for e in known)))
-        for plot in self.plots:
-            plot.reset_y()
-        self._touch()
+    def selection_text(self, plot: TimePlot | None = None) -> str:
+        """Raw samples of the selection, else of the visible window, as tab-separated text.
 
-    def jump_to_now(self) -> None:
-        """End: follow the newest reading again."""
+        Args:
+            plot: whose visible curves; ``None`` for those of all plots.
+        """
+        curves = self.visible_curves if plot is None else plot.visible_curves
+        return selection_text(self.store, curves, self.view.selection or self.view.range())
+
+    def save_csv(self, path: str | Path) -> int:
+        """Write the raw samples of all visible curves in the selection, else in the visible window.
+
+        Returns:
+            How many rows of samples were written.
+
+        Raises:
+            OSError: when the file cannot be written.
+        """
+        return write_csv(Path(path), self.store, self.visible_curves, self.view.selection or self.view.range())
+
+    def save_picture(self, path: str | Path, plot: TimePlot | None = None) -> None:
+        """Write `picture` as a PNG.
+
+        Raises:
+            OSError: when the file cannot be written.
+        """
+        if not self.picture(plot).save(str(path), b"PNG"):
+            raise OSError(f"the picture could not be written to {path}")
+
+    def picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> QImage:
+        """One plot, or all, with title, device and range.
+
+        Args:
+            plot: which; ``None`` for all.
+            palette: colours to draw in (the light ones for print); ``None`` for those in force.
+        """
+        plots = self.plots if plot is None else [plot]
+        caption = Caption(self._caption[0], self._caption[1] or self.plots[0].spec.title, self.view.range())
+        with self._drawn_alone(plots, palette):
+            return picture(plots, caption, palette or self._palette, self.devicePixelRatioF())
+
+    @contextlib.contextmanager
+    def _drawn_alone(self, plots: Sequence[TimePlot], palette: Palette | None) -> Iterator[None]:
+        """Draw these plots for a picture, without cursor and the last with the time axis; put all back behind it."""
+        own, order = self._palette, self._order
+        cursor, pinned = self.view.cursor_s, self.view.cursor_pinned
         self.view.set_cursor(None)
-        self.view.follow()
-
-    def move_cursor(self, steps: int) -> None:
-        """Left and Right: move the cursor by samples of the focused plot's first curve with data."""
-        plots = [plot for plot in (self.focused, *self.plots) if plot is not None]
-        cursor = self.view.cursor_s
-        with self.store.lock:
-            at = self.store.newest_s if cursor is None else cursor
-            for curve in (curve for plot in plots for curve in plot.visible_curves):
-                series = self.store.series(*curve.key)
-                target = None if series is None else series.neighbour(at, steps)
-                if target is not None:
-                    self._bring_into_view(target)
-                    return
-
-    def jump_mark(self, direction: int) -> None:
-        """[ and ]: put the cursor on the mark before (−1) or after (1) it."""
-        at = self.view.cursor_s if self.view.cursor_s is not None else self.view.right_s
-        times = [mark.time_s for mark in self._marks]
-        ahead = [t for t in times if t > at + 1e-9] if direction > 0 else [t for t in times if t < at - 1e-9]
-        if ahead:
-            self._bring_into_view(ahead[0] if direction > 0 else ahead[-1])
-
-    def request_mark(self) -> None:
-        """M: ask for a mark at the cursor, or now without one."""
-        cursor = self.view.cursor_s
-        self.mark_requested.emit(self.store.newest_s if cursor is None else cursor)
-
-    def toggle_log(self) -> None:
-        """L: logarithmic axis for the focused plot, else for every plot that may have one."""
-        focused = self.focused
-        for plot in [focused] if focused is not None and focused.spec.may_log else self.plots:
-            plot.toggle_log()
-        self._touch()
-
-    def zoom(self, factor: float) -> None:
-        """Ctrl+plus and Ctrl+minus: zoom at the cursor, else at the middle."""
-        self.view.zoom(factor, self.view.cursor_s)
-
-    def _bring_into_view(self, time_s: float) -> None:
-        start, end = self.view.range()
-        if not start <= time_s <= end:
-            self.view.pan(time_s - (start + end) / 2)
-        self.view.set_cursor(time_s, pinned=True)
+        self._order = [plot.spec.id for plot in plots]
+        if palette is not None:
+            self.setStyleSheet(style_sheet(palette))
+            self.set_palette(palette)
+        self.refresh(force=True)
+        try:
+            yield
+        finally:
+            self._order = order
+            self.view.set_cursor(cursor, pinned=pinned)
+            if palette is not None:
+                self.setStyleSheet("")
+                self.set_palette(own)
+            self.refresh(force=True)
 
     def _create(self, spec: PlotSpec) -> TimePlot:
         plot = TimePlot(spec, self.view, self._palette)
         plot.hidden_changed.connect(self._hidden_changed)
         plot.gestures.area_resized.connect(self._touch)
         plot.gestures.y_zoomed.connect(self._touch)
-        plot.menu_requested.connect(lambda position, plot=plot: self.menu_requested.emit(plot, position))
+        plot.menu_requested.connect(lambda position, plot=plot: self._menu.open(plot, position))
         self._plots[spec.id] = plot
         return plot
 
@@ -299,53 +294,29 @@ class PlotStack(QWidget):
         plot.release()
         plot.deleteLater()
 
-    def _read(self, plot: TimePlot) -> PlotData:
-        return read_plot(self.store, plot.spec, plot.hidden, self.view.range(), plot.columns, self._smoothing)
+    def _draw(self, plots: Sequence[TimePlot], frame: FrameData, newest: float) -> None:
+        for plot, data in zip(plots, frame.plots, strict=True):
+            plot.take(data, newest)
+        self._align()
+        rows = {spec.id: group for spec, group in frame.groups}
+        cursor = self.view.cursor_s
+        for plot in plots:
+            plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
+        self.readout.show_rows(cursor, newest, frame.groups)
+        self.strip.show_range(self.view.selection, self.view.range())
+        if frame.statistics is not None:
+            self.strip.show_statistics(*frame.statistics)
+        if frame.words is not None:
+            for plot, words in zip(plots, frame.words, strict=True):
+                plot.set_description(words)
+            self.readout.describe()
 
-    def _read_rows(self) -> list[tuple[PlotSpec, list[Row]]]:
-        hidden = {plot.spec.id: plot.hidden for plot in self.plots}
-        specs = [plot.spec for plot in self.plots]
-        return visible_rows(self.store, specs, hidden, self.view.cursor_s, self._smoothing)
-
-    def _read_marks(self) -> None:
-        markers = self.store.markers
-        key = (self.store.event_count, len(markers), markers[-1] if markers else None)
-        if key != self._marks_key:
-            self._marks_key = key
-            marks = marks_of(markers, self.store.events)
-            self._marks = [mark for mark in marks if mark.category not in self._hidden_marks]
-
-    def _read_statistics(self, force: bool) -> tuple[list[CurveSpec], list[object]] | None:
-        curves = self.visible_curves
-        key = (self.view.selection, tuple(curves), self.strip.open)
-        due = self._clock() - self._measured_at >= STATISTICS_S
-        if not self.strip.open or not (due or force or key != self._measured_key):
-            return None
-        self._measured_at, self._measured_key = self._clock(), key
-        return curves, list(read_statistics(self.store, curves, self.view.selection or self.view.range()))
-
-    def _describe(self, plots: Sequence[TimePlot], data: Sequence[PlotData]) -> None:
-        if self._clock() - self._described_at < DESCRIBE_S:
-            return
-        self._described_at = self._clock()
-        for plot, fresh in zip(plots, data, strict=True):
-            rows = [read_row(self.store, curve, None, self._smoothing) for curve in plot.visible_curves]
-            plot.set_description(describe_plot(self.store, plot.spec, fresh, rows))
-        self.readout.describe()
-
-    def _draw(
-        self,
-        plots: Sequence[TimePlot],
-        data: Sequence[PlotData],
-        groups: list[tuple[PlotSpec, list[Row]]],
-        newest: float,
-    ) -> None:
-        for plot, fresh in zip(plots, data, strict=True):
-            plot.take(fresh, newest)
+    def _align(self) -> None:
+        """Give every plot the same left and right edge: room for the widest axis seen so far."""
         widths = [plot.axis_widths() for plot in self.plots]
         self._axes = (
-            max([self._axes[0], *(left for left, _ in widths)], default=0.0),
-            max([self._axes[1], *(right for _, right in widths)], default=0.0),
+            max([self._axes[0], *(left for left, _ in widths)]),
+            max([self._axes[1], *(right for _, right in widths)]),
         )
         for position, plot in enumerate(self.plots):
             plot.set_frame(
@@ -354,11 +325,6 @@ class PlotStack(QWidget):
                 shows_time=position == len(self.plots) - 1,
                 shows_mark_labels=position == 0,
             )
-        rows = {spec.id: group for spec, group in groups}
-        cursor = self.view.cursor_s
-        for plot in plots:
-            plot.draw(self._marks, rows[plot.spec.id] if cursor is not None else ())
-        self.readout.show_rows(cursor, newest, groups)
 
     def _touch(self) -> None:
         self._changes += 1
@@ -368,12 +334,12 @@ class PlotStack(QWidget):
         self.hidden_changed.emit()
 
     def _selection_changed(self) -> None:
-        self._measured_key = None
+        self._reader.remeasure()
         if self.view.selection is not None:
             self.strip.set_open(True)
 
     def _remeasure(self) -> None:
-        self._measured_key = None
+        self._reader.remeasure()
         self._touch()
 
     def changeEvent(self, event: QEvent) -> None:

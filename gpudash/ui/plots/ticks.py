@@ -39,8 +39,9 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
     if unit == "bytes":
         return _byte_ticks(low, high, count)
     if unit == "ratio":
-        step = next((s for s in (0.1, 0.2, 0.25, 0.5, 1.0) if (high - low) / s <= max(count, 2)), 1.0)
-        step = min(step, _step(high - low, count)) if high - low < 0.5 else step
+        whole = 0.5 <= high - low <= 1.2
+        quarters = next((s for s in (0.1, 0.2, 0.25, 0.5) if (high - low) / s <= max(count, 2)), 0.5)
+        step = quarters if whole else _step(high - low, count)
         digits = 0 if step >= 0.01 else 1
         return Ticks(tuple((v, f"{v * 100:.{digits}f}") for v in _multiples(low, high, step)), "%")
     step = _step(high - low, count)

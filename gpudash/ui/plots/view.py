@@ -227,6 +227,11 @@ class TimeView(QObject):
             return self.right_s - self._cursor_offset_s
         return self._cursor_s
 
+    @property
+    def cursor_pinned(self) -> bool:
+        """Whether the cursor stays at its time while the view moves on."""
+        return self._cursor_offset_s is None
+
     def set_cursor(self, time_s: float | None, *, pinned: bool = False) -> None:
         """Move the cursor.
 

@@ -263,8 +263,9 @@ def test_no_damage_whatever_ends_in_anything_but_a_sentence(path: Path) -> None:
         sentence = ""
         try:
             with open_recording(path) as recording:
+                store = Store()
                 for item in recording.records():
-                    Store().apply(item)
+                    store.apply(item)
                 opened += 1
         except RecordingError as error:
             sentence = str(error)

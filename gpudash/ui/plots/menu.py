@@ -1,0 +1,90 @@
+"""The menu of a right click in a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QPoint
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
+
+from gpudash.ui.plots.plot import TimePlot
+
+if TYPE_CHECKING:
+    from gpudash.ui.plots.stack import PlotStack
+
+AskForPath = Callable[[QWidget, str, str, str], str]
+"""Parent, title, proposed file name and filter to the chosen path, or "" when the user left."""
+
+
+def ask_for_path(parent: QWidget, title: str, name: str, pattern: str) -> str:
+    """The platform's own dialog for saving."""
+    return QFileDialog.getSaveFileName(parent, title, name, pattern)[0]
+
+
+class PlotMenu:
+    """Builds the menu of a plot and does what its entries say."""
+
+    def __init__(self, stack: PlotStack, ask: AskForPath = ask_for_path) -> None:
+        self._stack = stack
+        self._ask = ask
+
+    def build(self, plot: TimePlot) -> QMenu:
+        """The menu of ``plot`` as it is now."""
+        stack, menu = self._stack, QMenu(self._stack)
+        menu.addAction("Copy values", partial(self._copy_values, plot))
+        menu.addAction("Copy graph as image", partial(self._copy_picture, plot))
+        menu.addAction("Save picture as PNG…", partial(self._save_picture, plot))
+        menu.addAction("Export range as CSV…", self._export_csv)
+        menu.addSeparator()
+        if stack.view.selection is not None:
+            menu.addAction("Zoom to selection", stack.view.zoom_to_selection)
+            menu.addAction("Clear selection", stack.view.clear_selection)
+        menu.addAction("Fit axis to the data", partial(stack.fit, plot))
+        if plot.spec.may_log:
+            menu.addAction("Linear axis" if plot.log else "Logarithmic axis", partial(stack.toggle_log_of, plot))
+        menu.addSeparator()
+        for curve in plot.visible_curves:
+            menu.addAction(f"Hide {curve.name}", partial(plot.legend.toggle, curve.name))
+        if plot.hidden:
+            menu.addAction("Show all curves", plot.legend.show_all)
+        return menu
+
+    def open(self, plot: TimePlot, position: QPoint) -> None:
+        """Open the menu at a global position; it goes when it closes."""
+        menu = self.build(plot)
+        menu.aboutToHide.connect(menu.deleteLater)
+        menu.popup(position)
+
+    def _copy_values(self, plot: TimePlot) -> None:
+        text = self._stack.selection_text(plot)
+        QGuiApplication.clipboard().setText(text)
+        self._stack.told.emit(f"Copied {text.count(chr(10)) - 1} rows of values.")
+
+    def _copy_picture(self, plot: TimePlot) -> None:
+        QGuiApplication.clipboard().setImage(self._stack.picture(plot))
+        self._stack.told.emit("Copied the graph as an image.")
+
+    def _save_picture(self, plot: TimePlot) -> None:
+        path = self._ask(self._stack, "Save picture as PNG", "gpudash.png", "PNG images (*.png)")
+        if not path:
+            return
+        try:
+            self._stack.save_picture(path, plot)
+        except OSError as error:
+            self._stack.failed.emit(f"{error}; choose another folder.")
+        else:
+            self._stack.told.emit(f"Saved the picture to {path}.")
+
+    def _export_csv(self) -> None:
+        path = self._ask(self._stack, "Export range as CSV", "gpudash.csv", "CSV files (*.csv)")
+        if not path:
+            return
+        try:
+            count = self._stack.save_csv(path)
+        except OSError as error:
+            self._stack.failed.emit(f"{path} could not be written ({error.strerror or error}); choose another folder.")
+        else:
+            self._stack.told.emit(f"Exported {count} rows to {path}.")

@@ -1,0 +1,153 @@
+"""What is seen can be taken: raw samples as text or CSV, and pictures that say what they show."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PySide6.QtCore import QPoint, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QImage, QPainter
+from PySide6.QtWidgets import QWidget
+
+from gpudash.telemetry.store import Store
+from gpudash.ui.plots.curve import CurveSpec
+from gpudash.ui.plots.reading import ALL_SAMPLES
+from gpudash.ui.theme import Palette
+from gpudash.units import format_clock
+
+SIGNATURE = "recorded with gpudash"
+
+_UNITS = {"bytes": "bytes", "rate": "bytes/s", "ratio": "ratio", "nats": "nats"}
+_HEADER_PX = 44
+_FOOTER_PX = 22
+_MARGIN_PX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """What a picture says of itself: a title, and a line with device and range."""
+
+    title: str
+    device: str
+    span: tuple[float, float]
+
+    @property
+    def line(self) -> str:
+        start, end = self.span
+        return (
+            f"{self.device} · {format_clock(max(start, 0))} to {format_clock(end)} of the session ({end - start:.4g} s)"
+        )
+
+
+def rows(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> Iterator[list[str]]:
+    """Header, then a row for every time at which one of the curves has a raw sample.
+
+    A field is empty where the curve has no sample at that time and "nan" where the sample was a gap. Takes the store's
+    lock while it copies.
+
+    Args:
+        store: where the samples are.
+        curves: the columns, in order.
+        span: session time, both ends included.
+    """
+    columns = _samples(store, curves, span)
+    times = np.unique(np.concatenate([t for t, _ in columns])) if columns else np.empty(0)
+    yield ["time (s)", *(f"{curve.name} ({_UNITS.get(curve.unit) or curve.unit_name or 'number'})" for curve in curves)]
+    texts = [_texts(times, t, v, whole=curve.unit == "bytes") for curve, (t, v) in zip(curves, columns, strict=True)]
+    for index, time_s in enumerate(times.tolist()):
+        yield [repr(time_s), *(column[index] for column in texts)]
+
+
+def selection_text(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> str:
+    """The raw samples in ``span`` as tab-separated text with a header; see `rows`."""
+    return "\n".join("\t".join(row) for row in rows(store, curves, span)) + "\n"
+
+
+def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> int:
+    """Write the raw samples in ``span`` to ``path``, whole or not at all.
+
+    Returns:
+        How many rows of samples were written.
+
+    Raises:
+        OSError: when the file cannot be written; what was there before is left.
+    """
+    text = io.StringIO(newline="")
+    count = -1
+    for row in rows(store, curves, span):
+        csv.writer(text).writerow(row)
+        count += 1
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text.getvalue(), encoding="utf-8", newline="")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def picture(parts: Sequence[QWidget], caption: Caption, palette: Palette, ratio: float = 1.0) -> QImage:
+    """Widgets under one another with their caption over them and gpudash's name below.
+
+    Args:
+        parts: already drawn in ``palette``.
+        caption: title, device and range.
+        palette: ground and text colours.
+        ratio: device pixels per pixel.
+    """
+    width = max(part.width() for part in parts) + 2 * _MARGIN_PX
+    height = sum(part.height() for part in parts) + _HEADER_PX + _FOOTER_PX
+    image = QImage(round(width * ratio), round(height * ratio), QImage.Format.Format_RGB32)
+    image.setDevicePixelRatio(ratio)
+    image.fill(QColor(palette.panel))
+    image.setText("Software", "gpudash")
+    image.setText("Title", f"{caption.title}, {caption.line}")
+    painter = QPainter(image)
+    _write(painter, QRectF(_MARGIN_PX, 6, width - 2 * _MARGIN_PX, 18), caption.title, palette.text, bold=True)
+    _write(painter, QRectF(_MARGIN_PX, 24, width - 2 * _MARGIN_PX, 16), caption.line, palette.muted)
+    top = _HEADER_PX
+    for part in parts:
+        part.render(painter, QPoint(_MARGIN_PX, top), renderFlags=QWidget.RenderFlag.DrawChildren)
+        top += part.height()
+    _write(painter, QRectF(_MARGIN_PX, top + 2, width - 2 * _MARGIN_PX, 16), SIGNATURE, palette.muted)
+    painter.end()
+    return image
+
+
+def _write(painter: QPainter, place: QRectF, text: str, colour: str, *, bold: bool = False) -> None:
+    font = QFont(painter.font())
+    font.setBold(bold)
+    font.setPointSizeF(10.0 if bold else 8.5)
+    painter.save()
+    painter.setFont(font)
+    painter.setPen(QColor(colour))
+    painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, text)
+    painter.restore()
+
+
+def _samples(
+    store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    result = []
+    with store.lock:
+        for curve in curves:
+            series = store.series(*curve.key)
+            if series is None or not span[0] < span[1]:
+                result.append((np.empty(0), np.empty(0)))
+                continue
+            t, v = series.window(*span, ALL_SAMPLES)
+            inside = (t >= span[0]) & (t <= span[1])
+            result.append((t[inside], v[inside]))
+    return result
+
+
+def _texts(times: np.ndarray, t: np.ndarray, v: np.ndarray, *, whole: bool) -> list[str]:
+    """A column on the common times; of several samples at one time the last stands."""
+    texts = [""] * len(times)
+    for place, value in zip(np.searchsorted(times, t).tolist(), v.tolist(), strict=True):
+        texts[place] = str(int(value)) if whole and np.isfinite(value) else repr(value)
+    return texts

@@ -1,0 +1,46 @@
+"""Reading torch's CUDA caching allocator during a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import torch
+
+
+class AllocatorProbe:
+    """Reads the allocator of one device; callable from any thread that imports nothing.
+
+    The peak is that since the last reading: every reading resets torch's counter, and the run's own maximum is kept
+    here. What is allocated *and* freed between reading and resetting, a few microseconds, is not seen.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        torch.cuda.reset_peak_memory_stats(device)
+        self._retries_before = int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+        self._peak_allocated = torch.cuda.memory_allocated(device)
+        self._peak_reserved = torch.cuda.memory_reserved(device)
+
+    def __call__(self) -> Mapping[str, int]:
+        """Metrics of the ``allocator`` table, in bytes; ``allocation_retries`` counts from the run's beginning."""
+        with self._lock:
+            statistics = torch.cuda.memory_stats(self._device)
+            torch.cuda.reset_peak_memory_stats(self._device)
+            reading = {
+                "allocated_bytes": int(statistics.get("allocated_bytes.all.current", 0)),
+                "reserved_bytes": int(statistics.get("reserved_bytes.all.current", 0)),
+                "peak_allocated_bytes": int(statistics.get("allocated_bytes.all.peak", 0)),
+                "peak_reserved_bytes": int(statistics.get("reserved_bytes.all.peak", 0)),
+                "allocation_retries": int(statistics.get("num_alloc_retries", 0)) - self._retries_before,
+            }
+            self._peak_allocated = max(self._peak_allocated, reading["peak_allocated_bytes"])
+            self._peak_reserved = max(self._peak_reserved, reading["peak_reserved_bytes"])
+        return reading
+
+    def peaks(self) -> dict[str, int]:
+        """The run's highest allocated and reserved bytes until now."""
+        self()
+        with self._lock:
+            return {"peak_allocated_bytes": self._peak_allocated, "peak_reserved_bytes": self._peak_reserved}

@@ -1,0 +1,100 @@
+"""Which torch is installed, and which devices it sees."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
+"""Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
+
+
+def torch_report() -> dict[str, Any]:
+    """What torch is and sees; importing it here if nobody has.
+
+    Makes no CUDA context beyond what reading device properties needs.
+
+    Returns:
+        ``version`` and ``cuda_version`` (``None``: not installed, a CPU build), ``cuda_available``, ``devices`` (list
+        of ``name, product, uuid, total_bytes``), ``seconds`` the import took, and ``problem``: one sentence when torch
+        is missing, broken or cannot use CUDA, else ``None``.
+    """
+    began = time.perf_counter()
+    report: dict[str, Any] = {
+        "version": None,
+        "cuda_version": None,
+        "cuda_available": False,
+        "devices": [],
+        "seconds": 0.0,
+        "problem": None,
+    }
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", None):
+            report["problem"] = _broken(error)
+        else:
+            report["problem"] = "torch is not installed; install it with: pip install torch"
+    except Exception as error:  # a broken installation fails in any way: OSError on a library, RuntimeError, …
+        report["problem"] = _broken(error)
+    else:
+        report["version"] = str(torch.__version__)
+        report["cuda_version"] = torch.version.cuda
+        report.update(_cuda_devices())
+    report["seconds"] = time.perf_counter() - began
+    return report
+
+
+def torch_words(report: dict[str, Any]) -> str:
+    """The report in one line: "torch 2.13.0, CUDA 13.0"."""
+    if report["version"] is None:
+        return str(report["problem"])
+    build = f"CUDA {report['cuda_version']}" if report["cuda_version"] else "CPU build"
+    return f"torch {str(report['version']).partition('+')[0]}, {build}"
+
+
+def gpu_uuid(properties: Any) -> str | None:
+    """NVML's spelling of the UUID in torch's device properties; ``None`` where torch gives none."""
+    uuid = getattr(properties, "uuid", None)
+    if uuid is None:
+        return None
+    text = str(uuid)
+    return text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
+
+
+def _broken(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return f"torch cannot be imported ({type(error).__name__}: {first}); install it again with: pip install torch"
+
+
+def _cuda_devices() -> dict[str, Any]:
+    import torch
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            available = torch.cuda.is_available()
+            devices = [_device(index) for index in range(torch.cuda.device_count())] if available else []
+        except RuntimeError as error:
+            return {"cuda_available": False, "problem": _unusable(str(error))}
+    words = [str(warning.message) for warning in told]
+    faults = [text for text in words if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
+    problem = _unusable(faults[0]) if faults and not available else None
+    return {"cuda_available": available, "devices": devices, "problem": problem}
+
+
+def _device(index: int) -> dict[str, Any]:
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    return {
+        "name": f"cuda:{index}",
+        "product": properties.name,
+        "uuid": gpu_uuid(properties),
+        "total_bytes": properties.total_memory,
+    }
+
+
+def _unusable(words: str) -> str:
+    return f"torch cannot use CUDA: {' '.join(words.split())[:400]}"

@@ -1,0 +1,190 @@
+"""Timing the named stages of a run without slowing it down."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from gpudash.telemetry.records import Event, StageFinished
+
+if TYPE_CHECKING:
+    import torch
+
+REPORT_PERIOD_S = 0.2
+"""Shortest time between two events of the same stage; what happens in between is added up."""
+
+FIRST_VALUES = 9
+"""Elements shown of a stage's tensor: the whole of a 3×3."""
+
+
+class Stage:
+    """One execution of a stage: a context manager that times its block.
+
+    Facts (fields of `StageFinished`) may be told inside the block or, so as not to be timed, right after it: the
+    event leaves when the next stage begins.
+    """
+
+    __slots__ = ("_begun", "_stages", "facts", "name")
+
+    def __init__(self, stages: Stages, name: str, facts: dict[str, Any]) -> None:
+        self._stages = stages
+        self.name = name
+        self.facts = facts
+
+    def __enter__(self) -> Stage:
+        self._begun = self._stages.timing.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._stages.closed(self, self._begun)
+
+    def tell(self, **facts: Any) -> None:
+        """Add facts about the stage."""
+        self.facts.update(facts)
+
+    def describe(self, tensor: torch.Tensor) -> None:
+        """Add shape, dtype, device, leaf or not, and the first values of ``tensor`` (copied back if need be)."""
+        first = tensor.detach().reshape(-1)[:FIRST_VALUES].cpu().tolist()
+        self.facts.update(
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            device=str(tensor.device),
+            is_cuda=tensor.is_cuda,
+            is_leaf=tensor.is_leaf,
+            first_values=tuple(float(value) for value in first),
+        )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Executions of one stage that have not been told yet."""
+
+    told_s: float | None = None
+    count: int = 0
+    seconds: float = 0.0
+    bytes: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class HostTiming:
+    """Times a block by the monotonic clock: on the CPU an operation is over when its call returns."""
+
+    @staticmethod
+    def begin() -> float:
+        return time.perf_counter()
+
+    @staticmethod
+    def end(begun: float) -> float:
+        return time.perf_counter() - begun
+
+    @staticmethod
+    def seconds(span: float, wait: bool) -> float | None:
+        return span
+
+
+class CudaTiming:
+    """Times a block by CUDA events on the current stream, and asks for the result only when the GPU has passed them."""
+
+    def __init__(self) -> None:
+        self._idle: list[torch.cuda.Event] = []
+
+    def begin(self) -> torch.cuda.Event:
+        event = self._event()
+        event.record()
+        return event
+
+    def end(self, begun: torch.cuda.Event) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        event = self._event()
+        event.record()
+        return begun, event
+
+    def seconds(self, span: tuple[torch.cuda.Event, torch.cuda.Event], wait: bool) -> float | None:
+        """Seconds between the two events; ``None`` while the GPU has not passed them and ``wait`` is false."""
+        begun, ended = span
+        if wait:
+            ended.synchronize()
+        elif not ended.query():
+            return None
+        seconds = begun.elapsed_time(ended) / 1e3
+        self._idle += span
+        return seconds
+
+    def _event(self) -> torch.cuda.Event:
+        import torch
+
+        return self._idle.pop() if self._idle else torch.cuda.Event(enable_timing=True)
+
+
+class Stages:
+    """The stages of one run; each is told at most once in `REPORT_PERIOD_S`, its executions added up."""
+
+    def __init__(
+        self, emit: Callable[[Event], None], clock: Callable[[], float], run_id: int, device: torch.device
+    ) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._run_id = run_id
+        self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
+        self._closed: deque[tuple[Stage, Any]] = deque()
+        self._tallies: dict[str, _Tally] = {}
+
+    def open(self, name: str, facts: dict[str, Any]) -> Stage:
+        """A stage about to begin."""
+        if self._closed:
+            self.settle()
+        return Stage(self, name, facts)
+
+    def closed(self, stage: Stage, begun: Any) -> None:
+        """Take in a stage whose block has been left."""
+        self._closed.append((stage, self.timing.end(begun)))
+
+    def settle(self, wait: bool = False) -> None:
+        """Add up the stages that are over, and tell those that are due."""
+        while self._closed:
+            stage, span = self._closed[0]
+            seconds = self.timing.seconds(span, wait)
+            if seconds is None:
+                return
+            self._closed.popleft()
+            self._add(stage, seconds)
+
+    def flush(self) -> None:
+        """Tell everything that has not been told, waiting for the GPU."""
+        self.settle(wait=True)
+        for name, tally in self._tallies.items():
+            if tally.count:
+                self._tell(name, tally, self._clock())
+
+    def drop(self) -> None:
+        """Forget stages whose end the device will not report any more, after an error of the device."""
+        self._closed.clear()
+
+    def _add(self, stage: Stage, seconds: float) -> None:
+        tally = self._tallies.get(stage.name)
+        if tally is None:
+            tally = self._tallies[stage.name] = _Tally()
+        tally.count += 1
+        tally.seconds += seconds
+        tally.facts = stage.facts
+        size = stage.facts.get("bytes")
+        if size is not None:
+            tally.bytes = (tally.bytes or 0) + size
+        now = self._clock()
+        if tally.told_s is None or now - tally.told_s >= REPORT_PERIOD_S:
+            self._tell(stage.name, tally, now)
+
+    def _tell(self, name: str, tally: _Tally, now_s: float) -> None:
+        facts = {**tally.facts, "bytes": tally.bytes}
+        self._emit(
+            StageFinished(
+                time_s=now_s, run_id=self._run_id, name=name, seconds=tally.seconds, count=tally.count, **facts
+            )
+        )
+        tally.told_s, tally.count, tally.seconds, tally.bytes = now_s, 0, 0.0, None

@@ -1,0 +1,210 @@
+"""`MemoryWatch`: one notice per crossing, none in between, and forecasts only of growth that matters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudash.memory.guard import Guard
+from gpudash.memory.watch import MemoryWatch
+from gpudash.telemetry.records import Event, Sample, State, Warning
+from gpudash.units import GIB, MIB
+
+GPU = "GPU-1"
+TICK_S = 0.05
+
+
+def gpu(t: float, used: float | None, total: int | None = 24 * GIB, **more: int | None) -> Sample:
+    return Sample(t, "gpu", GPU, {"used_bytes": None if used is None else int(used), "total_bytes": total, **more})
+
+
+def host(t: float, used: float, total: int = 16 * GIB) -> Sample:
+    return Sample(t, "host", None, {"used_bytes": int(used), "total_bytes": total})
+
+
+def told(watch: MemoryWatch, samples: Iterable[Sample]) -> list[Warning]:
+    found: list[Event] = [event for sample in samples for event in watch.observe(sample)]
+    assert all(isinstance(event, Warning) for event in found)
+    return [event for event in found if isinstance(event, Warning)]
+
+
+def levels(percents: Sequence[float], hold: int) -> list[Sample]:
+    """Each level held for ``hold`` ticks."""
+    ratios = [percent for percent in percents for _ in range(hold)]
+    return [gpu(i * TICK_S, ratio / 100 * 24 * GIB) for i, ratio in enumerate(ratios)]
+
+
+@pytest.mark.parametrize("hold", [1, 4, 20, 60, 300])
+def test_each_crossing_is_told_once(hold: int) -> None:
+    found = told(MemoryWatch(), levels([70, 84, 86, 85, 86, 94, 96, 60], hold))
+    assert [warning.level for warning in found] == ["warning", "critical", "passed"]
+    assert [round(100 * (warning.ratio or 0)) for warning in found] == [86, 96, 60]
+    assert [warning.time_s for warning in found] == pytest.approx([n * hold * TICK_S for n in (2, 6, 7)])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 100), max_size=60))
+def test_notices_alternate_and_match_the_levels(percents: list[float]) -> None:
+    found = told(MemoryWatch(), levels(percents, 1))
+    standing = 0
+    for warning in found:
+        height = {"passed": 0, "warning": 1, "critical": 2}.get(warning.level)
+        if height is None:
+            continue
+        ratio = warning.ratio or 0.0
+        if height == 0:
+            assert standing > 0
+            assert ratio < 0.80 + 1e-6
+        else:
+            assert ratio >= (0.85, 0.95)[height - 1] - 1e-6
+        standing = height
+    if percents and percents[-1] >= 85:
+        assert standing > 0
+    if percents and percents[-1] < 79:
+        assert standing == 0
+
+
+def test_a_memory_that_stays_between_a_level_and_its_hysteresis_is_not_told_again() -> None:
+    assert [w.level for w in told(MemoryWatch(), levels([86, 81, 86, 82, 90, 80.5, 85], 5))] == ["warning"]
+
+
+def test_a_critical_level_reached_again_is_told_again_without_a_passed_between() -> None:
+    found = told(MemoryWatch(), levels([86, 96, 88, 96, 70], 5))
+    assert [warning.level for warning in found] == ["warning", "critical", "critical", "passed"]
+
+
+def test_a_gap_neither_passes_nor_warns() -> None:
+    watch = MemoryWatch()
+    assert len(told(watch, [gpu(0.0, 21 * GIB)])) == 1
+    lost = Sample(1.0, "gpu", GPU, {"used_bytes": None}, {"used_bytes": State.LOST})
+    assert told(watch, [lost, lost]) == []
+    assert told(watch, [gpu(2.0, 21 * GIB)]) == []
+
+
+def test_a_memory_of_unknown_capacity_cannot_be_judged() -> None:
+    assert told(MemoryWatch(), [gpu(0.0, 21 * GIB, None), gpu(1.0, 23 * GIB, 0)]) == []
+
+
+def test_the_drivers_share_counts_as_used() -> None:
+    watch = MemoryWatch()
+    assert told(watch, [gpu(0.0, 20.3 * GIB, driver_reserved_bytes=0)]) == []
+    found = told(watch, [gpu(0.1, 20.3 * GIB, driver_reserved_bytes=GIB // 2)])
+    assert [warning.level for warning in found] == ["warning"]
+    assert "20.8 of 24.0 GiB" in found[0].text
+
+
+def test_capacity_and_use_may_come_in_different_ticks() -> None:
+    watch = MemoryWatch()
+    assert told(watch, [Sample(0.0, "gpu", GPU, {"total_bytes": 100})]) == []
+    assert len(told(watch, [Sample(0.1, "gpu", GPU, {"used_bytes": 90})])) == 1
+
+
+def test_each_memory_is_judged_by_itself() -> None:
+    watch = MemoryWatch()
+    found = told(watch, [host(0.0, 15 * GIB), gpu(0.0, 21 * GIB), gpu(0.1, GIB)])
+    assert [(warning.device, warning.level) for warning in found] == [
+        ("host", "warning"),
+        (GPU, "warning"),
+        (GPU, "passed"),
+    ]
+
+
+def test_a_warning_says_what_is_full_how_full_by_whom_and_what_to_do() -> None:
+    watch = MemoryWatch()
+    watch.describe = {GPU: "cuda:0", "host": "This computer's memory"}.__getitem__
+    for pid, size in ((4711, 9 * GIB), (os.getpid(), 2 * GIB)):
+        row = {"pid": pid, "name": "python", "user": "mia", "memory_bytes": size}
+        assert watch.observe(Sample(0.0, "process", GPU, row)) == []
+    (warning,) = told(watch, [gpu(0.1, 0.86 * 24 * GIB)])
+    assert warning.text == (
+        "cuda:0 is 86 % full: 20.6 of 24.0 GiB. python (pid 4711, user mia) holds 9.00 GiB. "
+        "Stop the run, free the cache, or close what you do not need."
+    )
+    assert warning.actions == ("stop", "free_cache", "save_recording")
+    (passed,) = told(watch, [gpu(0.2, GIB)])
+    assert passed.text == "cuda:0 is back at 4 %: 1.00 of 24.0 GiB."
+    assert passed.actions == ()
+
+
+def test_our_own_process_is_not_named_like_a_stranger() -> None:
+    watch = MemoryWatch()
+    watch.observe(Sample(0.0, "process", None, {"pid": os.getpid(), "name": "python", "memory_bytes": GIB}))
+    watch.observe(Sample(1.0, "process", None, {"pid": os.getpid(), "name": "python", "memory_bytes": 8 * GIB}))
+    (warning,) = told(watch, [host(1.1, 15 * GIB)])
+    assert "gpudash itself, with the run, holds 8.00 GiB." in warning.text
+
+
+def ramp(start: float, rate: float, seconds: float, begin_s: float = 3.0, step_s: float = 0.25) -> list[Sample]:
+    """Host memory that is level until ``begin_s``, then grows in steps, then is level again for 4 s."""
+    found = []
+    for i in range(int((begin_s + seconds + 4.0) / TICK_S)):
+        t = i * TICK_S
+        grown = min(max(t - begin_s, 0.0), seconds)
+        found.append(host(t, start + rate * step_s * (grown // step_s)))
+    return found
+
+
+def test_a_ramp_that_stays_well_below_the_levels_raises_nothing() -> None:
+    assert told(MemoryWatch(), ramp(2 * GIB, 256 * MIB, 40.0)) == []
+
+
+def test_a_ramp_is_foretold_before_the_warning_and_only_once() -> None:
+    found = told(MemoryWatch(), ramp(4 * GIB, 256 * MIB, 47.0))
+    assert [warning.level for warning in found] == ["forecast", "warning", "critical"]
+    assert found[0].text == (
+        "This computer's memory fills in about 13 s: 12.8 of 16.0 GiB, +0.25 GiB/s. Stop the run or free the cache."
+    )
+
+
+def test_a_growth_that_stops_after_its_forecast_has_passed() -> None:
+    found = told(MemoryWatch(), ramp(12 * GIB, 256 * MIB, 5.0))
+    assert [warning.level for warning in found] == ["forecast", "passed"]
+    assert found[1].text == "This computer's memory has stopped filling at 13.2 of 16.0 GiB."
+
+
+def test_a_jump_is_no_growth() -> None:
+    samples = [host(i * TICK_S, (8 if i < 100 else 13.2) * GIB) for i in range(300)]
+    watch = MemoryWatch()
+    for sample in samples:
+        assert watch.observe(sample) == []
+        assert watch.forecast("host") is None
+
+
+def guarded(level: int) -> MemoryWatch:
+    watch, guard = MemoryWatch(), Guard()
+    guard.arm("host", level, "the guard's level")
+    watch.guards = {"host": guard}
+    return watch
+
+
+def test_a_run_towards_its_guard_is_foretold_before_it_gets_there() -> None:
+    watch = guarded(5 * GIB)
+    found = told(watch, ramp(4 * GIB, 256 * MIB, 3.75))
+    assert found[0].level == "forecast"
+    assert found[0].text.startswith("This computer's memory reaches the guard in about ")
+    assert found[0].time_s < 6.75
+
+
+def test_a_run_that_stops_short_of_its_guard_is_not_bothered() -> None:
+    assert told(guarded(5 * GIB), ramp(4 * GIB, 256 * MIB, 3.0)) == []
+
+
+def test_a_forecast_counts_to_the_lower_of_guard_and_capacity() -> None:
+    free, close = MemoryWatch(), guarded(6 * GIB)
+    for sample in ramp(4 * GIB, 256 * MIB, 4.0)[:-85]:
+        free.observe(sample)
+        close.observe(sample)
+    far, near = free.forecast("host"), close.forecast("host")
+    assert far is not None and near is not None
+    assert (far.limit, far.limit_bytes) == ("capacity", 16 * GIB)
+    assert (near.limit, near.limit_bytes) == ("guard", 6 * GIB)
+    assert near.seconds == pytest.approx(4.25, abs=0.5)
+    assert far.seconds_low <= far.seconds <= far.seconds_high
+
+
+def test_an_unknown_memory_has_no_forecast() -> None:
+    assert MemoryWatch().forecast("host") is None

@@ -1,0 +1,46 @@
+"""The stub of NVML, built once, played by one test at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.nvml_stub.build import Playing, Scenario, build, compiler, playing
+
+Play = Callable[..., Playing]
+
+
+@pytest.fixture(scope="session")
+def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if compiler() is None:
+        pytest.skip("the NVML stub needs a C compiler")
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture(scope="session")
+def old_stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As of a driver before 510: no second memory call, no third process call, no temperature by struct."""
+    if compiler() is None:
+        pytest.skip("the NVML stub needs a C compiler")
+    hidden = (
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlDeviceGetTemperatureV",
+        "nvmlDeviceGetFieldValues",
+    )
+    return build(tmp_path_factory.mktemp("old-nvml"), hide=hidden)
+
+
+@pytest.fixture
+def play(stub_library: Path, tmp_path: Path) -> Iterator[Play]:
+    """Plays a scenario; the stub is what pynvml talks to until the test ends."""
+    with ExitStack() as stack:
+
+        def begin(scenario: Scenario, library: Path | None = None) -> Playing:
+            return stack.enter_context(playing(library or stub_library, tmp_path / "scenario", scenario))
+
+        yield begin

@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from gpudash.sources import gpu_processes
+from gpudash.sources.gpu_reader import MEMORY, PCIE, GpuReader
+from gpudash.sources.nvml import Nvml
+from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Value
+from tests.nvml_stub.build import (
+    GIB,
+    LOST,
+    MIB,
+    NO_PERMISSION,
+    NOT_LOADED,
+    NOT_SUPPORTED,
+    UNKNOWN,
+    Playing,
+    Scenario,
+    StubGpu,
+)
+from tests.unit.sources.collecting import events, rows
+
+Play = Callable[..., Playing]
+PERIOD_S = 0.05
+
+
+class Bench:
+    """The first GPU of a scenario and a reader of it, whose time is counted in ticks of 50 ms."""
+
+    def __init__(self, playing: Playing, scenario: Scenario, root: Path) -> None:
+        self.playing, self.scenario = playing, scenario
+        self.nvml = Nvml(root)
+        self.nvml.open()
+        self.gpu = self.nvml.gpus()[0]
+        self.reader = GpuReader(self.gpu, self.nvml, root=root)
+        self.now_s = 0.0
+
+    def fast(self) -> list[Record]:
+        self.now_s += PERIOD_S
+        return self.reader.read_fast(self.now_s)
+
+    def row(self) -> Sample:
+        return rows(self.fast(), self.gpu.uuid)[0]
+
+    def slow(self) -> Sample:
+        return rows(self.reader.read_slow(self.now_s), self.gpu.uuid)[0]
+
+    def until_sensors(self) -> Sample:
+        """The next row that holds sensors too."""
+        return next(row for row in iter(self.row, None) if "power_w" in row.values)
+
+    def play(self) -> None:
+        self.playing.play(self.scenario)
+
+    def close(self) -> None:
+        self.reader.close()
+        self.nvml.close()
+
+
+Make = Callable[..., Bench]
+
+
+@pytest.fixture
+def bench(play: Play, tmp_path: Path) -> Iterator[Make]:
+    with ExitStack() as stack:
+
+        def make(scenario: Scenario, library: Path | None = None, root: Path = tmp_path) -> Bench:
+            made = Bench(play(scenario, library), scenario, root)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def gaps(row: Sample, state: State) -> set[str]:
+    """Metrics of ``row`` that have no value because of ``state``."""
+    return {metric for metric, value in row.values.items() if value is None and row.states.get(metric) is state}
+
+
+def test_every_metric_is_in_the_programs_units(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, used=5 * GIB)]))
+    values: Mapping[str, Value] = made.row().values
+    assert values["used_bytes"] == 5 * GIB
+    assert values["total_bytes"] == 141 * GIB
+    assert values["driver_reserved_bytes"] == 600 * MIB
+    assert values["free_bytes"] == 136 * GIB - 600 * MIB
+    assert values["gpu_utilisation"] == 0.37 and values["memory_utilisation"] == 0.12
+    assert values["temperature_c"] == 41 and values["power_w"] == 120.5
+    assert values["sm_clock_hz"] == 1980e6 and values["memory_clock_hz"] == 3201e6
+    assert values["pcie_generation"] == 5 and values["pcie_width"] == 16
+    assert made.reader.memory_version == 2
+    assert "energy_j" in made.slow().values
+
+
+def test_sensors_are_read_four_times_a_second_and_memory_in_every_tick(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]))
+    ticks = [made.row() for _ in range(40)]
+    assert all(set(MEMORY) <= row.values.keys() for row in ticks)
+    assert sum("power_w" in row.values for row in ticks) == 8
+
+
+def test_zero_is_a_reading(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, used=0, utilisation=0, memory_utilisation=0, power_mw=0, reserved=0)]))
+    row = made.row()
+    assert row.values["used_bytes"] == 0 and row.values["gpu_utilisation"] == 0 and row.values["power_w"] == 0
+    assert row.values["driver_reserved_bytes"] == 0
+    assert row.states == {}
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, UNKNOWN])
+def test_memory_falls_back_to_the_first_version_and_says_so(bench: Make, code: int) -> None:
+    made = bench(Scenario([StubGpu(0, used=GIB)]).fault("nvmlDeviceGetMemoryInfo_v2", code))
+    row = made.row()
+    assert made.reader.memory_version == 1
+    assert row.values["used_bytes"] == GIB + 600 * MIB
+    assert row.values["driver_reserved_bytes"] is None
+    assert row.states["driver_reserved_bytes"] is State.NOT_SUPPORTED
+
+
+def test_an_old_library_is_read_as_far_as_it_goes(bench: Make, old_stub_library: Path) -> None:
+    processes = [(os.getpid(), GIB, "C")]
+    made = bench(Scenario([StubGpu(0, used=GIB, processes=processes)]), old_stub_library)
+    row = made.row()
+    assert made.reader.memory_version == 1 and row.values["used_bytes"] == GIB + 600 * MIB
+    assert row.values["temperature_c"] == 41
+    slow = made.reader.read_slow(1.0)
+    assert [r.values["memory_bytes"] for r in slow if isinstance(r, Sample) and r.table == "process"] == [GIB]
+    assert rows(slow, made.gpu.uuid)[0].values[PCIE[0]] == 1e6
+
+
+def test_the_version_of_the_memory_call_never_changes_under_way(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, used=GIB)]))
+    made.row()
+    made.scenario.fault("nvmlDeviceGetMemoryInfo_v2", UNKNOWN)
+    made.play()
+    assert gaps(made.row(), State.STALE) >= set(MEMORY)
+    made.scenario.mend()
+    made.play()
+    assert made.row().values["used_bytes"] == GIB
+
+
+@pytest.mark.parametrize("total", [141 * GIB, 0])
+def test_unified_memory_is_not_supported_rather_than_zero(bench: Make, total: int) -> None:
+    scenario = Scenario([StubGpu(0, total=total, used=0, reserved=0)])
+    if total:
+        scenario.fault("nvmlDeviceGetMemoryInfo_v2", NOT_SUPPORTED).fault("nvmlDeviceGetMemoryInfo", NOT_SUPPORTED)
+    made = bench(scenario)
+    assert made.gpu.total_bytes is None
+    row = made.row()
+    assert gaps(row, State.NOT_SUPPORTED) >= set(MEMORY)
+    assert row.values["gpu_utilisation"] == 0.37
+    assert made.reader.memory_version is None
+
+
+def test_what_is_not_supported_is_not_asked_again_but_stays_named(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]).fault("nvmlDeviceGetPowerUsage", NOT_SUPPORTED))
+    ticks = [made.until_sensors() for _ in range(5)]
+    assert all("power_w" in gaps(row, State.NOT_SUPPORTED) for row in ticks)
+    assert made.playing.calls("nvmlDeviceGetPowerUsage") == 1
+
+
+def test_what_was_not_supported_is_asked_again_after_the_library_is_opened_anew(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]).fault("nvmlDeviceGetPowerUsage", NOT_SUPPORTED))
+    made.until_sensors()
+    made.scenario.mend()
+    made.play()
+    made.nvml.open()
+    assert made.until_sensors().values["power_w"] == 120.5
+    assert made.playing.misuse == 0
+
+
+def test_no_permission_is_told_and_asked_again(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]).fault("nvmlDeviceGetPowerUsage", NO_PERMISSION))
+    assert "power_w" in gaps(made.until_sensors(), State.NO_PERMISSION)
+    made.scenario.mend()
+    made.play()
+    assert made.until_sensors().values["power_w"] == 120.5
+
+
+def test_an_unknown_error_costs_one_metric_one_reading(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]).fault("nvmlDeviceGetTemperature", UNKNOWN))
+    row = made.until_sensors()
+    assert gaps(row, State.STALE) == {"temperature_c"}
+    made.scenario.mend()
+    made.play()
+    assert made.until_sensors().values["temperature_c"] == 41
+
+
+def test_a_lost_gpu_reads_as_a_gap_and_its_handle_is_never_used_again(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, used=GIB)]))
+    made.row()
+    made.scenario.lose(0)
+    made.play()
+    first = made.fast()
+    assert gaps(rows(first, made.gpu.uuid)[0], State.LOST) >= set(MEMORY)
+    assert len(events(first, SourceFailed, made.gpu.uuid)) == 1
+    later = [record for _ in range(40) for record in made.fast()]
+    assert all(gaps(row, State.LOST) == row.values.keys() for row in rows(later, made.gpu.uuid))
+    assert len(rows(later, made.gpu.uuid)) == 40 and events(later, SourceFailed) == []
+    assert gaps(made.slow(), State.LOST) >= {"energy_j", "process_bytes"}
+    assert made.playing.calls("nvmlDeviceGetMemoryInfo_v2") == 3  # describing it, one reading, the loss
+    assert made.playing.misuse == 0
+
+
+def test_a_gpu_that_returns_is_found_within_half_a_second_under_a_new_handle(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, used=GIB)]))
+    made.row()
+    made.scenario.lose(0)
+    made.play()
+    for _ in range(23):
+        made.row()
+    made.scenario.mend()
+    made.play()
+    records = [record for _ in range(11) for record in made.fast()]
+    assert rows(records, made.gpu.uuid)[-1].values["used_bytes"] == GIB
+    assert len(events(records, SourceRecovered, made.gpu.uuid)) == 1
+    assert not made.reader.lost and made.playing.misuse == 0
+
+
+def test_metrics_read_before_the_loss_in_a_tick_are_kept(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, used=GIB)]).fault("nvmlDeviceGetTemperature", LOST))
+    row = made.row()
+    assert row.values["used_bytes"] == GIB and row.values["gpu_utilisation"] == 0.37
+    assert gaps(row, State.LOST) >= {"temperature_c", "power_w", "sm_clock_hz"}
+    assert made.playing.calls("nvmlDeviceGetPowerUsage") == 0
+
+
+def test_when_the_driver_goes_all_stop_asking(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]))
+    made.row()
+    made.scenario.fault("*", NOT_LOADED)
+    made.play()
+    records = made.fast()
+    assert gaps(rows(records, made.gpu.uuid)[0], State.LOST) >= set(MEMORY)
+    assert not made.nvml.usable and events(records, SourceFailed) == []
+    asked = made.playing.calls("nvmlDeviceGetMemoryInfo_v2")
+    made.row()
+    assert made.playing.calls("nvmlDeviceGetMemoryInfo_v2") == asked
+
+
+def test_pcie_rates_come_from_the_byte_counters(bench: Make) -> None:
+    scenario = Scenario([StubGpu(0, receive_rate=0, send_rate=0)])
+    made = bench(scenario)
+    assert not set(PCIE) & made.row().values.keys()
+    row = made.row()
+    assert [row.values[metric] for metric in PCIE] == [0, 0]
+    assert made.playing.calls("nvmlDeviceGetPcieThroughput") == 0
+    assert not set(PCIE) & made.slow().values.keys()
+
+
+def test_received_and_sent_are_not_mixed_up(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, counter_base=0, receive_rate=4e9, send_rate=0)]))
+    made.row()
+    row = made.row()
+    assert row.values["pcie_tx_bytes_per_second"] == 0
+    assert row.values["pcie_rx_bytes_per_second"] is None or row.values["pcie_rx_bytes_per_second"] > 0  # type: ignore[operator]
+
+
+def test_without_counters_the_throughput_call_answers_on_the_slow_lane(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, counter_bits=0, throughput_kb=2500)]))
+    made.row()
+    assert not set(PCIE) & made.row().values.keys()
+    assert [made.slow().values[metric] for metric in PCIE] == [2.5e6, 2.5e6]
+    assert made.playing.calls("nvmlDeviceGetFieldValues") == 1
+
+
+def test_counters_are_not_trusted_at_a_rate_at_which_they_could_wrap_twice(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]))
+    made.reader.set_period(1.0)
+    assert not set(PCIE) & made.row().values.keys()
+    assert set(PCIE) <= made.slow().values.keys()
+
+
+def test_a_card_that_tells_no_traffic_at_all_says_so(bench: Make) -> None:
+    scenario = Scenario([StubGpu(0, counter_bits=0)]).fault("nvmlDeviceGetPcieThroughput", NOT_SUPPORTED)
+    made = bench(scenario)
+    made.row()
+    assert gaps(made.slow(), State.NOT_SUPPORTED) == set(PCIE)
+    assert gaps(made.slow(), State.NOT_SUPPORTED) == set(PCIE)
+    assert made.playing.calls("nvmlDeviceGetPcieThroughput") == 1
+
+
+def test_processes_of_both_kinds_are_listed_once(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_processes, "pids_are_the_drivers", lambda: True)
+    listed = [(os.getpid(), GIB, "C"), (os.getpid(), GIB, "G"), (4_000_000, None, "G")]
+    made = bench(Scenario([StubGpu(0, processes=listed)]))
+    made.row()
+    records = made.reader.read_slow(1.0)
+    found = [r for r in records if isinstance(r, Sample) and r.table == "process"]
+    assert [(r.values["pid"], r.values["memory_bytes"]) for r in found] == [(os.getpid(), GIB), (4_000_000, None)]
+    assert all(r.device == made.gpu.uuid for r in found)
+    assert rows(records, made.gpu.uuid)[0].values["process_bytes"] == GIB
+
+
+def sleeping_card(root: Path, status: str = "suspended") -> Path:
+    folder = root / "sys/bus/pci/devices/0000:41:00.0"
+    (folder / "power").mkdir(parents=True, exist_ok=True)
+    (folder / "vendor").write_text("0x10de\n")
+    (folder / "class").write_text("0x030000\n")
+    (folder / "power/runtime_status").write_text(status + "\n")
+    facts = root / "proc/driver/nvidia/gpus/0000:41:00.0"
+    facts.mkdir(parents=True, exist_ok=True)
+    (facts / "information").write_text(f"Model: \t\t NVIDIA T1200\nGPU UUID: \t {StubGpu(0).uuid}\n")
+    return folder / "power/runtime_status"
+
+
+def test_a_sleeping_gpu_is_listed_and_watched_without_being_woken(bench: Make, tmp_path: Path) -> None:
+    sleeping_card(tmp_path / "root")
+    made = bench(Scenario([StubGpu(0)]), root=tmp_path / "root")
+    assert (made.gpu.uuid, made.gpu.product) == (StubGpu(0).uuid, "NVIDIA T1200")
+    for _ in range(10):
+        row = made.row()
+        assert gaps(row, State.ASLEEP) == row.values.keys()
+    assert made.playing.calls("nvmlDeviceGetHandleByIndex_v2") == 0
+    assert made.playing.calls("nvmlDeviceGetHandleByPciBusId_v2") == 0
+
+
+def test_a_gpu_that_wakes_is_read_and_left_alone_when_it_sleeps_again(bench: Make, tmp_path: Path) -> None:
+    status = sleeping_card(tmp_path / "root")
+    made = bench(Scenario([StubGpu(0, used=GIB)]), root=tmp_path / "root")
+    made.row()
+    status.write_text("active\n")
+    assert made.row().values["used_bytes"] == GIB
+    status.write_text("suspended\n")
+    asked = made.playing.calls("nvmlDeviceGetMemoryInfo_v2")
+    assert gaps(made.row(), State.ASLEEP) >= set(MEMORY)
+    assert gaps(made.slow(), State.ASLEEP) >= {"energy_j"}
+    assert made.playing.calls("nvmlDeviceGetMemoryInfo_v2") == asked
+
+
+def test_permuted_indices_do_not_mix_gpus_up(bench: Make) -> None:
+    gpus = [StubGpu(number, used=(number + 1) * GIB) for number in range(3)]
+    made = bench(Scenario(gpus, order=[2, 0, 1]))
+    assert made.gpu.uuid == gpus[2].uuid and made.gpu.nvml_index == 0
+    assert made.row().values["used_bytes"] == 3 * GIB
+
+
+def test_a_wrong_module_named_pynvml_is_told(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(Scenario([StubGpu(0)]))
+    monkeypatch.delattr(pynvml, "nvmlMemory_v2")
+    nvml = Nvml()
+    with pytest.raises(Exception, match="nvidia-ml-py"):
+        nvml.open()

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from gpudash.sources.gpu_reader import MEMORY
+from gpudash.sources.host import HostReader
+from gpudash.sources.monitor import Monitor, Timing
+from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
+from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, environment
+from tests.unit.sources.collecting import PATIENCE_S, Collector, events, longest_gap_s, rows, running, session_clock
+
+Play = Callable[..., Playing]
+
+QUICK = Timing(slow=0.1, processes=0.5, tend=0.05, longest_retry=0.1, reopen=0.2, patience=0.15)
+
+FAST_CALLS = (
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetFieldValues",
+)
+SLOW_CALLS = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetComputeRunningProcesses_v3")
+
+
+def three() -> Scenario:
+    return Scenario([StubGpu(number, used=(number + 1) * GIB) for number in range(3)])
+
+
+def monitor(records: Collector, root: Path, rate_hz: float = 50.0, timing: Timing = QUICK) -> Monitor:
+    return Monitor(records, session_clock(), rate_hz=rate_hz, timing=timing, host=HostReader(), root=root)
+
+
+def has_value(uuid: str, metric: str = "used_bytes") -> Callable[[Record], bool]:
+    return lambda r: isinstance(r, Sample) and r.device == uuid and r.values.get(metric) is not None
+
+
+def is_gap(uuid: str, state: State, metric: str = "used_bytes") -> Callable[[Record], bool]:
+    return lambda r: isinstance(r, Sample) and r.device == uuid and r.states.get(metric) is state
+
+
+def told(kind: type[SourceFailed | SourceRecovered], source: str) -> Callable[[Record], bool]:
+    return lambda r: isinstance(r, kind) and r.source == source
+
+
+def last_time_s(records: Iterable[Record]) -> float:
+    return max(record.time_s for record in records)
+
+
+def test_all_gpus_are_listed_and_read_by_uuid_whatever_their_order(play: Play, tmp_path: Path) -> None:
+    scenario = three()
+    scenario.order = [2, 0, 1]
+    play(scenario)
+    records = Collector()
+    with running(monitor(records, tmp_path)) as watching:
+        for gpu in scenario.gpus:
+            sample = records.wait_for(has_value(gpu.uuid))[0]
+            assert isinstance(sample, Sample) and sample.values["used_bytes"] == (gpu.number + 1) * GIB
+        assert [gpu.uuid for gpu in watching.gpus] == [scenario.gpus[number].uuid for number in (2, 0, 1)]
+        assert watching.problem is None
+    assert events(records.records, SourceFailed) == []
+
+
+def test_a_lost_gpu_is_a_gap_exactly_while_it_is_lost_and_the_others_go_on(play: Play, tmp_path: Path) -> None:
+    scenario = three().begin_now()
+    stub = play(scenario)
+    uuids = [gpu.uuid for gpu in scenario.gpus]
+    records = Collector()
+    with running(monitor(records, tmp_path)):
+        for uuid in uuids:
+            records.wait_for(has_value(uuid))
+        stub.play(scenario.lose(1))
+        lost_s = records.wait_for(is_gap(uuids[1], State.LOST))[0].time_s
+        records.wait_past(lost_s + 0.3, uuids[1])
+        stub.play(scenario.mend())
+        records.wait_for(told(SourceRecovered, uuids[1]))
+        back_s = records.wait_for(lambda r: has_value(uuids[1])(r) and r.time_s > lost_s)[0].time_s
+        known = records.wait_past(back_s + 0.2, uuids[1])
+    for row in rows(known, uuids[1], "used_bytes"):
+        lost = lost_s <= row.time_s < back_s
+        assert [row.values[metric] is None for metric in MEMORY] == [lost] * 4
+        assert row.states.get("used_bytes") is (State.LOST if lost else None)
+    for uuid in (uuids[0], uuids[2]):
+        assert all(row.values["used_bytes"] is not None for row in rows(known, uuid, "used_bytes"))
+        assert longest_gap_s(rows(known, uuid, "used_bytes")) < 1.0
+    assert longest_gap_s(rows(known, uuids[1], "used_bytes")) < 1.0
+    assert len(events(known, SourceFailed)) == len(events(known, SourceRecovered)) == 1
+    assert stub.misuse == 0
+
+
+@pytest.mark.parametrize("function", FAST_CALLS + SLOW_CALLS)
+def test_a_call_that_hangs_costs_its_own_lane_and_nothing_else(function: str, play: Play, tmp_path: Path) -> None:
+    scenario = three()
+    stub = play(scenario)
+    uuids = [gpu.uuid for gpu in scenario.gpus]
+    records = Collector()
+    with running(monitor(records, tmp_path), lambda: stub.play(scenario.mend())):
+        for uuid in uuids:
+            records.wait_for(has_value(uuid))
+            records.wait_for(has_value(uuid, "energy_j"))
+        stub.play(scenario.hang(function, 1))
+        failed = records.wait_for(told(SourceFailed, uuids[1]))[0]
+        assert isinstance(failed, SourceFailed) and "GPU 1 (NVIDIA H200) has not answered for" in failed.text
+        records.wait_past(failed.time_s + 0.2)
+        stub.play(scenario.mend())
+        back = records.wait_for(told(SourceRecovered, uuids[1]))[0]
+        known = records.wait_past(back.time_s + 0.2, uuids[1])
+    stale = [row for row in rows(known, uuids[1]) if State.STALE in row.states.values()]
+    assert any("used_bytes" in row.values for row in stale) == (function in FAST_CALLS)
+    assert any("energy_j" in row.values for row in stale)
+    assert all(row.values[metric] is None for row in stale for metric in row.states)
+    for device in (None, uuids[0], uuids[2]):
+        assert longest_gap_s(rows(known, device, "used_bytes")) < 0.5
+    times = [row.time_s for row in rows(known, uuids[1], "used_bytes")]
+    assert times == sorted(times)
+    assert longest_gap_s(rows(known, uuids[1], "used_bytes")) < 0.5
+
+
+def test_a_monitor_whose_driver_hangs_for_ever_still_stops_in_time(play: Play, tmp_path: Path) -> None:
+    scenario = three()
+    stub = play(scenario)
+    records = Collector()
+    watching = monitor(records, tmp_path)
+    watching.start()
+    try:
+        records.wait_for(has_value(scenario.gpus[1].uuid))
+        stub.play(scenario.hang("nvmlDeviceGetMemoryInfo_v2", 1))
+        records.wait_for(is_gap(scenario.gpus[1].uuid, State.STALE))
+        assert not watching.stop(0.3)
+        ended = len(records.records)
+        assert [lane.name for lane in watching.statistics() if lane.stuck] == [f"{scenario.gpus[1].uuid} fast"]
+    finally:
+        stub.play(scenario.mend())
+        assert watching.stop(PATIENCE_S)
+    assert len(records.records) == ended
+
+
+def test_an_initialisation_that_hangs_leaves_the_host_alone(play: Play, tmp_path: Path) -> None:
+    scenario = three().hang("nvmlInit")
+    stub = play(scenario)
+    records = Collector()
+    with running(monitor(records, tmp_path), lambda: stub.play(scenario.mend())) as watching:
+        failed = records.wait_for(told(SourceFailed, "nvml"))[0]
+        assert isinstance(failed, SourceFailed) and "The NVIDIA driver has not answered" in failed.text
+        assert watching.problem is not None and "does not answer" in watching.problem
+        known = records.wait_past(failed.time_s + 0.3)
+        assert longest_gap_s(rows(known, None)) < 0.5
+        stub.play(scenario.mend())
+        records.wait_for(told(SourceRecovered, "nvml"))
+        records.wait_for(has_value(scenario.gpus[0].uuid))
+        assert watching.problem is None
+
+
+def test_a_gpu_that_hangs_from_the_start_hides_no_other(play: Play, tmp_path: Path) -> None:
+    scenario = three().hang("nvmlDeviceGetHandleByIndex_v2", 0)
+    stub = play(scenario)
+    records = Collector()
+    with running(monitor(records, tmp_path), lambda: stub.play(scenario.mend())) as watching:
+        records.wait_for(has_value(scenario.gpus[2].uuid))
+        failed = records.wait_for(told(SourceFailed, "nvml"))[0]
+        assert isinstance(failed, SourceFailed) and failed.text.startswith("GPU 0 does not answer")
+        assert [gpu.nvml_index for gpu in watching.gpus] == [1, 2]
+        stub.play(scenario.mend())
+        records.wait_for(has_value(scenario.gpus[0].uuid))
+        assert [gpu.nvml_index for gpu in watching.gpus] == [0, 1, 2]
+
+
+def test_a_driver_that_is_loaded_later_is_picked_up(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").touch()
+    scenario = three().fault("nvmlInit", NOT_LOADED)
+    stub = play(scenario)
+    records = Collector()
+    with running(monitor(records, tmp_path)) as watching:
+        failed = records.wait_for(told(SourceFailed, "nvml"))[0]
+        assert watching.gpus == () and watching.problem is not None and "not loaded" in watching.problem
+        records.wait_past(failed.time_s + 0.3)
+        stub.play(scenario.mend())
+        back = records.wait_for(told(SourceRecovered, "nvml"))[0]
+        assert isinstance(back, SourceRecovered) and "3 GPUs" in back.text
+        records.wait_for(has_value(scenario.gpus[2].uuid))
+        assert watching.problem is None
+    assert len(events(records.records, SourceFailed, "nvml")) == 1
+
+
+def test_a_machine_without_a_card_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", missing)
+    records = Collector()
+    with running(monitor(records, tmp_path)) as watching:
+        known = records.wait_past(0.3)
+        assert watching.problem == "No NVIDIA card was found; everything runs on the CPU."
+    assert events(known, SourceFailed) == [] and watching.gpus == ()
+
+
+def test_a_driver_that_is_taken_away_under_way_is_told_and_taken_up_again(play: Play, tmp_path: Path) -> None:
+    scenario = three()
+    stub = play(scenario)
+    uuid = scenario.gpus[0].uuid
+    records = Collector()
+    with running(monitor(records, tmp_path)) as watching:
+        records.wait_for(has_value(uuid))
+        stub.play(scenario.fault("*", NOT_LOADED).fault("nvmlInit", NOT_LOADED))
+        gone = records.wait_for(told(SourceFailed, "nvml"))[0]
+        records.wait_for(is_gap(uuid, State.LOST))
+        assert len(watching.gpus) == 3
+        stub.play(scenario.mend())
+        records.wait_for(lambda r: has_value(uuid)(r) and r.time_s > gone.time_s)
+        records.wait_for(told(SourceRecovered, "nvml"))
+    assert stub.misuse == 0
+
+
+def test_when_all_gpus_are_lost_the_library_is_initialised_anew(play: Play, tmp_path: Path) -> None:
+    scenario = Scenario([StubGpu(0)])
+    stub = play(scenario)
+    records = Collector()
+    with running(monitor(records, tmp_path)):
+        records.wait_for(has_value(scenario.gpus[0].uuid))
+        before = stub.calls("nvmlInit")
+        stub.play(scenario.lose(0))
+        lost = records.wait_for(is_gap(scenario.gpus[0].uuid, State.LOST))[0]
+        records.wait_past(lost.time_s + 0.6)
+        assert stub.calls("nvmlInit") > before
+        stub.play(scenario.mend())
+        records.wait_for(lambda r: has_value(scenario.gpus[0].uuid)(r) and r.time_s > lost.time_s)
+    assert stub.misuse == 0
+
+
+def test_an_allocator_is_read_at_the_memory_rate_until_it_is_detached(tmp_path: Path) -> None:
+    records = Collector()
+    calls = iter(range(1_000_000))
+    attached = threading.Event()
+    attached.set()
+
+    def read() -> dict[str, int]:
+        assert attached.is_set()
+        return {"allocated_bytes": next(calls), "reserved_bytes": GIB}
+
+    with running(monitor(records, tmp_path)) as watching:
+        watching.probe("cuda:0", read)
+        wanted = records.wait_for(lambda r: isinstance(r, Sample) and r.table == "allocator", 10)
+        watching.probe("cuda:0", None)
+        attached.clear()
+        records.wait_past(last_time_s(records.records) + 0.2)
+    assert [r.values["allocated_bytes"] for r in wanted if isinstance(r, Sample)] == list(range(10))
+    assert events(records.records, SourceFailed, "allocator cuda:0") == []
+
+
+def test_the_rate_can_change_under_way(play: Play, tmp_path: Path) -> None:
+    scenario = Scenario([StubGpu(0)])
+    play(scenario)
+    records = Collector()
+    with running(monitor(records, tmp_path, rate_hz=1.0)) as watching:
+        records.wait_for(has_value(scenario.gpus[0].uuid))
+        watching.set_rate(50.0)
+        records.wait_for(has_value(scenario.gpus[0].uuid), 20)
+        fast = [lane for lane in watching.statistics() if lane.name in ("host", f"{scenario.gpus[0].uuid} fast")]
+        assert [lane.period_s for lane in fast] == [0.02, 0.02]
+        watching.set_rate(1000.0)
+        assert watching.statistics()[0].period_s == 0.02
+
+
+def test_it_accounts_for_its_own_cost(tmp_path: Path) -> None:
+    records = Collector()
+    with running(monitor(records, tmp_path)) as watching:
+        records.wait_past(0.3)
+    host = watching.statistics()[0]
+    assert host.name == "host" and host.readings == len(rows(records.records, None))
+    assert host.busy_s > 0 and host.cpu_s > 0
+    assert watching.host_capacity_source
+
+
+def test_a_process_ends_at_once_although_a_driver_call_never_returns(stub_library: Path, tmp_path: Path) -> None:
+    Scenario([StubGpu(0)]).hang("nvmlDeviceGetMemoryInfo_v2", begin=0.5).write(tmp_path / "scenario")
+    program = (
+        "import queue, time\n"
+        "from gpudash.sources.monitor import Monitor\n"
+        "from gpudash.telemetry.records import State\n"
+        "records = queue.Queue()\n"
+        "monitor = Monitor(records.put, time.monotonic)\n"
+        "monitor.start()\n"
+        "stale = lambda record: State.STALE in getattr(record, 'states', {}).values()\n"
+        "while not stale(records.get(timeout=20)): pass\n"
+        "print(monitor.stop(0.2), len(monitor.gpus), flush=True)\n"
+    )
+    env = environment(stub_library, tmp_path / "scenario") | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr, done.returncode) == (["False", "1"], "", 0)

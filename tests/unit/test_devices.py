@@ -1,0 +1,106 @@
+"""torch's numbering of GPUs, from NVML's list and the environment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudash.devices import Device, Gpu, cuda_order, default_device, pci_address
+
+A = Gpu(0, "GPU-aaaa-1", "00000000:01:00.0", "RTX 4090", cuda_capability=(8, 9))
+B = Gpu(1, "GPU-bbbb-2", "00000000:41:00.0", "RTX 4090", cuda_capability=(8, 9))
+C = Gpu(2, "GPU-aabb-3", "00000001:02:00.0", "H100", cuda_capability=(9, 0))
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [A, B]),
+        ("0,1", [A, B]),
+        ("1,0", [B, A]),
+        ("1", [B]),
+        (" 1 , 0 ", [B, A]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", [A]),
+        ("7,0", []),
+        ("0,7,1", [A]),
+        ("0,0", []),
+        ("1,0,1", []),
+        ("GPU-bbbb-2", [B]),
+        ("GPU-bb,GPU-aa", [B, A]),
+        ("GPU-cc,0", []),
+        ("GPU-", []),
+        ("MIG-aaaa", []),
+        ("none", []),
+    ],
+)
+def test_visible_devices_pick_in_their_own_order(visible: str | None, expected: list[Gpu]) -> None:
+    assert list(cuda_order([B, A], visible).gpus) == expected
+
+
+def test_hidden_gpus_are_counted_in_words() -> None:
+    assert cuda_order([A, B], "1").reason == "CUDA_VISIBLE_DEVICES=1 hides 1 of 2 GPUs"
+    assert cuda_order([A, B], "1,0").reason == ""
+
+
+def test_unlike_gpus_are_sorted_by_speed_and_said_to_be_uncertain() -> None:
+    order = cuda_order([A, B, C])
+    assert list(order.gpus) == [C, A, B]
+    assert not order.certain
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in order.reason
+
+
+def test_bus_order_is_certain() -> None:
+    order = cuda_order([C, B, A], order="PCI_BUS_ID")
+    assert list(order.gpus) == [A, B, C]
+    assert order.certain
+    assert order.reason == ""
+
+
+def test_hidden_and_uncertain_are_both_told() -> None:
+    reason = cuda_order([A, B, C], "0").reason
+    assert reason.startswith("CUDA_VISIBLE_DEVICES=0 hides 2 of 3 GPUs; ")
+    assert "by speed" in reason
+
+
+@given(st.permutations([A, B, C]), st.none() | st.text("0123-,GPUab ", max_size=12))
+def test_the_order_does_not_depend_on_how_nvml_lists_them(gpus: list[Gpu], visible: str | None) -> None:
+    order = cuda_order(gpus, visible)
+    assert order == cuda_order([A, B, C], visible)
+    assert len(set(order.gpus)) == len(order.gpus)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("00000000:41:00.0", (0, 0x41, 0)),
+        ("0000:41:00.0", (0, 0x41, 0)),
+        ("41:00.0", (0, 0x41, 0)),
+        ("41:00", (0, 0x41, 0)),
+        ("00010000:FF:1f.7", (0x10000, 0xFF, 0x1F)),
+    ],
+)
+def test_a_pci_bus_id_is_read_in_every_spelling(text: str, address: tuple[int, int, int]) -> None:
+    assert pci_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "GPU-1", "41", "0:0:0:0"])
+def test_what_is_no_pci_bus_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a PCI bus id"):
+        pci_address(text)
+
+
+CPU = Device("cpu", "CPU", 2**34)
+CUDA = [Device(f"cuda:{i}", gpu.product, None, gpu.uuid) for i, gpu in enumerate((A, B))]
+
+
+def test_the_default_device_is_the_gpu_with_most_free_memory() -> None:
+    assert default_device([CPU, *CUDA], {A.uuid: 1, B.uuid: 2}) == "cuda:1"
+    assert default_device([CPU, *CUDA], {}) == "cuda:0"
+
+
+def test_without_a_gpu_the_default_device_is_the_cpu() -> None:
+    assert default_device([CPU], {}) == "cpu"
+    assert (CPU.kind, CUDA[0].kind) == ("cpu", "cuda")

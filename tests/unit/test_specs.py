@@ -1,0 +1,178 @@
+"""Specs: what a workload may be asked, refused in words, and what a device cannot do."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudash import specs
+from gpudash.specs import (
+    BUILT_IN,
+    MatmulSpec,
+    PipelineSpec,
+    PressureSpec,
+    Spec,
+    TrainingSpec,
+    TransferSpec,
+    broken_entry_points,
+    build,
+    workloads,
+)
+from gpudash.units import GIB, MIB
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_defaults_and_presets_are_valid_and_run_on_the_cpu(spec: type[Spec]) -> None:
+    assert build(spec, {}).problems("cpu") == []
+    assert len(spec.presets) <= 3
+    for preset in spec.presets:
+        assert build(spec, {}, preset).problems("cpu") == []
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_every_field_has_one_line_of_help(spec: type[Spec]) -> None:
+    for name, field in spec.model_fields.items():
+        assert field.description, name
+        assert "\n" not in field.description
+        assert not field.description.endswith("."), name
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_hidden_fields_depend_on_choices_that_exist(spec: type[Spec]) -> None:
+    for field in spec.model_fields.values():
+        extra: Any = field.json_schema_extra or {}
+        for other, choices in extra.get("when", {}).items():
+            for choice in choices:
+                build(spec, {other: choice})
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_what_a_device_refuses_are_choices_that_exist(spec: type[Spec]) -> None:
+    for (name, value), reason in spec.refusals("cpu").items():
+        problems = build(spec, {name: value}).problems("cpu")
+        assert problems == [f"--{name} {value}: {reason}"]
+        assert "CUDA" in reason
+    assert spec.refusals("cuda:0") == {}
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_a_spec_comes_back_from_its_own_json(spec: type[Spec]) -> None:
+    for preset in (None, *spec.presets):
+        made = build(spec, {}, preset)
+        assert spec.model_validate_json(made.model_dump_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("spec", "values", "words"),
+    [
+        (PipelineSpec, {"rows": 0}, "--rows 0: input should be greater than or equal to 1"),
+        (PipelineSpec, {"dtype": "float8"}, "--dtype 'float8': "),
+        (PipelineSpec, {"colour": "red"}, "--colour there is no such field"),
+        (PipelineSpec, {"size": "many"}, "--size 'many' is not a size"),
+        (TransferSpec, {"blocks": "1MiB,lots"}, "--blocks 'lots' is not a size"),
+        (TransferSpec, {"blocks": "1"}, "--blocks 1 B is outside 1 KiB to 16 GiB"),
+        (TrainingSpec, {"steps": 2, "epochs": 3}, "--epochs 3 epochs need at least as many steps"),
+        (TrainingSpec, {"move_at_epoch": 9}, "--move-at-epoch epoch 9 never comes"),
+        (PressureSpec, {"rate": 0}, "--rate 0: input should be greater than 0"),
+        (MatmulSpec, {"size": 1.5}, "--size 1.5: "),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_flag_and_what_is_allowed(
+    spec: type[Spec], values: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        build(spec, values)
+    assert str(caught.value).startswith(words)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_wrong_values_are_all_named() -> None:
+    with pytest.raises(ValueError, match=r"--rows .*; --columns "):
+        build(PipelineSpec, {"rows": 0, "columns": 0})
+
+
+def test_an_unknown_preset_names_those_there_are() -> None:
+    with pytest.raises(ValueError, match="has no preset 'Huge'; it has Quick, Large, Half precision"):
+        build(MatmulSpec, {}, "Huge")
+
+
+def test_a_value_outweighs_the_preset() -> None:
+    made = build(PipelineSpec, {"repeat": 2}, "Visible")
+    assert isinstance(made, PipelineSpec)
+    assert (made.repeat, made.size) == (2, 200 * MIB)
+
+
+def test_the_default_pipeline_is_three_by_three() -> None:
+    made = PipelineSpec()
+    assert (made.shape, made.bytes, made.scalar) == ((3, 3), 36, 10.0)
+
+
+@given(st.integers(8, 256 * GIB), st.sampled_from(["float64", "float32", "bfloat16"]))
+def test_a_size_makes_the_largest_square_that_fits(size: int, dtype: Any) -> None:
+    made = PipelineSpec(size=size, dtype=dtype)
+    rows, columns = made.shape
+    each = made.bytes // (rows * columns)
+    assert rows == columns
+    assert made.bytes <= size or rows == 1
+    assert (rows + 1) ** 2 * each > size
+
+
+@given(st.integers(8, 16384))
+def test_the_heads_of_a_transformer_divide_its_width(width: int) -> None:
+    heads = TrainingSpec(width=width).heads
+    assert 1 <= heads <= max(1, width // 32)
+    assert width % heads == 0
+
+
+def test_block_sizes_are_sorted_and_each_once() -> None:
+    assert TransferSpec(blocks="4MiB, 1MiB,4096KiB").block_sizes == [MIB, 4 * MIB]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        PipelineSpec(size=64 * GIB),
+        TransferSpec(blocks="16GiB"),
+        MatmulSpec(size=8192),
+        TrainingSpec(width=8192, batch=256),
+        PressureSpec(step=8 * GIB),
+    ],
+)
+def test_an_operation_longer_than_a_second_is_cautioned(made: Spec) -> None:
+    assert len(made.cautions("cpu")) == 1
+    assert type(made)().cautions("cpu") == []
+
+
+PLUGIN = """
+from gpudash.specs import Spec, field
+
+class MySpec(Spec):
+    name = "mine"
+    title = "Mine"
+    summary = "Does something."
+    run = "mine:run"
+    amount: int = field(1, "How much")
+"""
+
+
+def test_a_third_party_workload_is_offered_and_a_broken_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gpudash_test_plugin.py").write_text(PLUGIN)
+    (tmp_path / "gpudash_test_empty.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = [
+        EntryPoint(name=name, value=f"gpudash_test_{name}", group=specs.ENTRY_POINTS)
+        for name in ("plugin", "empty", "missing")
+    ]
+    monkeypatch.setattr(specs, "entry_points", lambda group: points)
+    assert list(workloads()) == [*(spec.name for spec in BUILT_IN), "mine"]
+    told = broken_entry_points()
+    assert len(told) == 2
+    assert "holds no subclass" in told[0]
+    assert "does not import (ModuleNotFoundError" in told[1]
