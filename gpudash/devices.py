@@ -125,6 +125,17 @@ def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
     return matches[0] if len(matches) == 1 else None
 
 
+_LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8}
+"""Payload rate of one PCIe lane by generation: transfers a second × encoding (8b/10b to generation 2, then 128b/130b)
+÷ 8 bits (PCI Express Base Specification 5.0, section 4.2)."""
+
+
+def link_bytes_per_second(generation: float | None, width: float | None) -> float | None:
+    """What a PCIe link can carry in one direction; ``None`` where generation or width is not known."""
+    lane = _LANE_BYTES_PER_SECOND.get(int(generation)) if generation is not None else None
+    return None if lane is None or width is None else lane * width
+
+
 def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str:
     """The CUDA device with most free memory (by UUID in ``free_bytes``), else ``cpu``."""
     cuda = [device for device in devices if device.kind == "cuda"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 
@@ -36,24 +37,36 @@ def build_app() -> App:
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
     as_json = "--json" in argv or "--json-lines" in argv
-    command = argv[0] if argv else "gpudash"
+    words = ["gpudash", *itertools.takewhile(lambda word: not word.startswith("-"), argv)]
+    remedy = f"{' '.join(words[:3])} --help lists what there is."
+    app = build_app()
     try:
-        result = build_app()(
+        _require_command(app, argv)
+        result = app(
             list(argv), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value"
         )
     except RequestError as error:
         return print_failure(error, as_json)
-    except ValidationError as error:
-        return print_failure(
-            RequestError("; ".join(invalid_fields(error).values()), f"gpudash {command} --help lists what is allowed."),
-            as_json,
-        )
-    except CycloptsError as error:
-        words = str(error).strip().rstrip(".")
-        return print_failure(RequestError(f"{words}.", f"gpudash {command} --help lists what there is."), as_json)
+    except (CycloptsError, ValidationError) as error:
+        return print_failure(RequestError(_sentence(error), remedy), as_json)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away; there is nobody left to tell
         return Exit.FINISHED
     return result if isinstance(result, int) else Exit.FINISHED
+
+
+def _require_command(app: App, argv: Sequence[str]) -> None:
+    if argv and not argv[0].startswith("-") and argv[0] not in app:
+        there = ", ".join(name for name in app if not name.startswith("-"))
+        raise RequestError(f"There is no command {argv[0]!r}.", f"There is: {there}.")
+
+
+def _sentence(error: CycloptsError | ValidationError) -> str:
+    """What was wrong, in words; pydantic's own report takes many lines."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ValidationError):
+        cause = cause.__cause__ or cause.__context__
+    text = "; ".join(invalid_fields(cause).values()) if cause is not None else " ".join(str(error).split())
+    return text.partition(" Did you mean")[0]

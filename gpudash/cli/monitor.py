@@ -73,7 +73,7 @@ def monitor(
     try:
         session.start(worker=False)
     except RecordingError as error:
-        raise RequestError(str(error), "Name another file with --record, or use --no-record.") from None
+        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
     with interruptible(stop.set):
         stop.wait(seconds)
     summary = session.summary()

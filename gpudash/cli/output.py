@@ -37,7 +37,7 @@ class RequestError(Exception):
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
-        self.message = message
+        self.message = message if message.endswith((".", "?")) else f"{message}."
         self.remedy = remedy
 
 

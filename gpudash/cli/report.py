@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
@@ -10,7 +10,6 @@ from rich.table import Table
 
 from gpudash.cli.output import stderr, stdout
 from gpudash.session import Session
-from gpudash.telemetry.progress import seconds_left
 from gpudash.units import (
     format_bytes,
     format_clock,
@@ -37,9 +36,9 @@ def show_progress(session: Session) -> None:
                 run = session.store.run
                 if run is None:
                     continue
-                warnings = list(run.warnings)[shown:]
+                warnings = run.warnings[shown:]
                 shown += len(warnings)
-                left = seconds_left(run, session.clock())
+                left = run.seconds_left
                 words = f"step {run.step} of {run.steps}" if run.steps else ""
                 if left is not None:
                     words += f" · {format_clock(left)} left"
@@ -104,10 +103,9 @@ def _stages(stages: list[Mapping[str, Any]]) -> Table:
 def _figures(summary: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, metric in summary["metrics"].items():
-        if metric["last"] is None:
-            continue
-        write = {"accuracy": format_percent, "throughput": format_throughput}.get(name, lambda value: f"{value:.4g}")
-        lines.append(f"{name}: {write(metric['first'])} → {write(metric['last'])}")
+        if metric["last"] is not None:
+            write = _WRITERS.get(name, _plain_number)
+            lines.append(f"{name}: {write(metric['first'])} → {write(metric['last'])}")
     result = summary["result"] or {}
     if result.get("flops_per_second"):
         lines.append(f"{format_scaled(result['flops_per_second'], 'FLOP/s')} with {result['threads']} threads")
@@ -128,3 +126,10 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
             f"peak memory: {format_bytes(memory['peak_used_bytes'])} of {format_bytes(memory['capacity_bytes'])}"
         )
     return lines
+
+
+def _plain_number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+_WRITERS: Mapping[str, Callable[[Any], str]] = {"accuracy": format_percent, "throughput": format_throughput}

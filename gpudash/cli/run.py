@@ -121,7 +121,7 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], bool]:
     try:
         session.start()
     except RecordingError as error:
-        raise RequestError(str(error), "Name another file with --record, or use --no-record.") from None
+        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
     started = joined = False
     try:
         with interruptible(session.stop_run):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import queue
-import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpudash.devices import CudaOrder, Device, Gpu, cuda_order, default_device
+from gpudash.devices import CudaOrder, Device, Gpu, cuda_order, default_device, link_bytes_per_second
 from gpudash.memory.guard import Guard
 from gpudash.memory.watch import MemoryWatch
 from gpudash.session.status import Status
@@ -242,6 +240,7 @@ class Session:
                 memory=lambda: self._memory_level(key),
                 warn_ratio=self.settings.warn_ratio,
                 expected_uuid=found.uuid,
+                link_bytes_per_second=self._link_rate(found.uuid),
             )
         )
         return self._run_id
@@ -300,18 +299,11 @@ class Session:
 
         Raises:
             ValueError: when nothing is recorded.
-            OSError: when the target cannot be written.
+            RecordingError: when the target cannot be written.
         """
-        if self.recording is None:
+        if self._recorder is None:
             raise ValueError("This session is not recorded; nothing can be saved.")
-        if target.resolve() == self.recording.resolve():
-            raise ValueError("That is the recording itself; it is already on disk.")
-        target.unlink(missing_ok=True)
-        with (
-            closing(sqlite3.connect(f"{self.recording.resolve().as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(target)) as copy,
-        ):
-            source.backup(copy)
+        self._recorder.copy_to(target)
 
     def status(self) -> Status:
         """Figures for the status line."""
@@ -481,10 +473,16 @@ class Session:
             return None
         return MemoryLevel(used_bytes=used, free_bytes=free, total_bytes=total)
 
+    def _link_rate(self, uuid: str | None) -> float | None:
+        if uuid is None:
+            return None
+        generation, width = (self._latest_int("gpu", metric, uuid) for metric in ("pcie_generation", "pcie_width"))
+        return link_bytes_per_second(generation, width)
+
     def _latest_int(self, table: str, metric: str, device: str | None) -> int | None:
         with self.store.lock:
-            reading = self.store.latest(table, metric, device)
-        return int(reading.value) if reading is not None and isinstance(reading.value, (int, float)) else None
+            value = self.store.latest(table, metric, device).value
+        return int(value) if isinstance(value, (int, float)) else None
 
     def _link_devices(self) -> None:
         """Tell the store, and so the recording, which GPU is which; again whenever that changes."""

@@ -52,8 +52,7 @@ class Replay:
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
         with self.store.lock:
-            total = self.store.latest("host", "total_bytes")
-        size = total.value if total is not None else None
+            size = self.store.latest("host", "total_bytes").value
         host = Device("cpu", self._product, int(size) if isinstance(size, (int, float)) else None)
         return [
             host,

@@ -205,12 +205,12 @@ class Lane:
             records = ()
             trouble = f"could not be read ({type(error).__name__}: {error})"
         with self._wake:
+            self._busy_since = None
             if not self._stopping:
                 self._finish(began_s, records, trouble)
 
     def _finish(self, began_s: float, records: Iterable[Record], trouble: str) -> None:
         now_s = self._clock()
-        self._busy_since = None
         if trouble:
             self._fail(now_s, trouble)
             records = self._stale(now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -54,8 +55,8 @@ class Nvml:
         """Why it is not usable."""
         return self._fault
 
-    def abandon(self, fault: Fault) -> None:
-        """Makes no further calls until it is opened anew: the whole library stopped answering."""
+    def abandon(self, fault: Fault = _CLOSED) -> None:
+        """Lets no further calls be made until it is opened anew; those under way end by themselves."""
         with self._lock:
             self._fault = self._fault or fault
 
@@ -142,21 +143,19 @@ class Nvml:
 
     def driver_version(self) -> str | None:
         """Such as "580.65.06"."""
-        version = optional(pynvml.nvmlSystemGetDriverVersion)
-        return None if version is None else str(version)
+        return _version(pynvml.nvmlSystemGetDriverVersion)
 
     def library_version(self) -> str | None:
         """NVML's own version, such as "13.580.65.06"."""
-        version = optional(pynvml.nvmlSystemGetNVMLVersion)
-        return None if version is None else str(version)
+        return _version(pynvml.nvmlSystemGetNVMLVersion)
 
     def cuda_version(self) -> str | None:
         """The newest CUDA the driver serves, such as "13.0".
 
         The call's second version is not used: it loads libcuda.
         """
-        version = optional(pynvml.nvmlSystemGetCudaDriverVersion)
-        return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
+        version = _version(pynvml.nvmlSystemGetCudaDriverVersion)
+        return None if version is None else f"{int(version) // 1000}.{int(version) % 1000 // 10}"
 
     def _descriptions(self) -> list[tuple[str, Callable[[], Gpu | None]]]:
         """For each GPU a name and the call that describes it.
@@ -205,7 +204,15 @@ class Nvml:
         with self._lock:
             initialised, self._initialised = self._initialised, False
         if initialised:
-            optional(pynvml.nvmlShutdown)
+            with contextlib.suppress(*NVML_ERRORS):
+                pynvml.nvmlShutdown()
+
+
+def _version(call: Callable[[], Any]) -> str | None:
+    try:
+        return str(call())
+    except NVML_ERRORS:
+        return None
 
 
 def _text(value: bytes | str) -> str:

@@ -97,7 +97,7 @@ class MetricView:
 
 @dataclass(slots=True)
 class StageView:
-    """All executions of one stage: `seconds` and `bytes` are their sums; what is named comes from the newest."""
+    """All executions of one stage: `seconds` and `bytes` are their sums; what is named comes from the newest event."""
 
     newest: StageFinished
     count: int = 0
@@ -109,7 +109,7 @@ class StageView:
     def add(self, stage: StageFinished) -> None:
         """Take in another execution."""
         self.newest = stage
-        self.count += 1
+        self.count += stage.count
         self.seconds += stage.seconds
         if stage.bytes is not None:
             self.bytes = (self.bytes or 0) + stage.bytes
@@ -288,7 +288,10 @@ class RunView:
         self.seconds = event.seconds
         self.step = event.steps
         self.steps = max(self.steps, event.steps)
-        self.result = event.result
+        peaks = event.result.get("memory") or {}
+        self.memory.raise_to("allocated_bytes", peaks.get("peak_allocated_bytes"))
+        self.memory.raise_to("reserved_bytes", peaks.get("peak_reserved_bytes"))
+        self.result = {name: value for name, value in event.result.items() if name != "memory"}
 
 
 def _keep(kept: list[E], event: E) -> None:

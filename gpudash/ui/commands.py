@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pyqtgraph
 import PySide6
@@ -16,8 +16,10 @@ from PySide6.QtWidgets import QFileDialog, QInputDialog, QMessageBox, QPlainText
 from gpudash import __version__
 from gpudash.session import Replay
 from gpudash.settings import save_setting
+from gpudash.telemetry.recorder import RecordingError
 from gpudash.ui.actions import Command, build_menus
 from gpudash.ui.guide import GUIDE, keys_text
+from gpudash.ui.theme import Choice
 from gpudash.ui.view_bar import WINDOWS
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 class Commands:
     """The commands of one window."""
 
-    def __init__(self, window: MainWindow, set_theme: Callable[[str], None]) -> None:
+    def __init__(self, window: MainWindow, set_theme: Callable[[Choice], None]) -> None:
         self._window = window
         self._set_theme = set_theme
         self.actions: dict[str, QAction] = build_menus(window, window.plots, self._table())
@@ -58,7 +60,7 @@ class Commands:
         """Do ``act``; what cannot be done is told in one sentence. Returns whether it was done."""
         try:
             act()
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, RecordingError) as error:
             words = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
             QMessageBox.warning(self._window, "gpudash", str(words))
             return False
@@ -157,7 +159,7 @@ class Commands:
         path = Path(chosen)
         return path if path.suffix else path.with_suffix(suffix)
 
-    def _choose_theme(self, choice: str, chosen: bool) -> None:
+    def _choose_theme(self, choice: Choice, chosen: bool) -> None:
         if chosen:
             self._set_theme(choice)
             self.attempt(lambda: save_setting("theme", choice))
@@ -250,7 +252,7 @@ class Commands:
                 checked=choice == theme,
                 group="theme",
             )
-            for choice in ("system", "light", "dark")
+            for choice in get_args(Choice)
         ]
         return [
             Command(

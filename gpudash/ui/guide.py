@@ -11,8 +11,8 @@ Pick a workload and a device at the left and press Start (F5). Everything it doe
 loss and accuracy is drawn on one time axis, while the machine is read beside it.
 
 Drag over a plot to measure a range: the strip below shows start, end, change, lowest, mean and highest of every \
-curve. The wheel zooms time, Shift+drag or the middle button moves through it, Space holds the view still. Nothing you do to \
-the view touches the recording.
+curve. The wheel zooms time, Shift+drag or the middle button moves through it, Space holds the view still. Nothing \
+you do to the view touches the recording.
 
 Words: allocated is what tensors hold; idle inside PyTorch is what torch keeps for reuse; the CUDA context is what the \
 driver needs for this process; other processes hold the rest. 1 GiB is 1 073 741 824 bytes. A gap in a line is a \

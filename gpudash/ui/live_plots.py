@@ -150,7 +150,7 @@ def _loss(run: RunView | None) -> PlotSpec:
     entropy = run.result.get("unigram_entropy") if run is not None else None
     if entropy is None and run is not None:
         entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == "corpus"), None)
-    lines = ()
+    lines: tuple[LineSpec, ...] = ()
     if isinstance(entropy, (int, float)):
         lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
     return PlotSpec(

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QSplitter, QVBoxLayout, 
 
 from gpudash.session import Replay, Session
 from gpudash.settings import data_folder
+from gpudash.telemetry.records import Table
 from gpudash.ui.banner import Banner
 from gpudash.ui.cards import DeviceCards
 from gpudash.ui.commands import Commands
@@ -20,7 +21,7 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.readings import device_rows, gpu_card, host_card
 from gpudash.ui.status_line import StatusLine
-from gpudash.ui.theme import Palette
+from gpudash.ui.theme import Choice, Palette
 from gpudash.ui.view_bar import ViewBar
 from gpudash.ui.workload_panel import WorkloadPanel
 
@@ -40,7 +41,7 @@ class MainWindow(QMainWindow):
         set_theme: called with "system", "light" or "dark" when the user picks a theme.
     """
 
-    def __init__(self, session: Session | Replay, palette: Palette, set_theme: Callable[[str], None]) -> None:
+    def __init__(self, session: Session | Replay, palette: Palette, set_theme: Callable[[Choice], None]) -> None:
         super().__init__()
         self.session = session
         self.palette_ = palette
@@ -185,7 +186,7 @@ class MainWindow(QMainWindow):
         warn = session.settings.warn_ratio
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
-            rows = [("cpu", "host", None)]
+            rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
             for gpu in gpus:
                 name = names.get(gpu.uuid)
                 contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", name, warn))
@@ -193,7 +194,7 @@ class MainWindow(QMainWindow):
             run = store.run
             selection = self.view.selection
             self.tabs.refresh(store, selection, device_rows(store, rows), session.began_wall_s)
-            self.panel.show_run(run, session.running, self._loading(), session.clock())
+            self.panel.show_run(run, session.running, self._loading())
         self.cards.show_contents(contents, self._selected)
         self.panel.set_devices([(device.name, device.product) for device in devices], session.default_device())
         self.banner.set_running(session.running)

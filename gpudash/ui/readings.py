@@ -65,8 +65,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, allocator: str | None, warn_rati
     """The card of a GPU; ``allocator`` is torch's device name when this process allocates on it."""
     key = gpu.uuid
     used, total = _number(store, "gpu", "used_bytes", key), _number(store, "gpu", "total_bytes", key)
-    newest = store.latest("gpu", "used_bytes", key)
-    state = State.OK if newest is None else newest.state
+    state = store.latest("gpu", "used_bytes", key).state
     bands = _gpu_bands(store, key, allocator, used)
     facts = [write(value) for metric, write in _GPU_FACTS if (value := _number(store, "gpu", metric, key)) is not None]
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
@@ -128,7 +127,7 @@ def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> l
         (name, metric.title, _words(metric.name, value.value), value.state.value)
         for name, table, key in devices
         for metric in METRICS[table]
-        if (value := store.latest(table, metric.name, key)) is not None
+        if (value := store.latest(table, metric.name, key)).time_s is not None
     ]
 
 
@@ -159,5 +158,5 @@ def memory_words(store: Store, table: Table, key: str | None) -> str:
 
 
 def _number(store: Store, table: Table, metric: str, device: str | None = None) -> float | None:
-    reading = store.latest(table, metric, device)
-    return float(reading.value) if reading is not None and isinstance(reading.value, (int, float)) else None
+    value = store.latest(table, metric, device).value
+    return float(value) if isinstance(value, (int, float)) else None

@@ -21,7 +21,6 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
-from gpudash.telemetry.progress import seconds_left
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.spec_form import SpecForm
 from gpudash.units import format_clock, format_throughput
@@ -190,14 +189,13 @@ class WorkloadPanel(QFrame):
         elif self.button.isEnabled():
             self.start_requested.emit()
 
-    def show_run(self, run: RunView | None, running: bool, loading: str, now_s: float) -> None:
+    def show_run(self, run: RunView | None, running: bool, loading: str) -> None:
         """Show progress; called at every refresh.
 
         Args:
             run: the current or last run.
             running: whether it is on.
             loading: what is waited for before the first step, or "".
-            now_s: session time.
         """
         if running != self._running:
             self._running, self._stopping = running, False
@@ -215,7 +213,7 @@ class WorkloadPanel(QFrame):
             return
         self._set_progress(run.step, max(run.steps, 1))
         if not self._stopping:
-            self._set_words(_progress_words(run, running, now_s))
+            self._set_words(_progress_words(run, running))
 
     def _set_progress(self, value: int, maximum: int) -> None:
         # QProgressBar holds C ints; a run may have more steps than that times its width needs anyway.
@@ -293,9 +291,9 @@ def _preset_words(preset: str, values: Any) -> str:
     return f"{preset}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
-def _progress_words(run: RunView, running: bool, now_s: float) -> str:
+def _progress_words(run: RunView, running: bool) -> str:
     parts = [f"step {run.step} of {run.steps}"]
-    left = seconds_left(run, now_s)
+    left = run.seconds_left
     if left is not None:
         parts.append(f"{format_clock(left)} left")
     throughput = run.metrics.get("throughput")

@@ -88,12 +88,17 @@ class Context:
         """
         return self._stages.open(name, facts)
 
+    def stage_seconds(self, name: str) -> float:
+        """How long the newest execution of stage ``name`` took, waiting for the GPU; NaN when there was none."""
+        return self._stages.newest_seconds(name)
+
     def metric(self, name: Literal["loss", "accuracy", "throughput"], value: float) -> None:
         """Set a metric of the step that the next `progress` tells."""
         self._metrics[name] = value
 
     def progress(self, step: int, steps: int) -> None:
         """Tell that ``step`` of ``steps`` is over. Steps without a metric are told at most 20 times a second."""
+        self._stages.settle()
         now = self._clock()
         seconds = now - self._step_ended_s
         self._step_ended_s = now
@@ -220,9 +225,7 @@ class Context:
 
     def _tell_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
         self._emit(
-            StepFinished(
-                time_s=now_s, run_id=self._run_id, step=step, steps=steps, seconds=seconds, **self._metrics
-            )
+            StepFinished(time_s=now_s, run_id=self._run_id, step=step, steps=steps, seconds=seconds, **self._metrics)
         )
         self._metrics.clear()
         self._step_told_s = now_s

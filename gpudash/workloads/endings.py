@@ -19,7 +19,12 @@ OTHER_REMEDY = "Change the fields named in the message and start again; the deta
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]+ ?\w+)")
 _CAPACITY = re.compile(r"total capacity of ([\d.]+ ?\w+) of which ([\d.]+ ?\w+) is free")
 _CPU_ALLOCATOR = "DefaultCPUAllocator"
-_CUDA_FULL = ("CUDA error: out of memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+_CUDA_FULL = (
+    "CUDA error: out of memory",
+    "CUDA out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
 _CUDA_BROKEN = ("CUDA error:", "device-side assert", "CUBLAS_STATUS", "CUDNN_STATUS")
 
 

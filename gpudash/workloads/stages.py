@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from gpudash.telemetry.records import Event, StageFinished
 
@@ -35,7 +36,7 @@ class Stage:
         self.name = name
         self.facts = facts
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         self._begun = self._stages.timing.begin()
         return self
 
@@ -85,7 +86,7 @@ class HostTiming:
         return time.perf_counter() - begun
 
     @staticmethod
-    def seconds(span: float, wait: bool) -> float | None:
+    def seconds(span: float, *, wait: bool) -> float | None:  # noqa: ARG004 - as CudaTiming's; there is never a wait
         return span
 
 
@@ -93,33 +94,33 @@ class CudaTiming:
     """Times a block by CUDA events on the current stream, and asks for the result only when the GPU has passed them."""
 
     def __init__(self) -> None:
-        self._idle: list[torch.cuda.Event] = []
+        self._idle: list[Any] = []
 
-    def begin(self) -> torch.cuda.Event:
+    def begin(self) -> Any:
         event = self._event()
         event.record()
         return event
 
-    def end(self, begun: torch.cuda.Event) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    def end(self, begun: Any) -> tuple[Any, Any]:
         event = self._event()
         event.record()
         return begun, event
 
-    def seconds(self, span: tuple[torch.cuda.Event, torch.cuda.Event], wait: bool) -> float | None:
+    def seconds(self, span: tuple[Any, Any], *, wait: bool) -> float | None:
         """Seconds between the two events; ``None`` while the GPU has not passed them and ``wait`` is false."""
         begun, ended = span
         if wait:
             ended.synchronize()
         elif not ended.query():
             return None
-        seconds = begun.elapsed_time(ended) / 1e3
+        seconds: float = begun.elapsed_time(ended) / 1e3
         self._idle += span
         return seconds
 
-    def _event(self) -> torch.cuda.Event:
+    def _event(self) -> Any:
         import torch
 
-        return self._idle.pop() if self._idle else torch.cuda.Event(enable_timing=True)
+        return self._idle.pop() if self._idle else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 class Stages:
@@ -134,6 +135,7 @@ class Stages:
         self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
         self._closed: deque[tuple[Stage, Any]] = deque()
         self._tallies: dict[str, _Tally] = {}
+        self._newest_seconds: dict[str, float] = {}
 
     def open(self, name: str, facts: dict[str, Any]) -> Stage:
         """A stage about to begin."""
@@ -145,15 +147,20 @@ class Stages:
         """Take in a stage whose block has been left."""
         self._closed.append((stage, self.timing.end(begun)))
 
-    def settle(self, wait: bool = False) -> None:
+    def settle(self, *, wait: bool = False) -> None:
         """Add up the stages that are over, and tell those that are due."""
         while self._closed:
             stage, span = self._closed[0]
-            seconds = self.timing.seconds(span, wait)
+            seconds = self.timing.seconds(span, wait=wait)
             if seconds is None:
                 return
             self._closed.popleft()
             self._add(stage, seconds)
+
+    def newest_seconds(self, name: str) -> float:
+        """How long the newest execution of ``name`` took, waiting for the GPU; NaN when there was none."""
+        self.settle(wait=True)
+        return self._newest_seconds.get(name, math.nan)
 
     def flush(self) -> None:
         """Tell everything that has not been told, waiting for the GPU."""
@@ -172,6 +179,7 @@ class Stages:
             tally = self._tallies[stage.name] = _Tally()
         tally.count += 1
         tally.seconds += seconds
+        self._newest_seconds[stage.name] = seconds
         tally.facts = stage.facts
         size = stage.facts.get("bytes")
         if size is not None:

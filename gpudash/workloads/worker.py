@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import queue
-import random
-import sys
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from gpudash.specs import Spec
-from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted
+from gpudash.telemetry.records import Event, Note
 from gpudash.units import format_bytes
-from gpudash.workloads.context import Context, MemoryLevel, Wishes
-from gpudash.workloads.endings import Progress, WorkloadError, ending_of
-from gpudash.workloads.host_heap import give_back
-from gpudash.workloads.installed import gpu_uuid, torch_report, torch_words
-
-if TYPE_CHECKING:
-    import torch
-
-    from gpudash.workloads.allocator import AllocatorProbe
+from gpudash.workloads.context import MemoryLevel, Wishes
+from gpudash.workloads.installed import torch_report, torch_words
+from gpudash.workloads.run import Probe, Run, RunRequest, release
 
 __all__ = ["MemoryLevel", "RunRequest", "Worker"]
-
-Probe = Callable[[], Mapping[str, int]]
-Workload = Callable[[Spec, Context], Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """One run.
-
-    Attributes:
-        spec: what to run.
-        device: torch's name of the device: "cpu", "cuda:0".
-        run_id: its number in the session.
-        refuse: asked with the bytes of an announced allocation; a sentence refuses it.
-        memory: how full the device is; ``None`` without a reading.
-        warn_ratio: memory level of a warning, 0 to 1.
-        expected_uuid: the GPU that NVML says ``device`` is; any other ends the run.
-        link_bytes_per_second: theoretical rate of the link to the device, where it is known.
-    """
-
-    spec: Spec
-    device: str
-    run_id: int
-    refuse: Callable[[int], str | None] | None = None
-    memory: Callable[[], MemoryLevel | None] | None = None
-    warn_ratio: float = 0.85
-    expected_uuid: str | None = None
-    link_bytes_per_second: float | None = None
 
 
 class Worker:
@@ -175,54 +135,18 @@ class Worker:
 
     def _run(self, request: RunRequest, wishes: Wishes) -> None:
         self._load()
-        spec, began_s = request.spec, self._clock()
-        self._emit(
-            RunStarted(
-                time_s=began_s,
-                run_id=request.run_id,
-                workload=spec.name,
-                device=request.device,
-                spec=spec.model_dump(mode="json"),
-            )
-        )
-        run = _Run(request, wishes, self._emit, self._clock, self._on_probe)
-        try:
-            self._require_torch()
-            result, error = run.perform()
-        except BaseException as raised:  # noqa: BLE001 - a workload may raise anything, and every run has an end
-            result, error = {}, raised
-        progress = Progress(
-            time_s=self._clock(),
-            run_id=request.run_id,
-            seconds=self._clock() - began_s,
-            steps=run.steps_done,
-            result=result,
-        )
-        ending = (
-            RunFinished(status="finished", **progress.fields())
-            if error is None
-            else ending_of(error, progress, spec.name, request.device)
-        )
-        del run, error  # the traceback's frames hold the run's tensors
+        problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
+        ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
         release()
         with self._lock:
             self._wishes = None
         self._emit(ending)
 
-    def _require_torch(self) -> None:
-        if self._torch is None or self._torch["version"] is None:
-            problem = str((self._torch or {}).get("problem"))
-            raise WorkloadError("torch", f"{problem.partition(';')[0]}.", "Run: pip install torch")
-
     def _free_cache(self) -> None:
-        before = _reserved_bytes()
-        release()
-        if before is None:
+        before, after = release(cache=True)
+        if before is None or after is None:
             self._note("cache", "Freed heap was given back to the system.")
             return
-        torch = sys.modules["torch"]
-        torch.cuda.empty_cache()
-        after = _reserved_bytes()
         self._note(
             "cache",
             f"Idle memory was given back: PyTorch holds {format_bytes(after)} instead of {format_bytes(before)}.",

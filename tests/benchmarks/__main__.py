@@ -40,14 +40,15 @@ def main() -> int:
     runs: dict[str, list[dict[str, float]]] = defaultdict(list)
     for round_number in range(RUNS):
         for module in wanted:
-            print(f"round {round_number + 1} of {RUNS}: {module}", file=sys.stderr)
+            sys.stderr.write(f"round {round_number + 1} of {RUNS}: {module}\n")
             runs[module].append(measure(module))
     medians = {
         module: {name: statistics.median(run[name] for run in found) for name in found[0]}
         for module, found in runs.items()
     }
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(json.dumps({"machine": machine, "date": datetime.now(UTC).date().isoformat(), "figures": medians}, indent=2))
+    document = {"machine": machine, "date": datetime.now(UTC).date().isoformat(), "figures": medians}
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
     table = Table(title=f"{machine}, median of {RUNS}")
     for title in ("what", "figure", "budget", "verdict"):
         table.add_column(title)

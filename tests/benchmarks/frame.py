@@ -121,7 +121,7 @@ def _gpudash(samples: int, window_s: float) -> tuple[Frame, Callable[[], None]]:
     view = TimeView(window_s)
     stack = PlotStack(store, view, DARK)
     stack.set_plots(specs)
-    stack.readout.hide()
+    stack.show_readout(False)
     stack.resize(WIDTH, HEIGHT)
     stack.show()
 

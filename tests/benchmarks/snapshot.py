@@ -1,4 +1,4 @@
-"""Cost of a reading of GPU and host, beside nvitop's, on the stand-in driver; and of the monitor at its default rate."""
+"""Cost of a reading of GPU and host beside nvitop's, on the stand-in driver, and of the monitor at its default rate."""
 
 from __future__ import annotations
 

@@ -197,11 +197,11 @@ class Frame(Layer):
             x = geometry.x_of(position + geometry.origin_s)
             left = min(max(x - width / 2, self._bounds.left()), self._bounds.right() - width)
             if area.left() - 1 <= x <= area.right() + 1 and left >= free:
-                labels.append(Label(text, QRectF(left, area.bottom() + 3, width, height)))
+                labels.append(Label(text, QRectF(left, area.bottom() + height / 2 + 1, width, height)))
                 free = left + width + 8
         width = self._metrics.horizontalAdvance(ticks.name) + 2
         labels.append(
-            Label(ticks.name, QRectF(area.center().x() - width / 2, area.bottom() + 3 + height, width, height))
+            Label(ticks.name, QRectF(area.center().x() - width / 2, area.bottom() + 1.5 * height + 1, width, height))
         )
         return labels
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
+from PySide6.QtCore import QEvent, QMargins, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.overlay import PEN_STYLES
@@ -16,6 +17,9 @@ HEIGHT_PX = 20
 
 ONLY_PX = 24
 """Room for "only", which shows while the pointer is on its entry."""
+
+MORE_PX = 64
+"""Room for the button that holds the entries for which there is none."""
 
 
 class Entry(QWidget):
@@ -47,10 +51,9 @@ class Entry(QWidget):
         self._only.setToolTip(f"Show only {spec.name}")
         self._only.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._only.clicked.connect(lambda: self.clicked.emit(self.spec.name, True))
-        policy = self._only.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)
-        self._only.setSizePolicy(policy)
         self._only.hide()
+        self._roomy = True
+        self._button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(0)
@@ -72,8 +75,26 @@ class Entry(QWidget):
         self._button.setFont(font)
         self._button.setAccessibleName(f"{self.spec.name}, {'shown' if shown else 'hidden'}")
 
+    @property
+    def icon(self) -> QIcon:
+        """The curve's swatch."""
+        return self._button.icon()
+
+    @property
+    def least_width(self) -> int:
+        """Room for the entry without its "only"."""
+        return self._button.sizeHint().width()
+
+    def set_roomy(self, roomy: bool) -> None:
+        """Keep room for "only" beside the name, or do without it."""
+        self._roomy = roomy
+        policy = self._only.sizePolicy()
+        if policy.retainSizeWhenHidden() != roomy:
+            policy.setRetainSizeWhenHidden(roomy)
+            self._only.setSizePolicy(policy)
+
     def enterEvent(self, event: QEvent) -> None:
-        self._only.show()
+        self._only.setVisible(self._roomy)
 
     def leaveEvent(self, event: QEvent) -> None:
         self._only.hide()
@@ -116,6 +137,13 @@ class Legend(QWidget):
         self._chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._chip.clicked.connect(self.show_all)
         self._chip.hide()
+        self._more = QToolButton(self)
+        self._more.setProperty("role", "legend")
+        self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._more.setMenu(QMenu(self._more))
+        self._more.menu().aboutToShow.connect(self._fill_menu)
+        self._more.hide()
+        self._row.addWidget(self._more)
         self._row.addSpacing(4)
         self._row.addWidget(self._chip)
         self._row.addStretch(1)
@@ -134,7 +162,10 @@ class Legend(QWidget):
 
     def set_insets(self, left: float, right: float) -> None:
         """Begin and end where the plot area does."""
-        self._row.setContentsMargins(int(left), 0, int(right), 0)
+        margins = QMargins(int(left), 0, int(right), 0)
+        if margins != self._row.contentsMargins():
+            self._row.setContentsMargins(margins)
+            self._fit()
 
     def toggle(self, name: str) -> None:
         """Hide the curve, or show it again."""
@@ -149,6 +180,39 @@ class Legend(QWidget):
         """Hide nothing."""
         self._set_hidden(set())
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        """Give up the room for "only" first, then let the last entries go into a menu; no word is ever cut."""
+        margins = self._row.contentsMargins()
+        chip = self._chip.sizeHint().width() + 4 if self._hidden else 0
+        room = self.width() - margins.left() - margins.right() - chip - self._title.sizeHint().width() - 10
+        widths = [entry.least_width for entry in self._entries]
+        roomy = sum(widths) + ONLY_PX * len(widths) <= room
+        shown = len(widths)
+        if not roomy and sum(widths) > room:
+            while shown and sum(widths[:shown]) + MORE_PX > room:
+                shown -= 1
+        for position, entry in enumerate(self._entries):
+            entry.set_roomy(roomy)
+            entry.setVisible(position < shown)
+        self._more.setVisible(shown < len(widths))
+        self._more.setText(f"{len(widths) - shown} more")
+
+    def _fill_menu(self) -> None:
+        menu = self._more.menu()
+        menu.clear()
+        for entry in self._entries:
+            if not entry.isVisible():
+                name = entry.spec.name
+                action = menu.addAction(entry.icon, name, partial(self.toggle, name))
+                action.setCheckable(True)
+                action.setChecked(name not in self._hidden)
+
     def _clicked(self, name: str, alone: bool) -> None:
         if alone:
             self.isolate(name)
@@ -161,6 +225,7 @@ class Legend(QWidget):
             entry.set_shown(entry.spec.name not in hidden)
         self._chip.setText(f"{len(hidden)} hidden - show all")
         self._chip.setVisible(bool(hidden))
+        self._fit()
         self.hidden_changed.emit()
 
 

@@ -150,7 +150,7 @@ class TimePlot(QWidget):
         """Margins shared by all plots; whether this one carries the time axis and the labels of marks."""
         line = self.canvas.frame.line_height
         self._shows_time, self._shows_mark_labels = shows_time, shows_mark_labels
-        self._margins = (left, line + 2 if shows_mark_labels else 5.0, right, 2 * line + 4 if shows_time else 5.0)
+        self._margins = (left, line + 2 if shows_mark_labels else 5.0, right, 2.5 * line + 3 if shows_time else 5.0)
         self.canvas.setMinimumHeight(96 + round(self._margins[1] + self._margins[3] - 10))
         self.canvas.set_margins(*self._margins)
         self.legend.set_insets(left, right)

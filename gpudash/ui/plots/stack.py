@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QImage
+from PySide6.QtCore import QByteArray, QEvent, Qt, Signal
+from PySide6.QtGui import QImage, QImageWriter, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.store import Store
@@ -27,6 +27,9 @@ from gpudash.ui.theme import Palette
 
 SETTLED_S = 5.0
 """A paused view this far behind the newest reading gets no new samples."""
+
+READOUT_FROM_PX = 620
+"""Width from which there is room for the readout beside the plots."""
 
 LEAD_RATIO = 0.06
 """Share of the window kept free right of now while a forecast is drawn."""
@@ -76,6 +79,7 @@ class PlotStack(QWidget, Steering):
         self._drawn_key: object = None
         self._changes = 0
         self._axes = (0.0, 0.0)
+        self._readout_wanted = True
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
             signal.connect(self._touch)
@@ -243,8 +247,9 @@ class PlotStack(QWidget, Steering):
         Raises:
             OSError: when the file cannot be written.
         """
-        if not self.picture(plot).save(str(path), b"PNG"):
-            raise OSError(f"the picture could not be written to {path}")
+        writer = QImageWriter(str(path), QByteArray(b"png"))
+        if not writer.write(self.picture(plot)):
+            raise OSError(f"the picture could not be written to {path}: {writer.errorString().lower()}")
 
     def picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> QImage:
         """One plot, or all, with title, device and range.
@@ -341,6 +346,14 @@ class PlotStack(QWidget, Steering):
     def _remeasure(self) -> None:
         self._reader.remeasure()
         self._touch()
+
+    def show_readout(self, wanted: bool) -> None:
+        """Show the values beside the plots, where there is room for them."""
+        self._readout_wanted = wanted
+        self.readout.setVisible(wanted and self.width() >= READOUT_FROM_PX)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.show_readout(self._readout_wanted)
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() is QEvent.Type.FontChange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import Sample, StepFinished
@@ -103,13 +104,14 @@ def clock() -> Clock:
 def stack(qtbot: QtBot, qapp: object, store: Store, view: TimeView, clock: Clock) -> Iterator[PlotStack]:
     apply_theme(qapp, "dark")
     stack = PlotStack(store, view, DARK, clock=clock)
-    qtbot.addWidget(stack)
     stack.set_plots([MEMORY, UTILISATION, LOSS])
     stack.resize(900, 560)
     stack.show()
     qtbot.waitExposed(stack)
     yield stack
-    stack.hide()
+    stack.close()
+    stack.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
@@ -105,7 +106,7 @@ def test_a_user_s_mark_keeps_its_label_before_others() -> None:
 
 
 def test_a_label_at_the_right_end_goes_to_the_left_of_its_line() -> None:
-    ((text, left, right),) = _place([Mark(495, "finished", "run")])
+    ((text, _, right),) = _place([Mark(495, "finished", "run")])
     assert text == "finished" and right <= 495
 
 
@@ -126,5 +127,5 @@ def test_labels_never_overlap_stay_inside_and_every_line_inside_is_kept(found: l
     labels = _place(ordered)
     assert len(labels) == sum(0 <= mark.time_s <= 500 for mark in ordered)
     boxes = sorted((left, right) for text, left, right in labels if text)
-    assert all(first[1] <= second[0] for first, second in zip(boxes, boxes[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in pairwise(boxes))
     assert all(left >= 0 and right <= 500 for left, right in boxes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import queue
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,32 +15,45 @@ PATIENCE_S = 20.0
 
 
 class Collector:
-    """Takes records from any thread and lets a test wait for what it needs."""
+    """Takes records from any thread, never making it wait, and lets a test wait for what it needs."""
 
     def __init__(self) -> None:
+        self._arriving: queue.SimpleQueue[Record] = queue.SimpleQueue()
         self._records: list[Record] = []
-        self._arrived = threading.Condition()
 
     def __call__(self, record: Record) -> None:
-        with self._arrived:
-            self._records.append(record)
-            self._arrived.notify_all()
+        self._arriving.put(record)
 
     @property
     def records(self) -> list[Record]:
-        with self._arrived:
-            return list(self._records)
+        while not self._arriving.empty():
+            self._records.append(self._arriving.get())
+        return list(self._records)
 
     def wait(self, holds: Callable[[list[Record]], bool]) -> list[Record]:
         """The records once ``holds`` is true of them."""
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: holds(self._records), PATIENCE_S), f"never: {self._records[-3:]}"
-            return list(self._records)
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds(self.records):
+            self._next(deadline)
+        return self.records
 
     def wait_for(self, matches: Callable[[Record], bool], count: int = 1) -> list[Record]:
         """The first ``count`` records that match."""
-        records = self.wait(lambda known: sum(map(matches, known)) >= count)
-        return [record for record in records if matches(record)][:count]
+        deadline = time.monotonic() + PATIENCE_S
+        found = [record for record in self.records if matches(record)]
+        while len(found) < count:
+            record = self._next(deadline)
+            if matches(record):
+                found.append(record)
+        return found[:count]
+
+    def _next(self, deadline: float) -> Record:
+        try:
+            record = self._arriving.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(f"never came; the last were {self._records[-3:]}") from None
+        self._records.append(record)
+        return record
 
     def wait_past(self, time_s: float, device: str | None = None) -> list[Record]:
         """All records once a reading of ``device`` (``None``: the host) is later than ``time_s``."""

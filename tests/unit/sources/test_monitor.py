@@ -12,7 +12,8 @@ import pytest
 
 from gpudash.sources.gpu_reader import MEMORY
 from gpudash.sources.host import HostReader
-from gpudash.sources.monitor import Monitor, Timing
+from gpudash.sources.monitor import Monitor
+from gpudash.sources.timing import Timing
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
 from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, environment
 from tests.unit.sources.collecting import PATIENCE_S, Collector, events, longest_gap_s, rows, running, session_clock

@@ -1,0 +1,249 @@
+"""One run: torch set up as the spec asks, the workload called, everything put back."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpudash.specs import Spec
+from gpudash.telemetry.records import Event, RunFinished, RunStarted
+from gpudash.workloads.context import Context, MemoryLevel, Wishes
+from gpudash.workloads.endings import Progress, WorkloadError, ending_of
+from gpudash.workloads.host_heap import give_back
+from gpudash.workloads.installed import gpu_uuid
+
+if TYPE_CHECKING:
+    import torch
+
+Probe = Callable[[], Mapping[str, int]]
+Workload = Callable[[Any, Context], Mapping[str, Any]]
+
+DEVICES_REMEDY = "gpudash devices lists what there is."
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run.
+
+    Attributes:
+        spec: what to run.
+        device: torch's name of the device: "cpu", "cuda:0".
+        run_id: its number in the session.
+        refuse: asked with the bytes of an announced allocation; a sentence refuses it.
+        memory: how full the device is; ``None`` without a reading.
+        warn_ratio: memory level of a warning, 0 to 1.
+        expected_uuid: the GPU that NVML says ``device`` is; any other ends the run.
+        link_bytes_per_second: theoretical rate of the link to the device, where it is known.
+    """
+
+    spec: Spec
+    device: str
+    run_id: int
+    refuse: Callable[[int], str | None] | None = None
+    memory: Callable[[], MemoryLevel | None] | None = None
+    warn_ratio: float = 0.85
+    expected_uuid: str | None = None
+    link_bytes_per_second: float | None = None
+
+
+class Run:
+    """A run on the worker's thread, from its first event to the one that ends it."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        wishes: Wishes,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        on_probe: Callable[[str, Probe | None], None] | None = None,
+    ) -> None:
+        self._request = request
+        self._wishes = wishes
+        self._emit = emit
+        self._clock = clock
+        self._on_probe = on_probe
+        self._context: Context | None = None
+        self._peaks: dict[str, int | None] = {"peak_allocated_bytes": None, "peak_reserved_bytes": None}
+
+    def perform(self, torch_problem: str | None = None) -> Event:
+        """Run the workload; every exception becomes the event that tells it.
+
+        Args:
+            torch_problem: why there is no torch, which ends the run at once.
+
+        Returns:
+            the ending, not yet emitted: memory may be given back before anybody hears of it.
+        """
+        request, began_s = self._request, self._clock()
+        self._emit(
+            RunStarted(
+                time_s=began_s,
+                run_id=request.run_id,
+                workload=request.spec.name,
+                device=request.device,
+                spec=request.spec.model_dump(mode="json"),
+            )
+        )
+        try:
+            if torch_problem is not None:
+                raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", "Run: pip install torch")
+            result = self._run()
+        except BaseException as error:  # a workload may raise anything, and every run has an end
+            return ending_of(error, self._progress(began_s, {}), request.spec.name, request.device)
+        return RunFinished(status="finished", **self._progress(began_s, result).fields())
+
+    def _progress(self, began_s: float, result: Mapping[str, Any]) -> Progress:
+        now, context = self._clock(), self._context
+        return Progress(
+            time_s=now,
+            run_id=self._request.run_id,
+            seconds=now - began_s,
+            steps=context.steps_done if context is not None else 0,
+            result={**(context.kept if context is not None else {}), **result, "memory": self._peaks},
+        )
+
+    def _run(self) -> Mapping[str, Any]:
+        import torch
+
+        request = self._request
+        problems = request.spec.problems(request.device)
+        if problems:
+            raise WorkloadError("request", f"{'; '.join(problems)}.", DEVICES_REMEDY)
+        device = torch.device(request.device)
+        confirm(device, request.expected_uuid)
+        workload = resolve(request.spec)
+        self._context = context = Context(
+            device,
+            run_id=request.run_id,
+            emit=self._emit,
+            clock=self._clock,
+            wishes=self._wishes,
+            refuse=request.refuse,
+            memory=request.memory,
+            warn_ratio=request.warn_ratio,
+            link_bytes_per_second=request.link_bytes_per_second,
+        )
+        with _torch_as_asked(request.spec, device), self._probed(device):
+            context.check_cancelled()
+            try:
+                result = workload(request.spec, context)
+                context.flush()
+            except BaseException:
+                self._tell_what_was_done(context)
+                raise
+            return dict(result)
+
+    @staticmethod
+    def _tell_what_was_done(context: Context) -> None:
+        try:
+            context.flush()
+        except Exception:  # a broken device answers nothing more, and the first error is the one worth telling
+            context.drop_stages()
+
+    @contextmanager
+    def _probed(self, device: torch.device) -> Iterator[None]:
+        if device.type != "cuda":
+            yield
+            return
+        from gpudash.workloads.allocator import AllocatorProbe
+
+        probe = AllocatorProbe(device)
+        if self._on_probe is not None:
+            self._on_probe(self._request.device, probe)
+        try:
+            yield
+        finally:
+            if self._on_probe is not None:
+                self._on_probe(self._request.device, None)
+            self._peaks = {**probe.peaks()}
+
+
+def resolve(spec: Spec) -> Workload:
+    """The function that ``spec.run`` names.
+
+    Raises:
+        WorkloadError: one sentence, when it cannot be imported.
+    """
+    module, _, function = spec.run.partition(":")
+    try:
+        found: Workload = getattr(importlib.import_module(module), function)
+    except Exception as error:  # a third party's module may raise anything
+        first = next(iter(str(error).splitlines()), "")
+        raise WorkloadError(
+            "workload",
+            f"The workload {spec.name} cannot be loaded from {spec.run} ({type(error).__name__}: {first}).",
+            "Mend or uninstall the package it comes from.",
+        ) from error
+    return found
+
+
+def confirm(device: torch.device, expected_uuid: str | None) -> None:
+    """Make sure that torch has ``device`` and means the same GPU by it as NVML.
+
+    Raises:
+        WorkloadError: one sentence, when not.
+    """
+    import torch
+
+    if device.type != "cuda":
+        return
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.index or 0) >= there:
+        build = "a CPU build" if torch.version.cuda is None else f"built for CUDA {torch.version.cuda}"
+        raise WorkloadError(
+            "device", f"torch has no {device}: it sees {there} CUDA devices and is {build}.", DEVICES_REMEDY
+        )
+    found = gpu_uuid(torch.cuda.get_device_properties(device))
+    if expected_uuid is not None and found is not None and found.partition("-")[2] != expected_uuid.partition("-")[2]:
+        raise WorkloadError(
+            "device",
+            f"torch's {device} is the GPU {found}, not {expected_uuid} as expected.",
+            "Set CUDA_DEVICE_ORDER=PCI_BUS_ID before starting gpudash.",
+        )
+
+
+def release(*, cache: bool = False) -> tuple[int | None, int | None]:
+    """Let go of what a run has left: garbage, cuBLAS workspaces and the host's freed heap.
+
+    Args:
+        cache: also give back the segments that torch holds idle.
+
+    Returns:
+        bytes torch had and has reserved on all CUDA devices; ``None`` where it uses none.
+    """
+    give_back()
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None, None
+    before = _reserved_bytes(torch)
+    clear_workspaces = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # noqa: SLF001 - torch has no public name for it
+    if clear_workspaces is not None:
+        clear_workspaces()
+    if cache:
+        torch.cuda.empty_cache()
+    return before, _reserved_bytes(torch)
+
+
+def _reserved_bytes(torch: Any) -> int:
+    return sum(torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count()))
+
+
+@contextmanager
+def _torch_as_asked(spec: Spec, device: torch.device) -> Iterator[None]:
+    """Seeds and CPU threads for a run; a workload whose operations are large may raise the latter."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(spec.threads or 1)
+    torch.manual_seed(spec.seed)
+    random.seed(spec.seed)
+    try:
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            yield
+    finally:
+        torch.set_num_threads(threads)

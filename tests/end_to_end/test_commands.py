@@ -1,0 +1,259 @@
+"""The commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.conftest import Command, environment
+
+
+def test_the_default_pipeline_gives_the_matrix_and_its_four_stages(gpudash: Command) -> None:
+    outcome = gpudash("run", "pipeline", "--device", "cpu", "--json")
+    assert outcome.code == 0
+    document = outcome.document
+    assert document["status"] == "finished"
+    assert [stage["name"] for stage in document["stages"]] == ["create", "move", "operate", "return"]
+    assert document["result"]["values"] == [[11, 12, 13], [14, 15, 16], [17, 18, 19]]
+    assert document["result"]["equal"] is True
+    assert document["result"]["original_unchanged"] is True
+    move = document["stages"][1]
+    assert move["copied"] is False
+    assert move["bytes_per_second"] is None
+    assert Path(document["recording"]).exists()
+
+
+@pytest.mark.slow
+def test_training_learns_the_text(gpudash: Command) -> None:
+    outcome = gpudash("run", "training", "--model", "transformer", "--steps", "300", "--device", "cpu", "--json")
+    assert outcome.code == 0
+    document = outcome.document
+    loss = document["metrics"]["loss"]
+    assert loss["last_20_median"] <= 0.55 * loss["first"]
+    assert loss["last_20_median"] < document["result"]["unigram_entropy"]
+
+
+@pytest.mark.slow
+def test_training_without_a_learning_rate_learns_nothing(gpudash: Command) -> None:
+    flags = ("--steps", "60", "--learning-rate", "0", "--device", "cpu", "--json")
+    document = gpudash("run", "training", *flags).document
+    loss = document["metrics"]["loss"]
+    assert loss["last_20_median"] > 0.55 * loss["first"]
+    assert loss["last_20_median"] > document["result"]["unigram_entropy"]
+
+
+def test_the_same_seed_gives_the_same_losses_to_the_last_bit(gpudash: Command) -> None:
+    flags = ("--steps", "8", "--epochs", "1", "--device", "cpu", "--threads", "1", "--json")
+    first, second = (gpudash("run", "training", *flags).document["metrics"]["loss"] for _run in range(2))
+    other = gpudash("run", "training", *flags, "--seed", "1").document["metrics"]["loss"]
+    assert first == second
+    assert first != other
+
+
+WRONG = {
+    "an unknown workload": (["run", "nonsense"], "nonsense"),
+    "an unknown device": (["run", "pipeline", "--device", "tpu:0"], "tpu:0"),
+    "a GPU that is not there": (["run", "pipeline", "--device", "cuda:7"], "cuda:7"),
+    "a simulated GPU before there is one": (["run", "pipeline", "--device", "sim:0"], "sim:0"),
+    "an unknown flag": (["run", "pipeline", "--colour", "red"], "--colour"),
+    "a field out of range": (["run", "pipeline", "--rows", "0"], "--rows '0'"),
+    "a choice that is none": (["run", "pipeline", "--dtype", "complex"], "--dtype 'complex'"),
+    "an unknown preset": (["run", "pipeline", "--preset", "Huge"], "Huge"),
+    "a size that is none": (["run", "pressure", "--guard", "lots"], "lots"),
+    "what needs CUDA, on the CPU": (["run", "pipeline", "--device", "cpu", "--move", "cuda"], "--move cuda"),
+    "an unknown command": (["estimate", "training"], "estimate"),
+    "a rate out of range": (["monitor", "--rate", "1000"], "1000"),
+    "a missing recording": (["export", "nowhere.gpudash", "--to", "csv", "-o", "out.csv"], "nowhere.gpudash"),
+    "a recording in a folder that is none": (
+        ["run", "pipeline", "--record", "/proc/nowhere/run.gpudash"],
+        "/proc/nowhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_request_is_one_sentence_and_exit_2(gpudash: Command, home: Path, case: str) -> None:
+    arguments, named = WRONG[case]
+    outcome = gpudash(*arguments)
+    assert outcome.code == 2, outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert named in outcome.stderr
+    assert len(outcome.stderr.strip().splitlines()) == 1
+    assert outcome.stdout == ""
+    assert not list(home.rglob("*.gpudash"))
+
+
+@pytest.mark.parametrize("case", ["an unknown workload", "a field out of range", "a GPU that is not there"])
+def test_with_json_a_wrong_request_is_one_document_too(gpudash: Command, case: str) -> None:
+    arguments, named = WRONG[case]
+    outcome = gpudash(*arguments, "--json")
+    assert outcome.code == 2
+    document = outcome.document
+    assert document["status"] == "failed"
+    assert named in document["error"]["message"]
+    assert document["error"]["remedy"]
+
+
+def test_a_file_that_is_no_recording_is_told_and_left_alone(gpudash: Command, tmp_path: Path) -> None:
+    wrong = tmp_path / "notes.gpudash"
+    wrong.write_text("not a database")
+    outcome = gpudash("export", str(wrong), "--to", "json", "-o", str(tmp_path / "out.json"))
+    assert outcome.code == 2
+    assert "notes.gpudash" in outcome.stderr
+    assert wrong.read_text() == "not a database"
+
+
+def test_an_export_is_not_written_over_a_file_unless_forced(gpudash: Command, tmp_path: Path) -> None:
+    recording, out = tmp_path / "run.gpudash", tmp_path / "out.json"
+    assert gpudash("run", "pipeline", "--device", "cpu", "--record", str(recording)).code == 0
+    export = ("export", str(recording), "--to", "json", "-o", str(out))
+    assert gpudash(*export).code == 0
+    assert json.loads(out.read_text())["runs"]
+    assert gpudash(*export).code == 2
+    assert gpudash(*export, "--force").code == 0
+
+
+def test_ctrl_c_ends_the_run_as_cancelled_with_everything_recorded(home: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpudash", "run", "training", "--steps", "100000", "--device", "cpu", "--json"],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for_steps(home)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    document = json.loads(stdout)
+    assert process.returncode == 130
+    assert document["status"] == "cancelled"
+    assert "Traceback" not in stderr
+    assert document["steps"] > 0
+
+
+@pytest.mark.slow
+def test_the_guard_stops_the_run_after_a_warning_and_memory_is_back(gpudash: Command) -> None:
+    outcome = gpudash("run", "pressure", "--device", "cpu", "--guard", "1GiB", "--json")
+    document = outcome.document
+    assert outcome.code == 3
+    assert document["status"] == "out_of_memory"
+    assert document["error"]["kind"] == "guard"
+    assert document["warnings"]
+    kinds = _events(Path(document["recording"]))
+    end = next(time_s for time_s, kind, _event in kinds if kind == "OutOfMemory")
+    told = [time_s for time_s, kind, event in kinds if kind == "Warning" and event["level"] != "passed"]
+    assert told
+    assert min(told) < end
+
+
+def test_a_ramp_that_stays_below_raises_nothing(gpudash: Command) -> None:
+    flags = ("--cap", "128MiB", "--step", "32MiB", "--rate", "20", "--hold", "0.2")
+    outcome = gpudash("run", "pressure", "--device", "cpu", *flags, "--json")
+    assert outcome.code == 0
+    assert outcome.document["warnings"] == []
+
+
+def test_a_full_disk_costs_the_recording_but_not_the_run(home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "run.gpudash"
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudash", "run", "training", "--steps", "60", "--epochs", "1", "--device", "cpu"]
+        + ["--width", "64", "--record", str(target), "--json"],
+        env={**environment(home), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        preexec_fn=small_files,
+        timeout=100,
+        check=False,
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert any("run.gpudash" in warning for warning in document["warnings"])
+    assert _events(target)
+
+
+def test_two_programs_do_not_write_one_recording(gpudash: Command, home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "shared.gpudash"
+    first = subprocess.Popen(
+        [sys.executable, "-m", "gpudash", "monitor", "--record", str(target), "--json-lines"],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert first.stdout is not None
+    first.stdout.readline()
+    second = gpudash("run", "pipeline", "--device", "cpu", "--record", str(target))
+    first.terminate()
+    first.stdout.read()
+    first.stdout.close()
+    first.wait(20)
+    assert second.code == 2
+    assert str(target) in second.stderr
+
+
+def test_monitor_prints_each_reading_as_a_line_of_json(gpudash: Command) -> None:
+    outcome = gpudash("monitor", "--seconds", "1.5", "--rate", "10", "--json-lines", "--no-record")
+    lines = [json.loads(line) for line in outcome.stdout.splitlines()]
+    host = [line for line in lines if line.get("table") == "host"]
+    assert outcome.code == 0
+    assert len(host) >= 8
+    assert all(isinstance(line["used_bytes"], int) for line in host)
+
+
+def test_devices_and_doctor_tell_why_there_is_no_gpu(gpudash: Command) -> None:
+    devices = gpudash("devices", "--json")
+    assert devices.code == 0
+    assert devices.document["devices"][0]["name"] == "cpu"
+    assert devices.document["default"] == "cpu" or devices.document["default"].startswith("cuda")
+    doctor = gpudash("doctor", "--json")
+    assert {"Python", "torch", "pynvml", "Qt"} <= {check["name"] for check in doctor.document["checks"]}
+
+
+def test_the_printed_program_runs_by_itself(gpudash: Command, tmp_path: Path) -> None:
+    outcome = gpudash("run", "pipeline", "--device", "cpu", "--show-code")
+    assert outcome.code == 0
+    done = subprocess.run([sys.executable, "-c", outcome.stdout], capture_output=True, text=True, check=True)
+    assert "11" in done.stdout
+
+
+def test_wrong_settings_cost_only_themselves(gpudash: Command, home: Path) -> None:
+    home.mkdir(parents=True)
+    (home / "settings.toml").write_text('rate_hz = "fast"\ntheme = "dark"\n')
+    outcome = gpudash("run", "pipeline", "--device", "cpu", "--json")
+    assert outcome.code == 0
+    assert "rate_hz" in outcome.stderr
+    assert (home / "settings.toml").read_text().startswith('rate_hz = "fast"')
+
+
+def _events(recording: Path) -> list[tuple[float, str, dict[str, Any]]]:
+    from gpudash.telemetry.reading import open_recording
+
+    with open_recording(recording) as opened:
+        return [(event.time_s, event.kind, json.loads(event.to_json())) for event in opened.events()]
+
+
+def _wait_for_steps(home: Path) -> None:
+    import sqlite3
+    import threading
+
+    pause = threading.Event()
+    for _attempt in range(600):
+        for recording in home.rglob("*.gpudash"):
+            try:
+                with sqlite3.connect(f"file:{recording}?mode=ro", uri=True) as database:
+                    if database.execute("select count(*) from event where kind = 'StepFinished'").fetchone()[0]:
+                        return
+            except sqlite3.OperationalError:
+                continue  # the file is there but its tables are not yet
+        pause.wait(0.1)
+    raise AssertionError("the run never made a step")

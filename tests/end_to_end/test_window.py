@@ -1,0 +1,158 @@
+"""The real window: on a virtual screen, with a real session, a real workload and the stand-in driver."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.records import Event, Sample, Warning
+from tests.end_to_end.conftest import environment
+from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
+from tests.nvml_stub.build import environment as stub_environment
+
+Play = Callable[..., dict[str, Any]]
+
+pytestmark = [pytest.mark.window, pytest.mark.slow]
+
+
+@pytest.fixture
+def play(display: str, home: Path, tmp_path: Path) -> Play:
+    """Play a scenario in the real window and return what was seen."""
+
+    def scenario(name: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+        variables = environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", **(env or {})})
+        process = subprocess.run(
+            [sys.executable, "-m", "tests.end_to_end.window_driver", name, str(tmp_path)],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+        left_at = time.time()
+        assert (tmp_path / "seen.json").exists(), process.stderr
+        seen: dict[str, Any] = json.loads((tmp_path / "seen.json").read_text())
+        assert "error" not in seen, f"{seen['error']}\n{process.stderr}"
+        assert "Traceback" not in process.stderr, process.stderr
+        assert process.returncode == 0, process.stderr
+        return {**seen, "seconds_to_leave": left_at - seen["closed_at"]}
+
+    return scenario
+
+
+def recording(home: Path) -> Path:
+    (found,) = home.rglob("*.gpudash")
+    with sqlite3.connect(found) as database:
+        assert database.execute("pragma integrity_check").fetchone() == ("ok",)
+    return found
+
+
+def recorded(home: Path) -> list[Sample | Event]:
+    with open_recording(recording(home)) as opened:
+        return list(opened.records())
+
+
+def test_the_default_run_draws_a_falling_loss_and_a_rising_accuracy(play: Play, tmp_path: Path) -> None:
+    seen = play("default_run")
+    summary = seen["summary"]
+    loss, accuracy = summary["metrics"]["loss"], summary["metrics"]["accuracy"]
+    assert summary["status"] == "finished"
+    assert loss["last_20_median"] < 0.6 * loss["first"]
+    assert accuracy["last_20_median"] > summary["result"]["most_frequent_share"]
+    for theme in ("dark", "light"):
+        assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
+
+
+def test_stop_is_answered_at_once_and_the_window_runs_again(play: Play) -> None:
+    seen = play("stop_in_the_middle")
+    assert seen["button"] == "Stopping…"
+    assert seen["first"] == "cancelled"
+    assert seen["second"] == "finished"
+
+
+def test_closing_during_a_run_leaves_a_recording_that_says_cancelled(play: Play, home: Path) -> None:
+    seen = play("close_during_a_run")
+    assert seen["seconds_to_leave"] < 4.0
+    with open_recording(recording(home)) as opened:
+        assert [run.status for run in opened.runs] == ["cancelled"]
+
+
+def test_an_operation_that_blocks_a_minute_does_not_keep_the_window(play: Play, home: Path) -> None:
+    seen = play("close_while_blocked")
+    assert seen["seconds_to_leave"] < 4.0
+    with open_recording(recording(home)) as opened:
+        assert [run.status for run in opened.runs] == ["cancelled"]
+
+
+def test_after_the_guard_stopped_a_run_the_next_one_finishes(play: Play) -> None:
+    seen = play("guard_and_again")
+    assert seen["first"]["status"] == "out_of_memory"
+    assert seen["first"]["error"]["kind"] == "guard"
+    assert "guard" in seen["banner"]
+    assert seen["second"] == "finished"
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Callable[[Scenario], dict[str, str]]:
+    if compiler() is None:
+        pytest.skip("the stand-in driver needs a C compiler")
+    library = build(tmp_path / "nvml")
+
+    def variables(scenario: Scenario) -> dict[str, str]:
+        scenario.write(tmp_path / "scenario")
+        wanted = ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")
+        return {name: stub_environment(library, tmp_path / "scenario")[name] for name in wanted}
+
+    return variables
+
+
+FULLNESS = (70, 84, 86, 85, 86, 94, 96, 60)
+STEP_S = 0.8
+
+
+def test_levels_warn_once_each_also_while_the_window_hangs(
+    play: Play, home: Path, stub: Callable[[Scenario], dict[str, str]]
+) -> None:
+    began = 6.0
+    used = [(0.0, 70 * GIB)] + [(began + number * STEP_S, full * GIB) for number, full in enumerate(FULLNESS)]
+    gpu = StubGpu(0, total=100 * GIB, reserved=0, used=used)
+    seen = play("warnings_while_blocked", stub(Scenario(gpus=[gpu]).begin_now()))
+    records = recorded(home)
+    told = [record for record in records if isinstance(record, Warning) and record.device == gpu.uuid]
+    assert [event.level for event in told if event.level != "forecast"] == ["warning", "critical", "passed"]
+    readings = [
+        (record.time_s, record.values["used_bytes"])
+        for record in records
+        if isinstance(record, Sample) and record.device == gpu.uuid and record.values.get("used_bytes") is not None
+    ]
+    for event, full in zip([e for e in told if e.level != "forecast"], (86, 96, 60), strict=True):
+        first = next(time_s for time_s, size in readings if size == full * GIB and time_s >= began - 3)
+        assert 0 <= event.time_s - first < 0.5
+    assert "passed" in seen["banner"]
+    passed = next(event.time_s for event in told if event.level == "passed")
+    assert seen["banner_s"] - max(passed, seen["gui_back_s"]) < 0.5
+    assert {"warning", "critical", "passed"} <= set(seen["marks"])
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetUtilizationRates"])
+def test_a_driver_call_that_never_returns_stops_neither_host_nor_window_nor_exit(
+    play: Play, home: Path, stub: Callable[[Scenario], dict[str, str]], function: str
+) -> None:
+    gpus = [StubGpu(number) for number in range(3)]
+    seen = play("look", stub(Scenario(gpus=gpus).begin_now().hang(function, 1, begin=4.0)))
+    assert seen["seconds_to_leave"] < 3.0
+    times = [
+        record.time_s
+        for record in recorded(home)
+        if isinstance(record, Sample) and record.table == "host" and "used_bytes" in record.values
+    ]
+    assert max(later - earlier for earlier, later in zip(times, times[1:], strict=False)) < 0.5

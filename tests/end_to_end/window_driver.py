@@ -1,0 +1,219 @@
+"""Plays a user in the real window: started as a process of its own, on a screen or offscreen.
+
+``python -m tests.end_to_end.window_driver SCENARIO FOLDER`` opens the window as ``gpudash`` does, plays the scenario,
+writes what it saw to FOLDER/seen.json (pictures beside it) and leaves as ``gpudash`` leaves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from gpudash.cli.output import leave
+from gpudash.specs import PressureSpec, Spec
+from gpudash.telemetry.records import Warning
+from gpudash.ui import app as app_module
+from gpudash.ui.main_window import MainWindow
+from gpudash.units import MIB
+
+Steps = Generator[Callable[[], bool], None, None]
+"""A scenario yields conditions and goes on when each has come true."""
+
+PATIENCE_S = 120.0
+
+
+class BlockingSpec(Spec):
+    """An operation that nothing interrupts for a minute."""
+
+    name: ClassVar[str] = "blocking"
+    title: ClassVar[str] = "Blocking"
+    summary: ClassVar[str] = "Blocks."
+    run: ClassVar[str] = "tests.end_to_end.window_driver:block"
+
+
+def block(_spec: Spec, context: Any) -> Mapping[str, Any]:
+    context.step(1, 2, 0.0)
+    ctypes.CDLL(None).sleep(60)
+    return {}
+
+
+class Player:
+    """What a scenario works with."""
+
+    def __init__(self, window: MainWindow, folder: Path) -> None:
+        self.window = window
+        self.session = window.session
+        self.folder = folder
+        self.seen: dict[str, Any] = {}
+
+    def picture(self, name: str) -> None:
+        self.window.grab().save(str(self.folder / f"{name}.png"))
+
+    def run_ended(self) -> bool:
+        return not self.session.running and self.session.store.run is not None
+
+    def warnings(self) -> list[Warning]:
+        with self.session.store.lock:
+            return [event for event in self.session.store.events if isinstance(event, Warning)]
+
+    def finish(self) -> None:
+        self.seen["closed_at"] = time.time()
+        (self.folder / "seen.json").write_text(json.dumps(self.seen))
+        self.window.close()
+
+
+def default_run(player: Player) -> Steps:
+    """Wait for torch, press F5, wait for the end; both themes are pictured."""
+    window = player.window
+    window.resize(1440, 900)
+    yield lambda: player.session.torch_ready
+    QTest.keyClick(window, Qt.Key.Key_F5)
+    yield lambda: player.session.running
+    yield player.run_ended
+    with player.session.store.lock:
+        run = player.session.store.run
+        assert run is not None
+        player.seen["summary"] = run.summary()
+    window.plots.show_all()
+    for theme in ("Dark", "Light"):
+        window.commands.actions[theme].setChecked(True)
+        yield _frames(window, 8)
+        player.picture(theme.lower())
+
+
+def stop_in_the_middle(player: Player) -> Steps:
+    """Start, stop after some steps, then run something else in the same window."""
+    window = player.window
+    yield lambda: player.session.torch_ready
+    QTest.keyClick(window, Qt.Key.Key_F5)
+    yield lambda: player.session.store.run is not None and player.session.store.run.step > 3
+    QTest.keyClick(window, Qt.Key.Key_F5)
+    player.seen["button"] = window.panel.button.text()
+    yield player.run_ended
+    player.seen["first"] = player.session.store.run.status
+    yield _frames(window, 10)
+    window.panel.workload.setCurrentIndex(window.panel.workload.findData("pipeline"))
+    QTest.keyClick(window, Qt.Key.Key_F5)
+    yield lambda: len(player.session.store.runs) == 2 and player.run_ended()
+    player.seen["second"] = player.session.store.run.status
+
+
+def close_during_a_run(player: Player) -> Steps:
+    """Close while the default run is on."""
+    yield lambda: player.session.torch_ready
+    QTest.keyClick(player.window, Qt.Key.Key_F5)
+    yield lambda: player.session.store.run is not None and player.session.store.run.step > 3
+
+
+def close_while_blocked(player: Player) -> Steps:
+    """Close while an operation blocks for a minute."""
+    yield lambda: player.session.torch_ready
+    player.session.start_run(BlockingSpec(), "cpu")
+    yield lambda: player.session.store.run is not None and player.session.store.run.step == 1
+
+
+def guard_and_again(player: Player) -> Steps:
+    """A ramp is stopped by the guard; the next run in the same window finishes."""
+    yield lambda: player.session.torch_ready
+    player.session.start_run(PressureSpec(step=64 * MIB, rate=8.0), "cpu", guard_bytes=512 * MIB)
+    yield player.run_ended
+    player.seen["first"] = player.session.store.run.summary()
+    yield _frames(player.window, 8)
+    player.seen["banner"] = player.window.banner.accessibleName()
+    player.session.start_run(PressureSpec(step=16 * MIB, rate=50.0, cap=64 * MIB, hold=0.1), "cpu")
+    yield lambda: len(player.session.store.runs) == 2 and player.run_ended()
+    player.seen["second"] = player.session.store.run.status
+
+
+def warnings_while_blocked(player: Player) -> Steps:
+    """The GUI thread hangs for two seconds while memory crosses its levels."""
+    window = player.window
+    yield lambda: bool(player.session.gpus)
+    yield _frames(window, 3)
+    window.select_device(player.session.gpus[0].uuid)
+    yield lambda: any(event.level == "warning" for event in player.warnings())
+    yield lambda: any(event.level == "critical" for event in player.warnings())
+    ctypes.CDLL(None).sleep(2)  # the GUI thread answers nobody, and holds no lock
+    player.seen["gui_back_s"] = player.session.clock()
+    yield lambda: any(event.level == "passed" for event in player.warnings())
+    shown = player.session.clock()
+    yield lambda: "passed" in window.banner.accessibleName() or player.session.clock() - shown > 5
+    player.seen["banner_s"] = player.session.clock()
+    player.seen["banner"] = window.banner.accessibleName()
+    yield _frames(window, 3)
+    player.seen["marks"] = [mark.label for mark in window.plots.marks]
+    player.picture("warnings")
+
+
+def look(player: Player) -> Steps:
+    """Only look, for a few seconds."""
+    began = time.monotonic()
+    yield lambda: time.monotonic() - began > 6.0
+    player.picture("look")
+
+
+SCENARIOS: dict[str, Callable[[Player], Steps]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        default_run,
+        stop_in_the_middle,
+        close_during_a_run,
+        close_while_blocked,
+        guard_and_again,
+        warnings_while_blocked,
+        look,
+    )
+}
+
+
+def _frames(window: MainWindow, count: int) -> Callable[[], bool]:
+    until = window._frame + count
+    return lambda: window._frame >= until
+
+
+def _play(name: str, folder: Path) -> None:
+    window = next(widget for widget in QApplication.topLevelWidgets() if isinstance(widget, MainWindow))
+    player = Player(window, folder)
+    steps = SCENARIOS[name](player)
+    waiting: list[Callable[[], bool]] = [lambda: True]
+    began = time.monotonic()
+    timer = QTimer(window)
+
+    def tick() -> None:
+        late = time.monotonic() - began > PATIENCE_S
+        if not late and not waiting[0]():
+            return
+        try:
+            if late:
+                raise TimeoutError(f"{name} never came past {waiting[0]}")
+            waiting[0] = next(steps)
+        except StopIteration:
+            timer.stop()
+            player.finish()
+        except Exception as error:  # the test wants to know, and the process must end
+            timer.stop()
+            player.seen["error"] = repr(error)
+            player.finish()
+
+    timer.timeout.connect(tick)
+    timer.start(30)
+
+
+def main() -> None:
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    application = app_module.application()
+    QTimer.singleShot(0, application, lambda: _play(name, folder))
+    sys.exit(leave(*app_module.run()))
+
+
+if __name__ == "__main__":
+    main()

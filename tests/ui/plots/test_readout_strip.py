@@ -1,0 +1,127 @@
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from gpudash.telemetry.store import Store
+from gpudash.ui.plots.curve import CurveSpec, PlotSpec
+from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.view import TimeView
+from tests.ui.plots.conftest import LOSS, Clock, Feed, refresh
+
+RAMP = PlotSpec(
+    "ramp", "RAMP", (CurveSpec(("host", "ramp", None), "ramp", "number", "cpu", unit_name="items/s"),), "number"
+)
+
+
+@pytest.fixture
+def ramp(stack: PlotStack, store: Store) -> PlotStack:
+    """A ramp of slope 2 with a sample every 10 ms for 100 s, far more than pixels."""
+    for i in range(10_001):
+        store._append(("host", "ramp", None), i * 0.01, i * 0.02)
+    store.newest_s = 100.0
+    stack.set_plots([RAMP])
+    stack.view.set_window(100.0)
+    refresh(stack)
+    return stack
+
+
+def test_a_selected_ramp_gives_exact_figures_from_raw_samples(ramp: PlotStack, view: TimeView) -> None:
+    view.select(60.0, 80.0)
+    refresh(ramp)
+    assert ramp.strip.open
+    assert ramp.strip.cells() == [
+        ["ramp", "120 items/s", "160 items/s", "40 items/s", "120 items/s", "140 items/s", "160 items/s"]
+    ]
+    assert ramp.strip.chip == "60.0-80.0 s ×"
+    assert ramp.strip.words == "20.00 s selected"
+
+
+def test_without_a_selection_the_strip_describes_the_visible_window_and_says_so(
+    ramp: PlotStack, view: TimeView
+) -> None:
+    view.show(50.0, 100.0)
+    ramp.strip.set_open(True)
+    refresh(ramp)
+    assert ramp.strip.words.startswith("Visible window, 50 s")
+    assert ramp.strip.chip == ""
+    assert ramp.strip.cells()[0][1:3] == ["100 items/s", "200 items/s"]
+
+
+def test_the_chip_clears_the_selection(ramp: PlotStack, view: TimeView, qtbot: QtBot) -> None:
+    view.select(60.0, 80.0)
+    refresh(ramp)
+    qtbot.mouseClick(ramp.strip._chip, Qt.MouseButton.LeftButton)
+    assert view.selection is None
+    refresh(ramp)
+    assert ramp.strip.chip == ""
+
+
+def test_a_hidden_curve_has_no_row_in_the_strip(drawn: PlotStack, view: TimeView) -> None:
+    view.select(12.0, 15.0)
+    refresh(drawn)
+    before = [row[0] for row in drawn.strip.cells()]
+    drawn.plots[1].legend.toggle("CPU")
+    refresh(drawn)
+    assert [row[0] for row in drawn.strip.cells()] == [name for name in before if name != "CPU"]
+
+
+def test_a_range_without_samples_shows_dashes_and_not_zeros(drawn: PlotStack, view: TimeView) -> None:
+    view.select(30.0, 31.0)
+    refresh(drawn)
+    assert {cell for row in drawn.strip.cells() for cell in row[1:]} == {"-"}
+
+
+def test_figures_of_a_moving_window_are_not_worked_out_at_every_frame(
+    drawn: PlotStack, feed: Feed, clock: Clock
+) -> None:
+    drawn.strip.set_open(True)
+    refresh(drawn)
+    before = drawn.strip.cells()
+    feed.ticks(10)
+    drawn.refresh()
+    assert drawn.strip.cells() == before
+    clock.now += 1.0
+    feed.ticks(1)
+    drawn.refresh()
+    assert drawn.strip.cells() != before
+
+
+def test_the_readout_shows_raw_and_smoothed(drawn: PlotStack, view: TimeView) -> None:
+    drawn.set_smoothing(0.6)
+    view.set_cursor(15.0, pinned=True)
+    refresh(drawn)
+    text = dict(drawn.readout.rows())["loss"]
+    assert text.startswith("0.250 (smoothed 0.2") and text.endswith(")")
+
+
+def test_the_readout_shows_a_dash_before_the_first_and_past_the_last_sample(drawn: PlotStack, view: TimeView) -> None:
+    for time_s in (-3.0, 40.0):
+        view.set_cursor(time_s, pinned=True)
+        refresh(drawn)
+        assert {text for _, text in drawn.readout.rows()} == {"-"}
+
+
+def test_a_lost_gpu_reads_as_a_dash(stack: PlotStack, feed: Feed, view: TimeView) -> None:
+    feed.ticks(10)
+    feed.ticks(5, lost=True)
+    view.set_cursor(1.2, pinned=True)
+    refresh(stack)
+    rows = dict(stack.readout.rows())
+    assert rows["GPU"] == rows["other processes"] == "-"
+    assert rows["CPU"] == "25.0 %"
+
+
+def test_without_a_cursor_the_readout_shows_now(drawn: PlotStack) -> None:
+    assert drawn.readout.title == "now"
+    assert dict(drawn.readout.rows())["accuracy"] == "100.0 %"
+
+
+def test_the_readout_can_be_heard(drawn: PlotStack) -> None:
+    assert drawn.readout.accessibleName() == "Values at the cursor"
+    assert "accuracy 100.0 %" in drawn.readout.accessibleDescription()
+
+
+def test_a_curve_of_one_plot_has_one_row(drawn: PlotStack) -> None:
+    drawn.set_plots([LOSS])
+    refresh(drawn)
+    assert [name for name, _ in drawn.readout.rows()] == ["loss", "accuracy"]
