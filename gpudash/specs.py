@@ -30,6 +30,9 @@ CPU_FLOPS = 20e9
 COPY_BYTES_PER_SECOND = 1e9
 """Deliberately low estimate of a copy's rate; only decides whether to caution."""
 
+MIN_PANEL_ROWS = 128
+"""Fewest rows of a matrix product computed at once: with fewer, the product would be measured as slower than it is."""
+
 LONG_OPERATION_S = 1.0
 """Stop takes effect between operations, so one longer than this earns a caution."""
 
@@ -289,10 +292,17 @@ class MatmulSpec(Spec):
     dtype: FloatDtype = field("float32", "Type of the elements")
     repeat: int = field(30, "Products measured, after a warm-up", ge=3, le=1_000_000)
 
+    def panel_rows(self, device: str) -> int:
+        """Rows multiplied in one operation: on the CPU as many as are expected to take no longer than a second."""
+        if device != "cpu":
+            return self.size
+        return min(self.size, max(MIN_PANEL_ROWS, int(LONG_OPERATION_S * CPU_FLOPS / (2 * self.size**2))))
+
     def cautions(self, device: str) -> list[str]:
         if device != "cpu":
             return []
-        return _long_operation(2 * self.size**3 / CPU_FLOPS, f"one product of {self.size} × {self.size}")
+        seconds = 2 * self.size**2 * self.panel_rows(device) / CPU_FLOPS
+        return _long_operation(seconds, f"part of a product of {self.size} × {self.size}")
 
 
 class TrainingSpec(Spec):
@@ -356,11 +366,16 @@ class TrainingSpec(Spec):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> TrainingSpec:
-        if self.epochs > self.steps:
+        if self.epochs > self.steps and "epochs" in self.model_fields_set:
             raise ValueError(f"epochs: {self.epochs} epochs need at least as many steps, and there are {self.steps}")
-        if self.move_at_epoch > self.epochs:
-            raise ValueError(f"move_at_epoch: epoch {self.move_at_epoch} never comes, there are {self.epochs}")
+        if self.move_at_epoch > self.passes:
+            raise ValueError(f"move_at_epoch: epoch {self.move_at_epoch} never comes, there are {self.passes}")
         return self
+
+    @property
+    def passes(self) -> int:
+        """Epochs that take place: never more than there are steps."""
+        return min(self.epochs, self.steps)
 
     @property
     def heads(self) -> int:
@@ -376,7 +391,7 @@ class TrainingSpec(Spec):
         if device != "cpu":
             return []
         items = self.batch * (self.sequence if self.model == "transformer" else 1)
-        # Forward and backward cost about 6 FLOP per weight and item (Kaplan et al. 2020, arXiv:2001.08361, section 2.1);
+        # Forward and backward cost about 6 FLOP per weight and item (Kaplan et al. 2020, arXiv:2001.08361, 2.1);
         # a step is cut into per-layer operations, of which the largest is about a third of a layer.
         return _long_operation(6 * self.parameters / self.depth * items / 3 / CPU_FLOPS, "one layer's operation")
 

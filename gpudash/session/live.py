@@ -201,10 +201,8 @@ class Session:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
         if device == "host":
             return "This computer's memory"
-        for index, gpu in enumerate(self.cuda_order().gpus):
-            if gpu.uuid == device:
-                return f"cuda:{index}"
-        return next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == device), device)
+        names = {found.uuid: found.name for found in self.devices()}
+        return names.get(device) or next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == device), device)
 
     def start_run(self, spec: Spec, device: str, guard_bytes: int | None = None) -> int:
         """Start a run and return its number.
@@ -309,9 +307,7 @@ class Session:
         """Figures for the status line."""
         figures = self._monitor.statistics()
         elapsed = max(self.clock(), 1e-9)
-        size = 0
-        if self.recording is not None and self.recording.exists():
-            size = self.recording.stat().st_size
+        size = sum(file.stat().st_size for file in self._files() if file.exists())
         return Status(
             recording=self.recording if self._recorder is not None and not self._recording_failed else None,
             recording_bytes=size,
@@ -321,6 +317,10 @@ class Session:
             driver=self._monitor.driver_version,
             torch=self._torch_words(),
         )
+
+    def _files(self) -> list[Path]:
+        """The recording and the log SQLite keeps beside it while it is written."""
+        return [] if self.recording is None else [self.recording, Path(f"{self.recording}-wal")]
 
     def close(self) -> bool:
         """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all.

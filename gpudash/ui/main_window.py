@@ -46,7 +46,7 @@ class MainWindow(QMainWindow):
         self.session = session
         self.palette_ = palette
         self.joined = True
-        self._selected = "host"
+        self._selected: str | None = None
         self._layout_key: object = None
         self._events_seen = 0
         self._frame = 0
@@ -163,14 +163,22 @@ class MainWindow(QMainWindow):
             if not self.isActiveWindow():
                 notify(self, event)
 
+    @property
+    def selected(self) -> str:
+        """The device shown: the one that was chosen, else the one a run would use."""
+        if self._selected is None:
+            name = self.panel.device_name
+            return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
+        return self._selected
+
     def _choose_plots(self) -> None:
         devices = self.session.devices()
-        allocator = next((device.name for device in devices if device.uuid == self._selected), None)
+        allocator = next((device.name for device in devices if device.uuid == self.selected), None)
         with self.session.store.lock:
             specs = plots_for(
                 self.session.store,
-                selected=self._selected,
-                words=self.session.device_words(self._selected),
+                selected=self.selected,
+                words=self.session.device_words(self.selected),
                 allocator=allocator,
                 warn_ratio=self.session.settings.warn_ratio,
             )
@@ -195,7 +203,7 @@ class MainWindow(QMainWindow):
             selection = self.view.selection
             self.tabs.refresh(store, selection, device_rows(store, rows), session.began_wall_s)
             self.panel.show_run(run, session.running, self._loading())
-        self.cards.show_contents(contents, self._selected)
+        self.cards.show_contents(contents, self.selected)
         self.panel.set_devices([(device.name, device.product) for device in devices], session.default_device())
         self.banner.set_running(session.running)
         words = self.view.status() if isinstance(session, Session) else f"recording {session.recording.name}"

@@ -34,7 +34,7 @@ class WorkloadPanel(QFrame):
 
     Signals:
         start_requested, stop_requested: the button, or F5.
-        device_chosen: torch's name of the device chosen in the panel.
+        device_chosen: torch's name of the device the user chose in the panel.
         changed: the form changed.
     """
 
@@ -117,6 +117,7 @@ class WorkloadPanel(QFrame):
         self.device.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.device.setMinimumContentsLength(12)
         self.device.currentIndexChanged.connect(self._device_changed)
+        self.device.activated.connect(lambda _row: self.device_chosen.emit(self.device_name))
         label.setBuddy(self.device)
         label.setFixedWidth(96)
         row.addWidget(label)
@@ -257,7 +258,6 @@ class WorkloadPanel(QFrame):
 
     def _device_changed(self) -> None:
         self.form.set_device(self.device_name)
-        self.device_chosen.emit(self.device_name)
         self._form_changed()
 
     def _form_changed(self) -> None:

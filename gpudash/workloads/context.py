@@ -73,8 +73,8 @@ class Context:
         self._wishes = wishes or Wishes()
         self._refuse = refuse
         self._memory = memory
-        self._stages = Stages(emit, clock, run_id, device)
         self._traffic = Traffic(emit, clock, run_id)
+        self._stages = Stages(emit, clock, run_id, device, self._copied)
         self._metrics: dict[str, float] = {}
         self._untold: tuple[int, int, float] | None = None
         self._step_told_s = -PROGRESS_PERIOD_S
@@ -107,6 +107,10 @@ class Context:
             self._tell_step(step, steps, seconds, now)
         else:
             self._untold = (step, steps, seconds)
+
+    def begin_steps(self) -> None:
+        """Let the first step's time begin now, after everything that happens once."""
+        self._step_ended_s = self._clock()
 
     def step(
         self,
@@ -183,10 +187,18 @@ class Context:
         Raises:
             Cancelled: when the run was asked to stop.
         """
-        if self._wishes.stop.is_set():
-            raise Cancelled(self._wishes.because)
+        self.check_stopped()
         if self._wishes.free_cache.is_set():
             self.free_cache()
+
+    def check_stopped(self) -> None:
+        """`check_cancelled` and nothing else: for the inside of torch's calls, on whichever thread they run it.
+
+        Raises:
+            Cancelled: when the run was asked to stop.
+        """
+        if self._wishes.stop.is_set():
+            raise Cancelled(self._wishes.because)
 
     def wait(self, seconds: float) -> None:
         """Let ``seconds`` pass, or less when the run is asked to stop.
@@ -222,6 +234,12 @@ class Context:
     def drop_stages(self) -> None:
         """Forget stages that a broken device will not report any more."""
         self._stages.drop()
+
+    def _copied(self, stage: Stage, seconds: float) -> None:
+        facts = stage.facts
+        source, target = facts.get("from_device"), facts.get("to_device")
+        if facts.get("copied") and facts.get("bytes") and source and target and source != target:
+            self._traffic.add((source, target, stage.memory, stage.memory == "pageable"), facts["bytes"], seconds)
 
     def _tell_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
         self._emit(

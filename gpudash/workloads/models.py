@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -25,7 +27,8 @@ class Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.projection(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.feed_forward(self.norm_feed_forward(x))
+        transformed: torch.Tensor = x + self.feed_forward(self.norm_feed_forward(x))
+        return transformed
 
 
 class Transformer(nn.Module):
@@ -43,7 +46,8 @@ class Transformer(nn.Module):
         h = self.characters(x) + self.positions(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             h = block(h)
-        return self.head(self.norm(h))
+        logits: torch.Tensor = self.head(self.norm(h))
+        return logits
 
 
 class Mlp(nn.Module):
@@ -53,9 +57,10 @@ class Mlp(nn.Module):
         super().__init__()
         widths = [features, *[width] * depth]
         layers: list[nn.Module] = []
-        for wide_in, wide_out in zip(widths, widths[1:], strict=False):
+        for wide_in, wide_out in itertools.pairwise(widths):
             layers += [nn.Linear(wide_in, wide_out), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)
+        logits: torch.Tensor = self.layers(x)
+        return logits

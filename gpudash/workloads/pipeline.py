@@ -50,6 +50,7 @@ def run(spec: PipelineSpec, context: Context) -> Mapping[str, Any]:
         GuardRefused, Cancelled: between operations.
     """
     _warm_up(spec, context)
+    context.begin_steps()
     outcome: _Outcome | None = None
     for repetition in range(1, spec.repeat + 1):
         outcome = None  # the previous tensors go before the next ones come
@@ -137,6 +138,7 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
     }
     move = ways[spec.move]
     with context.stage("move", from_device="cpu", to_device=str(device)) as stage:
+        stage.memory = "pinned" if spec.move == "pinned" else "pageable"
         moved = move()
     _tell_move(stage, original, moved)
     return moved

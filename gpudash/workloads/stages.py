@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from gpudash.telemetry.records import Event, StageFinished
 
@@ -29,12 +29,16 @@ class Stage:
     event leaves when the next stage begins.
     """
 
-    __slots__ = ("_begun", "_stages", "facts", "name")
+    __slots__ = ("_begun", "_stages", "facts", "memory", "name")
+
+    memory: Literal["pageable", "pinned"]
+    """What the host's end of a copy is; a copy between two devices is told as a transfer too."""
 
     def __init__(self, stages: Stages, name: str, facts: dict[str, Any]) -> None:
         self._stages = stages
         self.name = name
         self.facts = facts
+        self.memory = "pageable"
 
     def __enter__(self) -> Self:
         self._begun = self._stages.timing.begin()
@@ -127,11 +131,17 @@ class Stages:
     """The stages of one run; each is told at most once in `REPORT_PERIOD_S`, its executions added up."""
 
     def __init__(
-        self, emit: Callable[[Event], None], clock: Callable[[], float], run_id: int, device: torch.device
+        self,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        run_id: int,
+        device: torch.device,
+        on_finished: Callable[[Stage, float], None] | None = None,
     ) -> None:
         self._emit = emit
         self._clock = clock
         self._run_id = run_id
+        self._on_finished = on_finished
         self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
         self._closed: deque[tuple[Stage, Any]] = deque()
         self._tallies: dict[str, _Tally] = {}
@@ -181,6 +191,8 @@ class Stages:
         tally.seconds += seconds
         self._newest_seconds[stage.name] = seconds
         tally.facts = stage.facts
+        if self._on_finished is not None:
+            self._on_finished(stage, seconds)
         size = stage.facts.get("bytes")
         if size is not None:
             tally.bytes = (tally.bytes or 0) + size

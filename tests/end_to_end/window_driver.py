@@ -155,9 +155,12 @@ def warnings_while_blocked(player: Player) -> Steps:
 
 
 def look(player: Player) -> Steps:
-    """Only look, for a few seconds."""
+    """Only look, for a few seconds, at the first GPU where there is one."""
     began = time.monotonic()
-    yield lambda: time.monotonic() - began > 6.0
+    yield lambda: bool(player.session.gpus) or time.monotonic() - began > 3.0
+    if player.session.gpus:
+        player.window.select_device(player.session.gpus[0].uuid)
+    yield lambda: time.monotonic() - began > 8.0
     player.picture("look")
 
 

@@ -37,8 +37,8 @@ DENSE = 1.5
 """Points per pixel column above which a curve is a comb of vertical strokes, where smooth edges only cost time."""
 
 WIDE_POINTS = 200
-"""Points above which a pen wider than one device pixel draws without smooth edges, which together cost 60-fold, and is put
-together from thin strokes side by side, which cost a tenth of Qt's own wide ones."""
+"""Points above which a pen wider than one device pixel draws without smooth edges (both cost 60-fold) and from thin
+strokes side by side, which cost a tenth of Qt's own wide ones."""
 
 _EMPTY = np.empty(0)
 
@@ -159,7 +159,8 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self._set(self._bold[name], smoothed, QPen(colour, max(2, spec.width)), spec.style, geometry)
             if smoothed is not None:
                 colour.setAlphaF(0.35)
-        style = "solid" if smoothed is not None else spec.style
+        # Dashes would swallow whole bursts, and the faint raw samples stay whole under a dashed smoothed line.
+        style = "solid" if smoothed is not None or spec.pulses else spec.style
         self._set(self._raw[name], points, QPen(colour, spec.width), style, geometry)
 
     def _curve_item(self) -> Line:

@@ -40,11 +40,16 @@ def marks_of(markers: Iterable[Marker], events: Iterable[Event]) -> list[Mark]:
             case EpochFinished(time_s=time_s, epoch=epoch):
                 marks.append(Mark(time_s, f"epoch {epoch}", "epoch"))
             case SourceFailed(time_s=time_s, source=source):
-                marks.append(Mark(time_s, f"{source} lost", "source"))
+                marks.append(Mark(time_s, f"{_short(source)} lost", "source"))
             case SourceRecovered(time_s=time_s, source=source):
-                marks.append(Mark(time_s, f"{source} back", "source"))
+                marks.append(Mark(time_s, f"{_short(source)} back", "source"))
     marks.sort(key=lambda mark: mark.time_s)
     return marks
+
+
+def _short(source: str) -> str:
+    """A source's name for a label; a UUID would fill the plot."""
+    return "GPU" if source.startswith("GPU-") else source
 
 
 def place(

@@ -166,7 +166,8 @@ class TimePlot(QWidget):
         """Accept new data and fit the y axis; `draw` shows them."""
         self._data = data
         bands = [curve for curve in self.spec.curves if curve.stack]
-        self._stack = stacked([data.points.get(curve.name) for curve in bands])
+        known = [data.known.get(curve.name) for curve in bands] if data.known else None
+        self._stack = stacked([data.points.get(curve.name) for curve in bands], known)
         self._scale.update(*self._extremes(), now_s)
 
     def draw(self, marks: Sequence[Mark], rows: Sequence[Row]) -> None:

@@ -21,10 +21,14 @@ STALE_S = 2.0
 
 @dataclass(slots=True)
 class PlotData:
-    """What a plot draws: points by curve name, smoothed points where asked for, levels of its lines."""
+    """What a plot draws: points by curve name, smoothed points where asked for, levels of its lines.
+
+    `known` holds all samples of the bands where thinning kept different times of each.
+    """
 
     points: dict[str, Points] = field(default_factory=dict)
     smoothed: dict[str, Points] = field(default_factory=dict)
+    known: dict[str, Points] = field(default_factory=dict)
     levels: list[float | None] = field(default_factory=list)
 
 
@@ -104,6 +108,12 @@ def read_plot(
         smoothed = smoothing.of(curve, series)
         if smoothed is not None and smoothed.extent() is not None:
             data.smoothed[curve.name] = smoothed.window(*span, columns)
+    bands = [curve for curve in spec.curves if curve.stack and curve.name in data.points]
+    if len({data.points[curve.name][0].tobytes() for curve in bands}) > 1:
+        for curve in bands:
+            series = store.series(*curve.key)
+            if series is not None:
+                data.known[curve.name] = series.window(*span, ALL_SAMPLES)
     data.levels = [_level(store, line) for line in spec.lines]
     return data
 

@@ -16,14 +16,19 @@ BRIDGED_PX = 3.0
 _DASHES_PX = {"dash": (7.0, 4.0), "dot": (2.0, 3.0)}
 
 
-def stacked(bands: Sequence[Points | None]) -> tuple[Floats, list[Floats | None]]:
+def stacked(
+    bands: Sequence[Points | None], known: Sequence[Points | None] | None = None
+) -> tuple[Floats, list[Floats | None]]:
     """Bands on one time base, summed from the first up.
 
-    Each band brings its own kept extremes, so the base is the union of all their times and no band loses a peak. A band
-    that is not there (``None``, or outside its samples) has no height; a gap inside one is a gap in all above it.
+    Each band brings its own kept extremes, so the base is the union of all their times and no band loses a peak. At the
+    times that another band kept, a band's height is that of its sample then: interpolating between kept extremes would
+    draw sums that never were. A band that is not there (``None``, or outside its samples) has no height; a gap inside
+    one is a gap in all above it.
 
     Args:
-        bands: times ascending and values of each band; ``None`` without data.
+        bands: times ascending and values of each band, thinned; ``None`` without data.
+        known: all samples of each band; needed where the bands were thinned to different times.
 
     Returns:
         The times, shape (n,), and per band the upper edge, shape (n,), or ``None``.
@@ -36,12 +41,13 @@ def stacked(bands: Sequence[Points | None]) -> tuple[Floats, list[Floats | None]
         times = np.unique(np.concatenate([band[0] for band in present]))
     total = np.zeros(len(times))
     edges: list[Floats | None] = []
-    for band in bands:
+    for position, band in enumerate(bands):
         if band is None or not len(band[0]):
             edges.append(None)
             continue
-        t, v = band
-        heights = v if t is times else np.interp(times, t, v)
+        whole = known[position] if known is not None else None
+        t, v = band if whole is None else whole
+        heights = v if t is times else v[np.clip(np.searchsorted(t, times, "right") - 1, 0, None)]
         outside = (times < t[0]) | (times > t[-1])
         total = total + np.where(outside, 0.0, np.maximum(heights, 0.0))
         edges.append(total)

@@ -399,3 +399,43 @@ def test_transfers_of_a_millisecond_are_seen(stack: PlotStack, store: Store, vie
     x, y = round(geometry.x_of(5.0)), round(geometry.y_of(5e9))
     colour, ground = QColor(DARK.curves["h2d"]), QColor(DARK.panel)
     assert any(_nearer(picture.pixelColor(x + dx, y), colour, ground) for dx in (-1, 0, 1))
+
+
+def test_every_burst_of_many_is_seen_also_with_a_dashed_style(stack: PlotStack, store: Store, view: TimeView) -> None:
+    curve = CurveSpec(("transfer", "d2h", None), "D2H", "rate", "d2h", style="dash")
+    stack.set_plots([PlotSpec("bw", "TRANSFER", (curve,), "rate")])
+    times = [0.5 + i for i in range(9)]
+    for time_s in times:
+        store.apply(
+            Transfer(
+                time_s=time_s,
+                from_device="cuda:0",
+                to_device="cpu",
+                memory="pinned",
+                blocking=True,
+                bytes=10**8,
+                seconds=0.01,
+            )
+        )
+    store.newest_s = 10.0
+    refresh(stack)
+    picture, geometry = stack.plots[0].canvas.grab().toImage(), stack.plots[0].geometry_now
+    assert geometry is not None
+    colour, ground, y = QColor(DARK.curves["d2h"]), QColor(DARK.panel), round(geometry.y_of(5e9))
+    for time_s in times:
+        x = round(geometry.x_of(time_s))
+        assert any(_nearer(picture.pixelColor(x + dx, y), colour, ground) for dx in (-1, 0, 1)), time_s
+
+
+def test_bands_never_add_up_to_more_than_was_ever_used(stack: PlotStack, store: Store, view: TimeView) -> None:
+    stack.set_plots([MEMORY])
+    for i in range(6000):
+        other = 7 * GIB if i % 7 < 3 else GIB
+        store._append(("gpu", "other_bytes", GPU), i * 0.05, other)
+        store._append(("gpu", "free_bytes", GPU), i * 0.05, (8 * GIB - other) * (i % 5 > 0))
+    store.newest_s = 300.0
+    view.show(0.0, 300.0)
+    refresh(stack)
+    _, edges = stack.plots[0]._stack
+    assert edges[1] is not None and len(stack.plots[0].data.known) == 2
+    assert edges[1].max() == 8 * GIB

@@ -1,0 +1,137 @@
+"""Where a training's batches come from: the same batch for the same seed and number, on any device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Protocol
+
+import torch
+
+from gpudash.specs import TrainingSpec
+from gpudash.workloads.classes import CLASSES, FEATURES, classes
+from gpudash.workloads.context import Context
+from gpudash.workloads.text import corpus
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Inputs and targets."""
+
+MOST_SAMPLES = 2**20
+"""Generated samples kept, 128 MiB; a longer training set repeats them."""
+
+
+class Batches(Protocol):
+    """A training set cut into batches.
+
+    Attributes:
+        outputs: how many different targets there are.
+        items: items (characters or samples) a batch holds.
+        item: what one is called.
+        facts: what the result says about the data.
+    """
+
+    outputs: int
+    items: int
+    item: Literal["character", "sample"]
+    facts: dict[str, Any]
+
+    def batch(self, index: int) -> Batch:
+        """Batch number ``index``, on the CPU."""
+        ...
+
+
+def text_batch(text: torch.Tensor, batch: int, sequence: int, seed: int, index: int) -> Batch:
+    """Windows of ``text`` at random places, and the same one character further: both (batch, sequence), int64."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + index)
+    starts = torch.randint(len(text) - sequence, (batch,), generator=generator)
+    characters = text[starts[:, None] + torch.arange(sequence + 1)]
+    return characters[:, :-1].contiguous(), characters[:, 1:].contiguous()
+
+
+class TextBatches:
+    """Windows of the corpus; the target of each character is the next one."""
+
+    item: Literal["character", "sample"] = "character"
+
+    def __init__(self, spec: TrainingSpec, context: Context) -> None:
+        found = corpus()
+        vocabulary = found.vocabulary
+        number = torch.zeros(256, dtype=torch.int64)
+        number[torch.tensor(list(vocabulary))] = torch.arange(len(vocabulary))
+        self._text = number[torch.frombuffer(bytearray(found.data), dtype=torch.uint8).to(torch.int64)]
+        self._spec = spec
+        self.outputs = len(vocabulary)
+        self.items = spec.batch * spec.sequence
+        told = {
+            "source": found.source,
+            "sha256": found.sha256,
+            "bytes": len(found.data),
+            "vocabulary": len(vocabulary),
+        }
+        self.facts = {
+            "unigram_entropy": found.unigram_entropy,
+            "most_frequent_share": found.most_frequent_share,
+            "corpus": told,
+        }
+        context.note(
+            "corpus",
+            f"Text: {found.source}, {len(found.data)} bytes, {len(vocabulary)} different characters; guessing without "
+            f"context gives a loss of {found.unigram_entropy:.2f}.",
+            **told,
+            unigram_entropy=found.unigram_entropy,
+            most_frequent_share=found.most_frequent_share,
+        )
+
+    def batch(self, index: int) -> Batch:
+        return text_batch(self._text, self._spec.batch, self._spec.sequence, self._spec.seed, index)
+
+
+class ClassBatches:
+    """Consecutive parts of the generated set."""
+
+    item: Literal["character", "sample"] = "sample"
+
+    def __init__(self, spec: TrainingSpec, context: Context) -> None:
+        samples = min(batches_per_epoch(spec), max(1, MOST_SAMPLES // spec.batch)) * spec.batch
+        context.about_to_allocate(samples * (FEATURES * 4 + 8), "cpu")
+        self._points, self._labels = classes(samples, spec.seed)
+        self._batch = spec.batch
+        self.outputs = CLASSES
+        self.items = spec.batch
+        shares = torch.bincount(self._labels, minlength=CLASSES).double() / samples
+        entropy = -sum(share * math.log(share) for share in shares.tolist() if share > 0)
+        share = float(shares.max())
+        self.facts = {
+            "unigram_entropy": None,
+            "class_entropy": entropy,
+            "most_frequent_share": share,
+        }
+        context.note(
+            "classes",
+            f"{CLASSES} classes of {FEATURES} features, {samples} samples; guessing without looking gives a loss of "
+            f"{entropy:.2f}.",
+            samples=samples,
+            class_entropy=entropy,
+            most_frequent_share=share,
+        )
+
+    def batch(self, index: int) -> Batch:
+        first = index * self._batch % len(self._points)
+        part = slice(first, first + self._batch)
+        return self._points[part], self._labels[part]
+
+
+def batches_per_epoch(spec: TrainingSpec) -> int:
+    """Batches of the training set: the steps shared out over the epochs, rounded up."""
+    return -(-spec.steps // spec.passes)
+
+
+def epoch_order(spec: TrainingSpec, epoch: int) -> list[int]:
+    """The batches of epoch ``epoch`` (from 1) in its own random order."""
+    generator = torch.Generator().manual_seed(spec.seed * 1_000_003 + epoch)
+    order: list[int] = torch.randperm(batches_per_epoch(spec), generator=generator).tolist()
+    return order
+
+
+def data(spec: TrainingSpec, context: Context) -> Batches:
+    """The training set of ``spec``."""
+    return TextBatches(spec, context) if spec.model == "transformer" else ClassBatches(spec, context)

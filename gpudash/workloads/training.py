@@ -1,0 +1,264 @@
+"""Training a small model, or running it for inference."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gpudash.specs import TrainingSpec
+from gpudash.workloads.batches import Batch, Batches, batches_per_epoch, data, epoch_order
+from gpudash.workloads.classes import FEATURES
+from gpudash.workloads.context import Context
+from gpudash.workloads.endings import WorkloadError
+from gpudash.workloads.epochs import Epochs
+from gpudash.workloads.inference import infer
+from gpudash.workloads.interruption import make_interruptible
+from gpudash.workloads.models import Mlp, Transformer
+from gpudash.workloads.placement import audit, move
+
+MOMENTUM = 0.9
+
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+"""Tensors of a parameter's size that each optimizer keeps for it."""
+
+BLOCK_ACTIVATIONS = 17
+"""Values of the width's size that a block's backward pass keeps per character: both norms' inputs and outputs (4),
+query, key and value (3), attention's output and its projection (2), the feed-forward's hidden layer before and after
+GELU (8)."""
+
+
+def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
+    """Train, or run for inference.
+
+    Returns:
+        ``steps_per_second, items_per_second, item``, ``unigram_entropy`` (nats; ``None`` for classes),
+        ``most_frequent_share``, ``corpus`` (source, hash, bytes, vocabulary), ``parameters``; of a training
+        ``epochs`` (list) and ``placement``; of inference ``latency_p50_seconds, latency_p95_seconds``.
+
+    Raises:
+        WorkloadError: when the loss is NaN or infinite and `spec.on_nan` says to stop.
+        GuardRefused, Cancelled: between operations.
+    """
+    source = data(spec, context)
+    context.keep(**source.facts, item=source.item, epochs=[])
+    with _deterministic(spec.deterministic):
+        model = model_of(spec, source.outputs, context)
+        context.keep(parameters=sum(parameter.numel() for parameter in model.parameters()))
+        if spec.mode == "inference":
+            model.to(context.device)
+            make_interruptible(model, spec, source.items, context.device, context.check_stopped)
+            return {**context.kept, **infer(model, spec, source, context, autocast(spec, context.device))}
+        return {**context.kept, **_Trainer(spec, context, source, model).train()}
+
+
+def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:
+    """The model of ``spec`` on the CPU, freshly initialised; its memory announced before it is taken."""
+    with torch.device("meta"):
+        size = sum(parameter.nbytes for parameter in _build(spec, outputs).parameters())
+    context.about_to_allocate(size, "cpu")
+    if context.device.type != "cpu":
+        context.about_to_allocate(size)
+    return _build(spec, outputs)
+
+
+def _build(spec: TrainingSpec, outputs: int) -> nn.Module:
+    if spec.model == "transformer":
+        return Transformer(outputs, spec.width, spec.depth, spec.heads, spec.sequence)
+    return Mlp(FEATURES, spec.width, spec.depth, outputs)
+
+
+def optimizer_of(spec: TrainingSpec, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of ``spec`` for the weights of ``model``."""
+    weights = model.parameters()
+    match spec.optimizer:
+        case "sgd":
+            return torch.optim.SGD(weights, lr=spec.learning_rate)
+        case "momentum":
+            return torch.optim.SGD(weights, lr=spec.learning_rate, momentum=MOMENTUM)
+        case "adam":
+            return torch.optim.Adam(weights, lr=spec.learning_rate)
+        case "adamw":
+            return torch.optim.AdamW(weights, lr=spec.learning_rate)
+
+
+def autocast(spec: TrainingSpec, device: torch.device) -> AbstractContextManager[Any]:
+    """Where the forward pass runs in bfloat16, if `spec.precision` says so; may be entered again and again."""
+    return torch.autocast(device.type, torch.bfloat16) if spec.precision == "bf16" else nullcontext()
+
+
+def step_bytes(spec: TrainingSpec, weights_bytes: int, outputs: int) -> int:
+    """Estimate of what the first step allocates: gradients, optimizer state, activations; in bytes of float32."""
+    if spec.model == "transformer":
+        items = spec.batch * spec.sequence
+        activations = 4 * items * (spec.depth * BLOCK_ACTIVATIONS * spec.width + 3 * outputs)
+    else:
+        activations = 4 * spec.batch * (2 * spec.depth * spec.width + 3 * outputs)
+    return (1 + OPTIMIZER_STATES[spec.optimizer]) * weights_bytes + activations
+
+
+class _Trainer:
+    """One training, from the first step to the last."""
+
+    def __init__(self, spec: TrainingSpec, context: Context, source: Batches, model: nn.Module) -> None:
+        self._spec = spec
+        self._context = context
+        self._source = source
+        self._model = model
+        self._device = torch.device("cpu") if spec.move_at_epoch > 1 else context.device
+        self._model.to(self._device)
+        make_interruptible(model, spec, source.items, self._device, context.check_stopped)
+        self._optimizer = optimizer_of(spec, model)
+        self._autocast = autocast(spec, self._device)
+        self._resident: list[Batch] | None = None
+        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._audited = False
+        self._told_nan = False
+
+    def train(self) -> dict[str, Any]:
+        spec, context = self._spec, self._context
+        weights = sum(parameter.nbytes for parameter in self._model.parameters())
+        context.about_to_allocate(step_bytes(spec, weights, self._source.outputs), str(self._device))
+        if spec.batches == "resident":
+            self._make_resident()
+        epochs = Epochs(context)
+        context.begin_steps()
+        step, began = 0, time.perf_counter()
+        self._ended = began
+        for epoch in range(1, spec.passes + 1):
+            if epoch == spec.move_at_epoch:
+                self._move()
+            epochs.begin(epoch, str(self._device))
+            for index in epoch_order(spec, epoch)[: spec.steps - step]:
+                step += 1
+                loss, accuracy = self._step(index, step)
+                epochs.add(loss, accuracy)
+            context.keep(epochs=epochs.end())
+        seconds = time.perf_counter() - began
+        return {
+            "steps_per_second": step / seconds,
+            "items_per_second": step * self._source.items / seconds,
+            "epochs": context.kept["epochs"],
+        }
+
+    def _step(self, index: int, step: int) -> tuple[float, float]:
+        context, stage = self._context, self._context.stage
+        context.check_cancelled()
+        inputs, targets = self._batch(index)
+        with stage("forward"), self._autocast:
+            logits = self._model(inputs)
+            loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
+        context.check_cancelled()
+        with stage("backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
+        context.check_cancelled()
+        with stage("optimizer"):
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+        with stage("read loss"):
+            right = (logits.detach().argmax(-1) == targets).float().mean()
+            read_loss, accuracy = torch.stack((loss.detach().float(), right)).tolist()
+        if self._spec.keep_intermediates:
+            context.about_to_allocate(logits.nbytes, str(self._device))
+            self._kept.append((loss, logits))
+        if not self._audited:
+            self._audit((inputs, targets))
+        if self._spec.batches == "pingpong":
+            self._return_batch(inputs, targets)
+        now = time.perf_counter()
+        throughput = self._source.items / (now - self._ended)
+        self._ended = now
+        context.step(step, self._spec.steps, loss=read_loss, accuracy=accuracy, throughput=throughput)
+        if not math.isfinite(read_loss):
+            self._not_finite(read_loss, step)
+        return read_loss, accuracy
+
+    def _batch(self, index: int) -> Batch:
+        if self._resident is not None:
+            return self._resident[index]
+        inputs, targets = self._source.batch(index)
+        copied = self._device.type != "cpu"
+        with self._context.stage(
+            "batch",
+            bytes=inputs.nbytes + targets.nbytes if copied else 0,
+            from_device="cpu",
+            to_device=str(self._device),
+            copied=copied,
+        ):
+            return inputs.to(self._device), targets.to(self._device)
+
+    def _return_batch(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        copied = self._device.type != "cpu"
+        with self._context.stage(
+            "batch back",
+            bytes=inputs.nbytes + targets.nbytes if copied else 0,
+            from_device=str(self._device),
+            to_device="cpu",
+            copied=copied,
+        ):
+            inputs.cpu()
+            targets.cpu()
+
+    def _make_resident(self) -> None:
+        count = batches_per_epoch(self._spec)
+        first = self._source.batch(0)
+        self._context.about_to_allocate(count * sum(tensor.nbytes for tensor in first), str(self._device))
+        self._resident = []
+        for index in range(count):
+            self._context.check_cancelled()
+            inputs, targets = self._source.batch(index)
+            self._resident.append((inputs.to(self._device), targets.to(self._device)))
+
+    def _move(self) -> None:
+        source, self._device = self._device, self._context.device
+        if source != self._device:
+            weights = sum(parameter.nbytes for parameter in self._model.parameters())
+            self._context.about_to_allocate(step_bytes(self._spec, weights, self._source.outputs) + weights)
+            with self._context.stage(
+                "move model", from_device=str(source), to_device=str(self._device), copied=True
+            ) as stage:
+                stage.tell(bytes=move(self._model, self._optimizer, self._device))
+            self._autocast = autocast(self._spec, self._device)
+        if self._resident is not None:
+            self._resident = [(inputs.to(self._device), targets.to(self._device)) for inputs, targets in self._resident]
+        self._audited = False
+
+    def _audit(self, batch: Batch) -> None:
+        words, facts = audit(self._model, self._optimizer, batch, self._device)
+        self._audited = True
+        self._context.note("placement", words, **facts)
+        self._context.keep(placement=facts)
+
+    def _not_finite(self, loss: float, step: int) -> None:
+        what = "NaN" if math.isnan(loss) else "infinite"
+        if self._spec.on_nan == "stop":
+            raise WorkloadError(
+                "nan",
+                f"The loss is {what} at step {step}.",
+                "Lower --learning-rate or choose fp32; --on-nan continue goes on all the same.",
+            )
+        if not self._told_nan:
+            self._told_nan = True
+            self._context.note("nan", f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
+
+
+@contextmanager
+def _deterministic(wanted: bool) -> Iterator[None]:
+    """Deterministic algorithms for the block; cuBLAS needs its workspace fixed for them (cuBLAS docs, 2.1.4)."""
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
