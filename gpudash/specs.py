@@ -186,6 +186,12 @@ class PipelineSpec(Spec):
         },
     )
 
+    @model_validator(mode="after")
+    def _scalar_fits_the_type(self) -> PipelineSpec:
+        if self.dtype.startswith("int") and self.operation in ("add", "multiply") and not self.scalar.is_integer():
+            raise ValueError(f"scalar: {self.scalar:g} is no whole number, and the elements are {self.dtype}")
+        return self
+
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns, from `size` when it is given."""
@@ -207,6 +213,12 @@ class PipelineSpec(Spec):
             *(("move", value) for value in ("cuda", "cuda_index", "pinned")),
             *(("pitfall", value) for value in ("unassigned", "mixed_devices", "leaf", "numpy", "current_device")),
         )
+
+    def problems(self, device: str) -> list[str]:
+        found = super().problems(device)
+        if device.startswith("cuda") and self.operation == "matmul" and self.dtype.startswith("int"):
+            found.append(f"--operation matmul: CUDA multiplies no matrices of {self.dtype}; choose a floating type")
+        return found
 
     def cautions(self, device: str) -> list[str]:
         rows, columns = self.shape
@@ -372,6 +384,12 @@ class TrainingSpec(Spec):
             raise ValueError(f"move_at_epoch: epoch {self.move_at_epoch} never comes, there are {self.passes}")
         return self
 
+    def problems(self, device: str) -> list[str]:
+        found = super().problems(device)
+        if self.move_at_epoch and not device.startswith("cuda"):
+            found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_CUDA.format(device=device)}")
+        return found
+
     @property
     def passes(self) -> int:
         """Epochs that take place: never more than there are steps."""
@@ -420,9 +438,6 @@ class PressureSpec(Spec):
         ge=1024,
         le=1024 * GIB,
     )
-
-    def cautions(self, device: str) -> list[str]:
-        return _long_operation(self.step / COPY_BYTES_PER_SECOND, f"one allocation of {format_bytes(self.step)}")
 
 
 def _long_operation(seconds: float, what: str) -> list[str]:

@@ -66,7 +66,7 @@ def _matrices(spec: MatmulSpec, context: Context) -> tuple[torch.Tensor, torch.T
     for fill in (True, True, False):
         context.check_cancelled()
         matrix = torch.empty(spec.size, spec.size, dtype=dtype, device=context.device)
-        for panel in matrix.split(max(1, 2**24 // spec.size)) if fill else ():
+        for panel in torch.split(matrix, max(1, 2**24 // spec.size)) if fill else ():
             context.check_cancelled()
             panel.uniform_(-1, 1)
         made.append(matrix)

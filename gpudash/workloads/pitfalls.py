@@ -65,8 +65,13 @@ def mixed_devices(device: torch.device) -> Pitfall:
 
 def leaf(device: torch.device) -> Pitfall:
     """A ``requires_grad`` leaf is moved, and the copy is taken for the leaf."""
+    return copied_leaf(lambda original: original.to(device))
+
+
+def copied_leaf(copy: Callable[[torch.Tensor], torch.Tensor]) -> Pitfall:
+    """What becomes of the gradient when ``copy`` of a leaf is computed with."""
     original = torch.ones(3, requires_grad=True)
-    moved = original.to(device)
+    moved = copy(original)
     moved.sum().backward()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

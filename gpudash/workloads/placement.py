@@ -45,14 +45,20 @@ def same_device(one: torch.device, other: torch.device) -> bool:
 def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
     """Move the model and the optimizer's state to ``device``.
 
-    The state goes through torch's own ``load_state_dict``, which places each tensor with its parameter.
+    The state goes through torch's own ``load_state_dict``, which places each tensor with its parameter. Where moving a
+    module makes new parameters, as it does between unlike kinds of device, the optimizer is given those.
 
     Returns:
         bytes that were moved.
     """
     state = optimizer.state_dict()
     size = sum(tensor.nbytes for _, _, tensor in _everything(model, optimizer, ()))
+    before = [id(parameter) for parameter in model.parameters()]
     model.to(device)
+    moved = dict(zip(before, model.parameters(), strict=True))
+    for group in optimizer.param_groups:
+        group["params"] = [moved[id(parameter)] for parameter in group["params"]]
+    optimizer.state.clear()
     optimizer.load_state_dict(state)
     return size
 

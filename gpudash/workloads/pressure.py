@@ -16,6 +16,9 @@ from gpudash.workloads.endings import WorkloadError
 ABOVE_WARNING = 0.05
 """How far above the warning level the default cap lies, as a share of capacity."""
 
+TOUCH = 2**27
+"""Bytes written in one operation: a fraction of a second even where the system hands out pages slowly."""
+
 OF_FREE = 0.80
 """Share of the memory free at the start that the default cap never exceeds."""
 
@@ -82,4 +85,8 @@ def _filled(size: int, context: Context) -> torch.Tensor:
     context.about_to_allocate(size)
     device = str(context.device)
     with context.stage("allocate", bytes=size, to_device=device, device=device, copied=False):
-        return torch.empty(size, dtype=torch.uint8, device=context.device).fill_(1)
+        memory = torch.empty(size, dtype=torch.uint8, device=context.device)
+        for first in range(0, size, TOUCH):
+            context.check_cancelled()
+            memory[first : first + TOUCH].fill_(1)
+    return memory

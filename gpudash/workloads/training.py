@@ -55,8 +55,10 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
         if spec.mode == "inference":
             model.to(context.device)
             make_interruptible(model, spec, source.items, context.device, context.check_stopped)
-            return {**context.kept, **infer(model, spec, source, context, autocast(spec, context.device))}
-        return {**context.kept, **_Trainer(spec, context, source, model).train()}
+            result = infer(model, spec, source, context, autocast(spec, context.device))
+        else:
+            result = _Trainer(spec, context, source, model).train()
+    return {**context.kept, **result}
 
 
 def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:

@@ -67,6 +67,7 @@ class LineSpec:
         factor: multiplies the level (0.85 of the capacity).
         style: how the line is drawn.
         scales: whether the axis always reaches to the line.
+        shows_value: whether the label says the level behind the name.
     """
 
     name: str
@@ -76,6 +77,7 @@ class LineSpec:
     factor: float = 1.0
     style: Style = "dash"
     scales: bool = True
+    shows_value: bool = True
 
 
 @dataclass(frozen=True, slots=True)

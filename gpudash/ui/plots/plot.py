@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.ui.plots.canvas import Canvas, drawn
-from gpudash.ui.plots.curve import CurveSpec, PlotSpec
+from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec, format_value
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
@@ -239,10 +239,15 @@ class TimePlot(QWidget):
 
     def _levels(self) -> list[Level]:
         return [
-            Level(line.name, self._level(value), self._palette.curves[line.colour], line.style)
+            Level(self._words(line, value), self._level(value), self._palette.curves[line.colour], line.style)
             for line, value in zip(self.spec.lines, self._data.levels, strict=False)
             if value is not None and not (self._scale.log and value <= 0)
         ]
+
+    def _words(self, line: LineSpec, value: float) -> str:
+        return (
+            f"{line.name} {format_value(self.spec.unit, value, self.spec.unit_name)}" if line.shows_value else line.name
+        )
 
     def _level(self, value: float) -> float:
         return math.log10(value) if self._scale.log and value > 0 else value

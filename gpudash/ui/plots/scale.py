@@ -14,6 +14,10 @@ _SHRINK_BELOW = 0.6
 """Share of the axis that must suffice before it may shrink at all."""
 
 
+_LEAST = 1e-9
+"""Narrowest axis."""
+
+
 @dataclass(slots=True)
 class Autoscale:
     """The range of one y axis, in drawn coordinates (decimal logarithms where `log`).
@@ -78,10 +82,11 @@ class Autoscale:
         if self.unit == "ratio":
             return min(0.0, low), max(1.04, high * 1.04)
         if self.unit == "bytes":
-            return min(0.0, low), high * 1.12 if high > 0 else 1.0
+            return min(0.0, low), max(high * 1.12, 1.0)
         return self._rounded(min(0.0, low), high * 1.08 if high > 0 else 1.0)
 
     def _rounded(self, low: float, high: float) -> tuple[float, float]:
         """Ends on a coarse raster, so that noise does not move the axis at every frame."""
+        high = max(high, low + _LEAST)
         raster = 10.0 ** math.floor(math.log10(high - low)) / 5
         return math.floor(low / raster + 1e-9) * raster, math.ceil(high / raster - 1e-9) * raster

@@ -31,11 +31,14 @@ SETTLED_S = 5.0
 READOUT_FROM_PX = 620
 """Width from which there is room for the readout beside the plots."""
 
+ROOMY_FROM_PX = 760
+"""Height from which the strip's table may take its full height."""
+
 LEAD_RATIO = 0.06
 """Share of the window kept free right of now while a forecast is drawn."""
 
 
-class PlotStack(QWidget, Steering):
+class PlotStack(QFrame, Steering):
     """The plots, the readout beside them and the strip below.
 
     Args:
@@ -79,6 +82,7 @@ class PlotStack(QWidget, Steering):
         self._drawn_key: object = None
         self._changes = 0
         self._axes = (0.0, 0.0)
+        self.setProperty("role", "panel")
         self._readout_wanted = True
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
@@ -100,7 +104,7 @@ class PlotStack(QWidget, Steering):
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._scroll.setWidget(self._column_widget)
         grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setContentsMargins(8, 5, 4, 5)
         grid.setSpacing(2)
         grid.addWidget(self._scroll, 0, 0)
         grid.addWidget(self.readout, 0, 1)
@@ -354,6 +358,7 @@ class PlotStack(QWidget, Steering):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.show_readout(self._readout_wanted)
+        self.strip.set_low(self.height() < ROOMY_FROM_PX)
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() is QEvent.Type.FontChange:

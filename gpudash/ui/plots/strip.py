@@ -26,6 +26,7 @@ from gpudash.ui.theme import Palette
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
 TABLE_HEIGHT_PX = 112
+LOW_TABLE_HEIGHT_PX = 72
 
 
 class SelectionStrip(QWidget):
@@ -85,6 +86,10 @@ class SelectionStrip(QWidget):
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
         self._curves = []
+
+    def set_low(self, low: bool) -> None:
+        """Take less height for the table, for low windows."""
+        self._table.setFixedHeight(LOW_TABLE_HEIGHT_PX if low else TABLE_HEIGHT_PX)
 
     @property
     def words(self) -> str:

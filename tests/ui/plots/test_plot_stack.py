@@ -199,7 +199,7 @@ def test_memory_begins_at_zero_and_shows_the_capacity(drawn: PlotStack) -> None:
     low, high = plot.y_range
     assert low == 0.0 and high > 8 * GIB
     assert [level.value for level in plot.canvas.overlay._content.levels] == [8 * GIB]
-    assert "capacity" in [label.text for label in plot.labels()]
+    assert "capacity 8.00 GiB" in [label.text for label in plot.labels()]
 
 
 def test_the_capacity_stays_while_its_source_is_lost(stack: PlotStack, feed: Feed, store: Store) -> None:

@@ -1,0 +1,168 @@
+"""A run as the plain PyTorch program it amounts to, to be read, copied and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
+from gpudash.workloads.matmul import WARM_UP, threads_for
+from gpudash.workloads.pipeline import COUNT_LIMIT
+from gpudash.workloads.training_code import training_code
+
+
+def code(spec: Spec, device: str) -> str:
+    """A program that does with torch alone what ``spec`` does on ``device``; it prints its outcome.
+
+    Raises:
+        ValueError: for a workload that is not built in.
+    """
+    writers: dict[type[Spec], Callable[[Any, str], list[str]]] = {
+        PipelineSpec: _pipeline,
+        TransferSpec: _transfer,
+        MatmulSpec: _matmul,
+        TrainingSpec: training_code,
+        PressureSpec: _pressure,
+    }
+    write = writers.get(type(spec))
+    if write is None:
+        raise ValueError(f"the workload {spec.name} cannot be shown as a program; read {spec.run.partition(':')[0]}")
+    return "\n".join(write(spec, device)) + "\n"
+
+
+def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
+    rows, columns = spec.shape
+    scalar = repr(spec.scalar if spec.dtype.startswith(("float", "bfloat")) else int(spec.scalar))
+    move = {
+        "to": "x.to(device)",
+        "to_dtype": "x.to(device, torch.float64)",
+        "to_other": "x.to(torch.empty(0, dtype=x.dtype, device=device))",
+        "cuda": "x.cuda()",
+        "cuda_index": "x.cuda(device.index)",
+        "pinned": "x.pin_memory().to(device, non_blocking=True)",
+        "direct": _fill(spec, "device"),
+    }[spec.move]
+    operation = {
+        "add": f"moved + {scalar}",
+        "multiply": f"moved * {scalar}",
+        "matmul": "moved @ moved.T",
+        "relu": "torch.relu(moved)",
+    }[spec.operation]
+    back = "result.cpu()" if spec.back == "cpu" else 'result.to("cpu")'
+    lines = [
+        "import torch",
+        "",
+        f"torch.manual_seed({spec.seed})",
+        f"torch.set_num_threads({spec.threads or 1})",
+        f'device = torch.device("{device}")',
+        f"rows, columns = {rows}, {columns}",
+        f"for _ in range({spec.repeat}):",
+        f"    x = {_fill(spec, None)}",
+        f"    moved = {move}",
+        f"    result = {operation}",
+        f"    back = {back}",
+        "print(x.device, moved.device, back.device, moved is x)",
+        "print(back)",
+    ]
+    return lines + _PITFALLS[spec.pitfall]
+
+
+def _fill(spec: PipelineSpec, device: str | None) -> str:
+    rows, columns = spec.shape
+    dtype, place = f"torch.{spec.dtype}", f", device={device}" if device else ""
+    if spec.fill == "ones":
+        return f"torch.ones(rows, columns, dtype={dtype}{place})"
+    if spec.fill == "random" and spec.dtype.startswith("int"):
+        return f"torch.randint(100, (rows, columns), dtype={dtype}{place})"
+    if spec.fill == "random":
+        return f"torch.rand(rows, columns, dtype={dtype}{place})"
+    limit = COUNT_LIMIT[spec.dtype]
+    if rows * columns <= limit:
+        return f"torch.arange(1, rows * columns + 1, dtype={dtype}{place}).reshape(rows, columns)"
+    return f"(torch.arange(rows * columns{place}) % {limit} + 1).to({dtype}).reshape(rows, columns)"
+
+
+_PITFALLS: dict[str, list[str]] = {
+    "none": [],
+    "unassigned": ["x.to(device)  # the result is thrown away", "print(x.device)", "x + torch.ones_like(moved)"],
+    "mixed_devices": ["torch.ones(3) + torch.ones(3, device=device)"],
+    "leaf": [
+        "leaf = torch.ones(3, requires_grad=True)",
+        "copy = leaf.to(device)",
+        "copy.sum().backward()",
+        "print(copy.is_leaf, copy.grad, leaf.grad)",
+    ],
+    "numpy": ["moved.numpy()"],
+    "current_device": ["torch.cuda.set_device(torch.cuda.device_count() - 1)", "print(torch.ones(3).cuda().device)"],
+}
+
+
+def _transfer(spec: TransferSpec, device: str) -> list[str]:
+    cuda = device.startswith("cuda")
+    ends = {"h2d": '("cpu", device)', "d2h": '(device, "cpu")', "h2h": '("cpu", "cpu")'}
+    wanted = [ends[name] for name in ends if spec.directions in ("all", name) and (cuda or name == "h2h")]
+    pinned = [name == "pinned" for name in ("pageable", "pinned") if spec.memory in ("both", name)]
+    return [
+        "import statistics",
+        "import time",
+        "",
+        "import torch",
+        "",
+        f"torch.set_num_threads({spec.threads or 1})",
+        f'device = "{device}"',
+        f"for source, target in [{', '.join(wanted)}]:",
+        f"    for pinned in {pinned if cuda else [False]}:",
+        f"        for size in {spec.block_sizes}:",
+        '            a = torch.ones(size, dtype=torch.uint8, device=source, pin_memory=pinned and source == "cpu")',
+        '            b = torch.ones(size, dtype=torch.uint8, device=target, pin_memory=pinned and target == "cpu")',
+        "            rates = []",
+        f"            for _ in range({spec.samples}):",
+        *(["                torch.cuda.synchronize()"] if cuda else []),
+        "                began = time.perf_counter()",
+        "                b.copy_(a, non_blocking=pinned)",
+        *(["                torch.cuda.synchronize()"] if cuda else []),
+        "                rates.append(size / (time.perf_counter() - began))",
+        '            memory = "pinned" if pinned else "pageable"',
+        '            print(source, target, memory, size, f"{statistics.median(rates):.3e} B/s")',
+    ]
+
+
+def _matmul(spec: MatmulSpec, device: str) -> list[str]:
+    wait = ["    torch.cuda.synchronize()"] if device.startswith("cuda") else []
+    return [
+        "import statistics",
+        "import time",
+        "",
+        "import torch",
+        "",
+        f"torch.manual_seed({spec.seed})",
+        f"torch.set_num_threads({spec.threads or threads_for(spec.size)})",
+        f"n = {spec.size}",
+        f'a = torch.empty(n, n, dtype=torch.{spec.dtype}, device="{device}").uniform_(-1, 1)',
+        "b = torch.empty_like(a).uniform_(-1, 1)",
+        "seconds = []",
+        f"for _ in range({WARM_UP + spec.repeat}):",
+        "    began = time.perf_counter()",
+        "    a @ b",
+        *wait,
+        "    seconds.append(time.perf_counter() - began)",
+        f"median = statistics.median(seconds[{WARM_UP}:])",
+        'print(f"{median:.6f} s, {2 * n**3 / median:.3e} FLOP/s")',
+    ]
+
+
+def _pressure(spec: PressureSpec, device: str) -> list[str]:
+    return [
+        "import time",
+        "",
+        "import torch",
+        "",
+        f"cap = {2**30 if spec.cap is None else spec.cap}  # bytes",
+        "held = []",
+        f"while len(held) * {spec.step} < cap:",
+        f"    size = min({spec.step}, cap - len(held) * {spec.step})",
+        f'    held.append(torch.empty(size, dtype=torch.uint8, device="{device}").fill_(1))',
+        '    print(f"{sum(block.nbytes for block in held) / 2**20:.0f} MiB")',
+        f"    time.sleep({1 / spec.rate!r})",
+        f"time.sleep({spec.hold!r})",
+    ]
