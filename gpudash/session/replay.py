@@ -51,8 +51,7 @@ class Replay:
 
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
-        with self.store.lock:
-            size = self.store.latest("host", "total_bytes").value
+        size = self.store.latest("host", "total_bytes").value
         host = Device("cpu", self._product, int(size) if isinstance(size, (int, float)) else None)
         return [
             host,

@@ -263,7 +263,7 @@ class Commands:
                 ("Space",),
                 plot=True,
             ),
-            Command("View", "Jump to Now", "Follow the newest reading", view.follow, ("End",), plot=True),
+            Command("View", "Jump to Now", "Follow the newest reading", plots.jump_to_now, ("End",), plot=True),
             Command(
                 "View",
                 "Zoom to Selection",

@@ -8,7 +8,7 @@ from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 
 
 def plots_for(
-    store: Store, *, selected: str, words: str, allocator: str | None, warn_ratio: float
+    store: Store, *, selected: str, words: str, allocator: str | None, warn_ratio: float, to_capacity: bool = True
 ) -> tuple[PlotSpec, ...]:
     """The plots of the device that is selected and of the run; called under the store's lock.
 
@@ -18,10 +18,19 @@ def plots_for(
         words: what the device is called.
         allocator: torch's name of the device, where torch can use it.
         warn_ratio: memory level of a warning.
+        to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
     """
     host = selected == "host"
     plots = [
-        _host_memory(warn_ratio) if host else _gpu_memory(store, selected, allocator or words, allocator, warn_ratio)
+        _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity))
+        if host
+        else _gpu_memory(
+            store,
+            selected,
+            allocator or words,
+            allocator,
+            _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
+        )
     ]
     transfers = _transfers(store, None if host else selected)
     if transfers is not None:
@@ -46,7 +55,7 @@ def plots_for(
     return tuple(plots)
 
 
-def _host_memory(warn_ratio: float) -> PlotSpec:
+def _host_memory(lines: tuple[LineSpec, ...]) -> PlotSpec:
     return PlotSpec(
         id="memory",
         title="MEMORY cpu",
@@ -64,12 +73,12 @@ def _host_memory(warn_ratio: float) -> PlotSpec:
             ),
         ),
         unit="bytes",
-        lines=_capacity(("host", "total_bytes", None), warn_ratio),
+        lines=lines,
         stretch=2,
     )
 
 
-def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, warn_ratio: float) -> PlotSpec:
+def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, lines: tuple[LineSpec, ...]) -> PlotSpec:
     known = allocator is not None and store.series("allocator", "reserved_bytes", allocator) is not None
     context = store.series("gpu", "context_bytes", uuid) is not None
     other = "other processes" if context else "CUDA context and other processes"
@@ -87,16 +96,38 @@ def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, warn_
         title=f"MEMORY {name}",
         curves=curves,
         unit="bytes",
-        lines=_capacity(("gpu", "total_bytes", uuid), warn_ratio),
+        lines=lines,
         stretch=2,
     )
 
 
-def _capacity(key: tuple[str, str, str | None], warn_ratio: float) -> tuple[LineSpec, ...]:
+def _capacity(key: tuple[str, str, str | None], warn_ratio: float, scales: bool) -> tuple[LineSpec, ...]:
     return (
-        LineSpec("capacity", "capacity", key=key),
-        LineSpec(f"warning at {warn_ratio:.0%}", "warning", key=key, factor=warn_ratio, style="dot"),
+        LineSpec("capacity", "capacity", key=key, scales=scales),
+        LineSpec(
+            f"warning at {warn_ratio * 100:.0f} %", "warning", key=key, factor=warn_ratio, style="dot", scales=scales
+        ),
     )
+
+
+NEAR_RATIO, FAR_RATIO = 0.4, 0.25
+"""How full a memory must be for its axis to reach to the capacity, and how empty for it to follow the use again."""
+
+
+def reaches_to_capacity(store: Store, selected: str, reached: bool) -> bool:
+    """Whether the memory axis of a device should reach to its capacity; called under the store's lock.
+
+    Args:
+        store: what is known.
+        selected: "host", or a GPU's UUID.
+        reached: what was answered before, which stays in force between the two ratios.
+    """
+    table, device = ("host", None) if selected == "host" else ("gpu", selected)
+    used, total = (store.latest(table, metric, device).value for metric in ("used_bytes", "total_bytes"))
+    if not isinstance(used, int) or not isinstance(total, int) or not total:
+        return True
+    ratio = used / total
+    return ratio > NEAR_RATIO or (reached and ratio > FAR_RATIO)
 
 
 _DIRECTIONS = (

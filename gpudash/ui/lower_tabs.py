@@ -29,8 +29,8 @@ from gpudash.units import format_bytes, format_count, format_duration, format_pe
 
 Range = tuple[float, float] | None
 
-EXPANDED_HEIGHT = 208
-"""Logical pixels: header and six rows, enough for the five stages of a training step."""
+EXPANDED_HEIGHT = 160
+"""Logical pixels: header and five rows, enough for the stages of a training step."""
 
 
 class LowerTabs(QWidget):
@@ -166,10 +166,10 @@ def stage_rows(run: RunView | None, selection: Range = None) -> list[Sequence[st
             views.setdefault(event.name, StageView(event)).add(event)
         stages = list(views.values())
     whole = sum(stage.seconds for stage in stages)
-    return [_stage_row(stage, whole) for stage in stages]
+    return [_stage_row(stage, whole, run.device) for stage in stages]
 
 
-def _stage_row(stage: StageView, whole_s: float) -> Sequence[str]:
+def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
     newest, rate = stage.newest, stage.bytes_per_second
     ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
     if newest.flops and newest.seconds:
@@ -178,7 +178,7 @@ def _stage_row(stage: StageView, whole_s: float) -> Sequence[str]:
         words = "" if rate is None else format_rate(rate)
     return (
         stage.name,
-        " → ".join(ends) or newest.device or "",
+        " → ".join(ends) or newest.device or device,
         " × ".join(map(str, newest.shape or ())),
         newest.dtype or "",
         format_count(stage.count),

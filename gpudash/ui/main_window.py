@@ -14,7 +14,7 @@ from gpudash.telemetry.records import Table
 from gpudash.ui.banner import Banner
 from gpudash.ui.cards import DeviceCards
 from gpudash.ui.commands import Commands
-from gpudash.ui.live_plots import plots_for
+from gpudash.ui.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.lower_tabs import LowerTabs
 from gpudash.ui.notify import notify
 from gpudash.ui.plots.stack import PlotStack
@@ -25,8 +25,10 @@ from gpudash.ui.theme import Choice, Palette
 from gpudash.ui.view_bar import ViewBar
 from gpudash.ui.workload_panel import WorkloadPanel
 
-LOW_WINDOW = 860
+LOW_WINDOW = 920
 """Logical pixels of height below which the tables start collapsed and the cards take one line."""
+
+DEFAULT_SIZE = (1440, 960)
 
 SLOW_REFRESH = 4
 """Cards, tables and status line are refreshed every so many frames: nobody reads figures at 15 Hz."""
@@ -48,6 +50,7 @@ class MainWindow(QMainWindow):
         self.joined = True
         self._selected: str | None = None
         self._layout_key: object = None
+        self._to_capacity = False
         self._events_seen = 0
         self._frame = 0
         self._run_words = ""
@@ -108,6 +111,8 @@ class MainWindow(QMainWindow):
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
         self.plots.mark_requested.connect(self.commands.add_mark)
+        self.plots.told.connect(self.status_line.tell)
+        self.plots.failed.connect(self.status_line.tell)
         self.tabs.collapsed_changed.connect(self._rebalance)
         self.plots.set_smoothing(self.session.settings.smoothing)
 
@@ -172,19 +177,23 @@ class MainWindow(QMainWindow):
         return self._selected
 
     def _choose_plots(self) -> None:
-        devices = self.session.devices()
-        allocator = next((device.name for device in devices if device.uuid == self.selected), None)
+        selected = self.selected
+        words = self.session.device_words(selected)
+        allocator = next((device.name for device in self.session.devices() if device.uuid == selected), None)
         with self.session.store.lock:
+            self._to_capacity = reaches_to_capacity(self.session.store, selected, self._to_capacity)
             specs = plots_for(
                 self.session.store,
-                selected=self.selected,
-                words=self.session.device_words(self.selected),
+                selected=selected,
+                words=words,
                 allocator=allocator,
                 warn_ratio=self.session.settings.warn_ratio,
+                to_capacity=self._to_capacity,
             )
         if specs != self._layout_key:
             self._layout_key = specs
             self.plots.set_plots(specs)
+            self.plots.set_caption(self.windowTitle(), allocator or words)
 
     def _refresh_figures(self) -> None:
         session, store = self.session, self.session.store
@@ -236,15 +245,15 @@ class MainWindow(QMainWindow):
         """Everything back to where it was at the first start."""
         _layout_store().clear()
         self.showNormal()
-        self.resize(1440, 900)
+        self.resize(*DEFAULT_SIZE)
         self.panel.show()
         self._rebalance()
 
     def _restore_layout(self) -> None:
         kept = _layout_store().value("geometry")
-        self.resize(1440, 900)
+        self.resize(*DEFAULT_SIZE)
         if kept is None or not self.restoreGeometry(kept) or not self._on_a_screen():
-            self.resize(1440, 900)
+            self.resize(*DEFAULT_SIZE)
 
     def _on_a_screen(self) -> bool:
         screen = self.screen()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from gpudash.session import Status
 from gpudash.units import format_bytes
+
+
+TOLD_SHOWN_MS = 5000
+"""How long a passing message stays."""
 
 
 class StatusLine(QWidget):
@@ -26,6 +30,18 @@ class StatusLine(QWidget):
         row.addWidget(self._left, 1)
         row.addWidget(self._right)
         self._words = ""
+        self._told = ""
+        self._forget = QTimer(self)
+        self._forget.setSingleShot(True)
+        self._forget.setInterval(TOLD_SHOWN_MS)
+        self._forget.timeout.connect(lambda: self.tell(""))
+
+    def tell(self, text: str) -> None:
+        """Say ``text`` at the left for a while, such as "Copied 312 rows"."""
+        self._told = text
+        if text:
+            self._forget.start()
+        self._elide()
 
     def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:
         """Show the session's figures.
@@ -71,4 +87,6 @@ class StatusLine(QWidget):
 
     def _elide(self) -> None:
         room = max(60, self._left.width())
-        self._left.setText(self._left.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, room))
+        self._left.setText(
+            self._left.fontMetrics().elidedText(self._told or self._words, Qt.TextElideMode.ElideRight, room)
+        )

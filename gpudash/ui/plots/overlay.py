@@ -96,22 +96,26 @@ class Overlay(Layer):
         ]
 
     def _level_labels(self) -> list[Label]:
-        """Labels at the right end over their lines; one that would cover another moves left of it."""
+        """Labels at the right end over their lines; one that would cover another moves left of it.
+
+        A level above the plot is told at its upper edge, behind an arrow.
+        """
         assert self._geometry is not None
         area, height = self._geometry.area, self._metrics.height()
         placed: list[Label] = []
         for level in self._content.levels:
             y = self._geometry.y_of(level.value)
-            if not area.top() <= y <= area.bottom():
+            if y > area.bottom():
                 continue
-            width = self._metrics.horizontalAdvance(level.text) + 6
-            top = y - height - 1 if y - height - 1 >= area.top() else y + 1
+            text = level.text if y >= area.top() else f"↑ {level.text}"
+            width = self._metrics.horizontalAdvance(text) + 6
+            top = y - height - 1 if y - height - 1 >= area.top() else max(y, area.top()) + 1
             rect = QRectF(area.right() - width - 2, top, width, height)
             for other in placed:
                 if rect.intersects(other.rect):
                     rect.moveRight(other.rect.left() - 4)
             if rect.left() >= area.left():
-                placed.append(Label(level.text, rect))
+                placed.append(Label(text, rect))
         return placed
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
