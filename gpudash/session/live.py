@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices import CudaOrder, Device, Gpu, cuda_order, default_device, link_bytes_per_second
+from gpudash.memory.forecast import Forecast
 from gpudash.memory.guard import Guard
 from gpudash.memory.watch import MemoryWatch
 from gpudash.session.status import Status
@@ -283,6 +284,10 @@ class Session:
     def torch_ready(self) -> bool:
         """Whether torch has been imported (or has been found to be missing)."""
         return self._torch is not None
+
+    def forecast(self, device: str) -> Forecast | None:
+        """When a memory ("host" or a GPU's UUID) reaches its capacity or the guard, if it goes on growing as it does."""
+        return self._watch.forecast(device)
 
     def free_cache(self) -> None:
         """Give idle memory back: torch's cached segments and the host's freed heap."""

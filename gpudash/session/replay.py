@@ -73,6 +73,9 @@ class Replay:
     def status(self) -> None:
         """There are no figures of a running session."""
 
+    def forecast(self, device: str) -> None:
+        """Nothing grows any more."""
+
     def start_run(self, spec: Spec, device: str) -> int:
         """Nothing runs in a recording.
 

@@ -34,6 +34,10 @@ SLOW_REFRESH = 4
 """Cards, tables and status line are refreshed every so many frames: nobody reads figures at 15 Hz."""
 
 
+FORECAST_SHOWN_S = 60.0
+"""Remaining time below which the plot shows where memory is going."""
+
+
 class MainWindow(QMainWindow):
     """The dashboard over a live session, or over a recording that is looked at.
 
@@ -217,7 +221,23 @@ class MainWindow(QMainWindow):
         self.banner.set_running(session.running)
         words = self.view.status() if isinstance(session, Session) else f"recording {session.recording.name}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
+        self._draw_forecast()
         self.commands.refresh()
+
+    def _draw_forecast(self) -> None:
+        """Extend the memory plot to where it is going, when its end is near."""
+        selected = self.selected
+        ahead = self.session.forecast(selected)
+        if ahead is None or ahead.seconds > FORECAST_SHOWN_S:
+            self.plots.set_forecast("memory", None)
+            return
+        table, device = ("host", None) if selected == "host" else ("gpu", selected)
+        with self.session.store.lock:
+            reading = self.session.store.latest(table, "used_bytes", device)
+        if isinstance(reading.value, (int, float)) and reading.time_s is not None:
+            begin = (reading.time_s, float(reading.value))
+            end = (reading.time_s + ahead.seconds, begin[1] + ahead.bytes_per_second * ahead.seconds)
+            self.plots.set_forecast("memory", [begin, end])
 
     def _loading(self) -> str:
         return "" if self.session.torch_ready else "PyTorch loading…"

@@ -98,7 +98,6 @@ class Context:
 
     def progress(self, step: int, steps: int) -> None:
         """Tell that ``step`` of ``steps`` is over. Steps without a metric are told at most 20 times a second."""
-        self._stages.settle()
         now = self._clock()
         seconds = now - self._step_ended_s
         self._step_ended_s = now
@@ -238,10 +237,11 @@ class Context:
     def _copied(self, stage: Stage, seconds: float) -> None:
         facts = stage.facts
         source, target = facts.get("from_device"), facts.get("to_device")
-        if facts.get("copied") and facts.get("bytes") and source and target and source != target:
+        if facts.get("bytes") and source and target and source != target:
             self._traffic.add((source, target, stage.memory, stage.memory == "pageable"), facts["bytes"], seconds)
 
     def _tell_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
+        self._stages.settle()
         self._emit(
             StepFinished(time_s=now_s, run_id=self._run_id, step=step, steps=steps, seconds=seconds, **self._metrics)
         )

@@ -81,9 +81,7 @@ class _Tally:
 class HostTiming:
     """Times a block by the monotonic clock: on the CPU an operation is over when its call returns."""
 
-    @staticmethod
-    def begin() -> float:
-        return time.perf_counter()
+    begin = staticmethod(time.perf_counter)
 
     @staticmethod
     def end(begun: float) -> float:
@@ -136,12 +134,12 @@ class Stages:
         clock: Callable[[], float],
         run_id: int,
         device: torch.device,
-        on_finished: Callable[[Stage, float], None] | None = None,
+        on_copied: Callable[[Stage, float], None] | None = None,
     ) -> None:
         self._emit = emit
         self._clock = clock
         self._run_id = run_id
-        self._on_finished = on_finished
+        self._on_copied = on_copied
         self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
         self._closed: deque[tuple[Stage, Any]] = deque()
         self._tallies: dict[str, _Tally] = {}
@@ -159,13 +157,15 @@ class Stages:
 
     def settle(self, *, wait: bool = False) -> None:
         """Add up the stages that are over, and tell those that are due."""
-        while self._closed:
-            stage, span = self._closed[0]
+        closed = self._closed
+        now = self._clock()
+        while closed:
+            stage, span = closed[0]
             seconds = self.timing.seconds(span, wait=wait)
             if seconds is None:
                 return
-            self._closed.popleft()
-            self._add(stage, seconds)
+            closed.popleft()
+            self._add(stage, seconds, now)
 
     def newest_seconds(self, name: str) -> float:
         """How long the newest execution of ``name`` took, waiting for the GPU; NaN when there was none."""
@@ -183,7 +183,7 @@ class Stages:
         """Forget stages whose end the device will not report any more, after an error of the device."""
         self._closed.clear()
 
-    def _add(self, stage: Stage, seconds: float) -> None:
+    def _add(self, stage: Stage, seconds: float, now_s: float) -> None:
         tally = self._tallies.get(stage.name)
         if tally is None:
             tally = self._tallies[stage.name] = _Tally()
@@ -191,14 +191,14 @@ class Stages:
         tally.seconds += seconds
         self._newest_seconds[stage.name] = seconds
         tally.facts = stage.facts
-        if self._on_finished is not None:
-            self._on_finished(stage, seconds)
-        size = stage.facts.get("bytes")
-        if size is not None:
-            tally.bytes = (tally.bytes or 0) + size
-        now = self._clock()
-        if tally.told_s is None or now - tally.told_s >= REPORT_PERIOD_S:
-            self._tell(stage.name, tally, now)
+        if stage.facts:
+            if stage.facts.get("copied") and self._on_copied is not None:
+                self._on_copied(stage, seconds)
+            size = stage.facts.get("bytes")
+            if size is not None:
+                tally.bytes = (tally.bytes or 0) + size
+        if tally.told_s is None or now_s - tally.told_s >= REPORT_PERIOD_S:
+            self._tell(stage.name, tally, now_s)
 
     def _tell(self, name: str, tally: _Tally, now_s: float) -> None:
         facts = {**tally.facts, "bytes": tally.bytes}

@@ -165,8 +165,7 @@ class _Trainer:
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
         with stage("read loss"):
-            right = (logits.detach().argmax(-1) == targets).float().mean()
-            read_loss, accuracy = torch.stack((loss.detach().float(), right)).tolist()
+            read_loss, accuracy = _read(loss, logits, targets)
         if self._spec.keep_intermediates:
             context.about_to_allocate(logits.nbytes, str(self._device))
             self._kept.append((loss, logits))
@@ -249,6 +248,15 @@ class _Trainer:
         if not self._told_nan:
             self._told_nan = True
             self._context.note("nan", f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
+
+
+def _read(loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
+    """Loss and accuracy as numbers; from a GPU in one copy, since each waits for it."""
+    right = (logits.detach().argmax(-1) == targets).sum()
+    if loss.device.type == "cpu":
+        return loss.item(), right.item() / targets.numel()
+    read_loss, count = torch.stack((loss.detach().double(), right.double())).tolist()
+    return read_loss, count / targets.numel()
 
 
 @contextmanager

@@ -47,6 +47,8 @@ BUDGETS = (
     Budget("snapshot", "sampler_core_percent", "sampler at the default rate", 1.0, "absolute", "% of a core"),
     Budget("first_paint", "with_torch_over_without", "first painted window, over one without torch", 1.1, "ratio", "×"),
     Budget("instrumentation", "cost_percent", "instrumentation of a run, of a bare loop", 5.0, "ratio", "%"),
+    Budget("bare", "transfer_off", "transfer's rate against a bare copy_, either way", 1.25, "ratio", "×"),
+    Budget("bare", "matmul_off", "matmul's rate against a bare product, either way", 1.25, "ratio", "×"),
     Budget("series_and_recorder", "row_us", "recorder, a row", 25.0, "absolute", "µs"),
     Budget("series_and_recorder", "lost_rows", "committed rows lost by kill -9", 0.5, "ratio", "rows"),
 )
