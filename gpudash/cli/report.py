@@ -10,13 +10,13 @@ from rich.table import Table
 
 from gpudash.cli.output import stderr, stdout
 from gpudash.session import Session
+from gpudash.telemetry.outcome import outcome_rows
 from gpudash.units import (
     format_bytes,
     format_clock,
     format_duration,
     format_percent,
     format_rate,
-    format_scaled,
     format_throughput,
 )
 
@@ -59,9 +59,7 @@ def print_run(summary: Mapping[str, Any]) -> None:
     if summary["stages"]:
         console.print(_stages(summary["stages"]))
     for line in _figures(summary):
-        console.print(line)
-    for note in summary.get("notes", ()):
-        console.print(f"{note['topic']}: {note['text']}")
+        console.print(line, soft_wrap=True)
     error = summary.get("error")
     if error:
         console.print(f"{error['message']} {error['remedy']}".strip(), style="yellow")
@@ -106,17 +104,7 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
         if metric["last"] is not None:
             write = _WRITERS.get(name, _plain_number)
             lines.append(f"{name}: {write(metric['first'])} → {write(metric['last'])}")
-    result = summary["result"] or {}
-    if result.get("flops_per_second"):
-        lines.append(f"{format_scaled(result['flops_per_second'], 'FLOP/s')} with {result['threads']} threads")
-    if "values" in result:
-        lines.append(f"values: {result['values']}  equal to expected: {result['equal']}")
-    for rate in result.get("rates", ()):
-        ends = (
-            f"{rate['from']} → {rate['to']}, {rate['memory']}, {rate['blocking']}, {format_bytes(rate['block_bytes'])}"
-        )
-        figure = rate["bytes_per_second_median"]
-        lines.append(f"{ends}: {format_rate(figure) if figure is not None else rate['reason']}")
+    lines += [f"{what}: {words}" for what, words in outcome_rows(summary["result"])]
     memory = summary["memory"]
     peak = memory["peak_allocated_bytes"]
     if peak is not None:

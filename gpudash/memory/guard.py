@@ -15,11 +15,14 @@ class Guard:
     """A level of one memory that a run may not reach. Any thread may call any method.
 
     What was granted counts as used until the next reading, which then shows it.
+
+    Args:
+        device: what is read and may be guarded: a GPU's UUID, or "host".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = HOST) -> None:
         self._lock = threading.Lock()
-        self._device = HOST
+        self._device = device
         self._level: int | None = None
         self._words = ""
         self._used: int | None = None

@@ -1,6 +1,7 @@
 """The application without a screen: wiring only."""
 
-from gpudash.session.live import CLOSE_TIMEOUT_S, Session, recording_target
+from gpudash.session.live import CLOSE_TIMEOUT_S, Session
+from gpudash.session.recordings import recording_target
 from gpudash.session.replay import Replay
 from gpudash.session.status import Status
 

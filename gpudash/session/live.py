@@ -6,48 +6,43 @@ and the recorder, so neither a flood of records nor a blocked window delays a wa
 
 from __future__ import annotations
 
-import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpudash.devices import CudaOrder, Device, Gpu, cuda_order, default_device, link_bytes_per_second
+from gpudash.devices import Device, Gpu
 from gpudash.memory.forecast import Forecast
-from gpudash.memory.guard import Guard
+from gpudash.memory.levels import HOST
 from gpudash.memory.watch import MemoryWatch
-from gpudash.session.status import Status
-from gpudash.settings import Settings, recordings_folder
+from gpudash.session.machine import Machine
+from gpudash.session.recordings import facts, size_on_disk, tidy
+from gpudash.session.run_guards import RunGuards, levels
+from gpudash.session.status import Status, summary
+from gpudash.settings import Settings
 from gpudash.specs import Spec
-from gpudash.telemetry.naming import recording_name
 from gpudash.telemetry.recorder import Recorder
-from gpudash.telemetry.records import (
-    Marker,
-    Note,
-    OutOfMemory,
-    Record,
-    RunFailed,
-    RunFinished,
-    Sample,
-    Warning,
-)
-from gpudash.telemetry.retention import prune
+from gpudash.telemetry.records import Level, Marker, Note, Record, RunEnded, RunFinished, Sample, Warning
 from gpudash.telemetry.store import Store
-from gpudash.units import format_bytes
-
-if TYPE_CHECKING:
-    from gpudash.workloads.worker import MemoryLevel
 
 CLOSE_TIMEOUT_S = 2.0
 """Longest that closing waits for the run and all threads together."""
 
+RECORDING_SHARE_S = 0.5
+"""Part of `CLOSE_TIMEOUT_S` kept for what closes last, the recording."""
+
+LANES_SHARE_S = 0.3
+"""Part of it kept for the monitor's lanes when the run does not end; a lane that is not stuck ends within 0.1 s."""
+
 SWITCH_INTERVAL_S = 0.0005
 """Interpreter switch interval: halves the window's lateness under pure-Python work and costs nothing measurable."""
+
+GPU_PATIENCE_S = 5.0
+"""Session time after which a driver that has not said which GPUs there are is no longer waited for."""
 
 _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
@@ -63,6 +58,9 @@ class Session:
 
     Raises:
         RecordingError: from `start`, when the recording cannot be written.
+
+    Attributes:
+        on_record: called with every record, on the session's thread; it must not wait for anything.
     """
 
     def __init__(
@@ -75,28 +73,26 @@ class Session:
         self.settings = settings or Settings()
         self.store = Store()
         self.recording = recording
-        self.began_wall_s = time.time()
-        self._origin = time.monotonic()
-        self._queue: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
-        self._recorder: Recorder | None = None
-        self._recording_failed = False
-        self._watch = MemoryWatch(
-            self.settings.warn_ratio, self.settings.critical_ratio, self.settings.hysteresis_ratio
-        )
-        self._watch.describe = self.device_words
-        self._guards: dict[str, Guard] = {}
-        self._thread: threading.Thread | None = None
-        self._run_ended = threading.Event()
-        self._run_ended.set()
-        self._run_id = 0
-        self._torch: Mapping[str, Any] | None = None
-        self._ready = threading.Event()
-        self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
+        self.began_wall_s, self._origin = time.time(), time.monotonic()
         self.on_record: Callable[[Record], None] | None = None
         self._notices = list(notices or ())
-        self._host = survey_host()
+        self._queue: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._own_cpu_s = 0.0
+        self._recorder: Recorder | None = None
+        self._broken: set[str] = set()
+        self._starting = threading.Lock()
+        self._run_id = 0
+        self._run_ended = threading.Event()
+        self._run_ended.set()
+        self._ready = threading.Event()
+        self._guards = RunGuards(self._warn_of_guard)
         self._monitor = Monitor(self.emit, self.clock, self.settings.rate_hz)
         self._worker = Worker(self.emit, self.clock, on_probe=self._monitor.probe)
+        self._machine = Machine(survey_host(), self._monitor, self.store)
+        ratios = self.settings.warn_ratio, self.settings.critical_ratio, self.settings.hysteresis_ratio
+        self._watch = MemoryWatch(*ratios)
+        self._watch.describe = self.device_words
 
     def clock(self) -> float:
         """Session time: monotonic seconds since the session began."""
@@ -113,7 +109,9 @@ class Session:
             RecordingError: one sentence, when the recording cannot be written.
         """
         if self.recording is not None:
-            self._recorder = Recorder(self.recording, meta=self._meta())
+            source, product = self.host_capacity_source, self._machine.host.product
+            meta = facts(self.began_wall_s, self.settings, product, source)
+            self._recorder = Recorder(self.recording, meta=meta)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
         self._thread.start()
@@ -128,82 +126,44 @@ class Session:
         self._worker.warm_up()
 
     @property
+    def torch_ready(self) -> bool:
+        """Whether torch has been imported (or has been found to be missing)."""
+        return self._machine.torch is not None
+
+    @property
     def host_capacity_source(self) -> str:
         """What limits host memory: "RAM", or the name of a container's limit."""
         return self._monitor.host_capacity_source
 
-    def summary(self) -> dict[str, Any]:
-        """What ``gpudash monitor --json`` prints."""
-        with self.store.lock:
-            events = [event for event in self.store.events if isinstance(event, Warning)]
-            readings = {
-                key: len(series) if (series := self.store.series(table, "used_bytes", device)) is not None else 0
-                for key, table, device in (
-                    ("cpu", "host", None),
-                    *((gpu.uuid, "gpu", gpu.uuid) for gpu in self.gpus),
-                )
-            }
-        return {
-            "status": "finished",
-            "seconds": self.clock(),
-            "rate_hz": self.settings.rate_hz,
-            "readings": readings,
-            "missed": self.status().missed,
-            "own_cpu_ratio": self.status().own_cpu_ratio,
-            "gpu_problem": self.gpu_problem,
-            "warnings": [event.text for event in events],
-            "error": None,
-            "recording": str(self.recording) if self.recording is not None else None,
-        }
-
     def devices(self) -> list[Device]:
         """The devices a run can use: the CPU first, then torch's CUDA devices in torch's order."""
-        host = Device("cpu", f"{self._host.product}, {self._host.cores} cores", self._host.total_bytes)
-        if self._torch is not None and not self._torch.get("cuda_available"):
-            return [host]
-        return [
-            host,
-            *(
-                Device(f"cuda:{index}", gpu.product, gpu.total_bytes, gpu.uuid)
-                for index, gpu in enumerate(self.cuda_order().gpus)
-            ),
-        ]
+        return self._machine.devices()
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Every GPU NVML lists, also those torch does not see."""
-        return self._monitor.gpus
-
-    def cuda_order(self) -> CudaOrder:
-        """torch's numbering of the GPUs NVML lists."""
-        return cuda_order(
-            self._monitor.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
-        )
+        return self._machine.gpus
 
     def default_device(self) -> str:
         """The usable CUDA device with most free memory, else the CPU."""
-        devices = self.devices()
-        free = {d.uuid: self._latest_int("gpu", "free_bytes", d.uuid) or 0 for d in devices if d.uuid}
-        return default_device(devices, free)
+        return self._machine.default_device()
 
     @property
     def gpu_problem(self) -> str | None:
         """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
-        if self._monitor.problem is not None:
-            return self._monitor.problem
-        if self._torch is not None and not self._torch.get("cuda_available") and self._monitor.gpus:
-            return self._torch.get("problem") or (
-                f"torch {self._torch.get('version')} is a CPU build though a GPU is there; "
-                "install a CUDA build of torch to run on it"
-            )
-        return self.cuda_order().reason or None
+        return self._machine.problem
 
     def device_words(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
-        if device == "host":
-            return "This computer's memory"
-        names = {found.uuid: found.name for found in self.devices()}
-        return names.get(device) or next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == device), device)
+        return self._machine.words(device)
+
+    def find_device(self, name: str) -> Device:
+        """The device called ``name``.
+
+        Raises:
+            ValueError: one sentence saying which devices there are and why this one is not.
+        """
+        return self._machine.find(name)
 
     def start_run(self, spec: Spec, device: str, guard_bytes: int | None = None) -> int:
         """Start a run and return its number.
@@ -216,7 +176,7 @@ class Session:
 
         Raises:
             ValueError: one sentence, when the device is not there or cannot run this spec.
-            RuntimeError: when a run is on.
+            RuntimeError: when a run is on, or the session is closed.
         """
         from gpudash.workloads.worker import RunRequest
 
@@ -224,52 +184,38 @@ class Session:
         problems = spec.problems(device)
         if problems:
             raise ValueError("; ".join(problems))
-        if self._worker.busy:
-            raise RuntimeError("A run is on; stop it before starting another.")
-        self._run_id += 1
-        key = found.uuid or "host"
-        self._arm(key, guard_bytes)
-        self._run_ended.clear()
-        self._worker.submit(
-            RunRequest(
+        memory = found.uuid or HOST
+        with self._starting:
+            if self.running:
+                raise RuntimeError("A run is on; stop it before starting another.")
+            self._arm(memory, guard_bytes)
+            self._run_id += 1
+            self._run_ended.clear()
+            request = RunRequest(
                 spec=spec,
                 device=device,
                 run_id=self._run_id,
-                refuse=self._refusal(key),
-                memory=lambda: self._memory_level(key),
+                refuse=self._guards.refusal(memory),
+                memory=partial(self._machine.level, memory),
                 warn_ratio=self.settings.warn_ratio,
                 expected_uuid=found.uuid,
-                link_bytes_per_second=self._link_rate(found.uuid),
+                link_bytes_per_second=self._machine.link_rate(found.uuid),
             )
-        )
-        return self._run_id
-
-    def find_device(self, name: str) -> Device:
-        """The device called ``name``.
-
-        Raises:
-            ValueError: one sentence saying which devices there are and why this one is not.
-        """
-        devices = {device.name: device for device in self.devices()}
-        if name in devices:
-            return devices[name]
-        there = ", ".join(devices)
-        if name.startswith("cuda"):
-            reason = self.gpu_problem
-            raise ValueError(
-                f"There is no device {name!r} ({reason}); there is: {there}."
-                if reason
-                else f"There is no device {name!r}; there is: {there}."
-            )
-        raise ValueError(f"{name!r} is not a device; there is: {there}.")
+            try:
+                self._worker.submit(request)
+            except RuntimeError:
+                self._disarm()
+                self._run_ended.set()
+                raise
+            return self._run_id
 
     def stop_run(self) -> None:
         """Ask the run to stop after its current operation."""
         self._worker.stop()
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until torch is loaded and the host's memory has been read once."""
-        return self._ready.wait(timeout_s) and self._latest_int("host", "used_bytes", None) is not None
+        """Wait until it is known what torch is, how full the host is and which GPUs there are."""
+        return self._ready.wait(timeout_s)
 
     def wait_run(self, timeout_s: float | None = None) -> bool:
         """Wait until the run's end has been stored; false when the time passed first."""
@@ -280,13 +226,8 @@ class Session:
         """Whether a run is on: from `start_run` until its end is stored."""
         return not self._run_ended.is_set()
 
-    @property
-    def torch_ready(self) -> bool:
-        """Whether torch has been imported (or has been found to be missing)."""
-        return self._torch is not None
-
     def forecast(self, device: str) -> Forecast | None:
-        """When a memory ("host" or a GPU's UUID) reaches its capacity or the guard, if it goes on growing as it does."""
+        """When a memory ("host" or a GPU's UUID) reaches its capacity or the guard, if it grows on as it does."""
         return self._watch.forecast(device)
 
     def free_cache(self) -> None:
@@ -310,22 +251,21 @@ class Session:
 
     def status(self) -> Status:
         """Figures for the status line."""
-        figures = self._monitor.statistics()
-        elapsed = max(self.clock(), 1e-9)
-        size = sum(file.stat().st_size for file in self._files() if file.exists())
+        lanes = self._monitor.statistics()
+        recorder = self._recorder
         return Status(
-            recording=self.recording if self._recorder is not None and not self._recording_failed else None,
-            recording_bytes=size,
+            recording=self.recording if recorder is not None and recorder.failed is None else None,
+            recording_bytes=size_on_disk(self.recording),
             rate_hz=self.settings.rate_hz,
-            missed=sum(lane.missed for lane in figures),
-            own_cpu_ratio=sum(lane.cpu_s for lane in figures) / elapsed,
+            missed=sum(lane.missed for lane in lanes),
+            own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + self._own_cpu_s) / max(self.clock(), 1e-9),
             driver=self._monitor.driver_version,
-            torch=self._torch_words(),
+            torch=self._machine.torch_words,
         )
 
-    def _files(self) -> list[Path]:
-        """The recording and the log SQLite keeps beside it while it is written."""
-        return [] if self.recording is None else [self.recording, Path(f"{self.recording}-wal")]
+    def summary(self) -> dict[str, Any]:
+        """What ``gpudash monitor --json`` prints."""
+        return summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
 
     def close(self) -> bool:
         """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all.
@@ -334,194 +274,123 @@ class Session:
             False when a thread could not be joined: the process must then leave without waiting for it.
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
-        was_running = self.running
-        self._worker.stop()
-        joined = self._worker.close(max(0.0, deadline - 0.5 - time.monotonic()))
-        joined = self._monitor.stop(max(0.1, deadline - 0.2 - time.monotonic())) and joined
-        if was_running and self.running and not joined:
-            self._end_abandoned_run()
+        lanes_until = deadline - RECORDING_SHARE_S
+        run_ended = self._worker.close(lanes_until - LANES_SHARE_S - time.monotonic())
+        lanes_ended = self._monitor.stop(max(0.0, lanes_until - time.monotonic()))
         self._queue.put(None)
-        if self._thread is not None:
-            self._thread.join(max(0.2, deadline - time.monotonic()))
-            joined = not self._thread.is_alive() and joined
-        return joined
-
-    def _end_abandoned_run(self) -> None:
-        run = self.store.run
-        now = self.clock()
-        if run is not None:
-            seconds = now - run.began_s
-            self.emit(
-                RunFinished(
-                    time_s=now, run_id=run.run_id, status="cancelled", seconds=seconds, steps=run.step, result={}
-                )
-            )
+        if self._thread is None:
+            return run_ended and lanes_ended
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return run_ended and lanes_ended and not self._thread.is_alive()
 
     def _drain(self) -> None:
-        try:
-            if self.recording is not None and self.recording.parent == recordings_folder():
-                prune(
-                    self.recording.parent,
-                    self.settings.recordings_bytes,
-                    self.settings.recordings_count,
-                    keep=self.recording,
-                )
-        except OSError as error:
-            self._take(Note(time_s=self.clock(), topic="recordings", text=f"Old recordings were not tidied ({error})."))
+        """The session's thread: takes records until `close` puts ``None`` behind them."""
+        self._try("Old recordings were not tidied", self._tidy)
         while True:
+            record: Record | None = None
             try:
                 record = self._queue.get(timeout=_POLL_S)
-            except queue.Empty:
-                record = None
-                closing = False
-            else:
-                closing = record is None
-            if record is not None:
+                if record is None:
+                    break
                 self._take(record)
-            if self._monitor.gpus != self._linked[0]:
-                self._link_devices()
-            if self._recorder is not None:
-                self._recorder.tick()
-                self._tell_if_recording_failed(self._recorder)
-            if closing:
-                break
+            except queue.Empty:
+                pass  # a commit or a device may be due all the same
+            self._after_record()
+        self._finish()
+
+    def _after_record(self) -> None:
+        self._try("The devices could not be named", self._link)
         if self._recorder is not None:
-            self._recorder.close("closed" if self._run_ended.is_set() else "cancelled")
+            self._try("The recording failed", self._recorder.tick)
+            self._tell_if_recording_failed(self._recorder)
+        if not self._ready.is_set() and self._knows_enough():
+            self._ready.set()
+        self._own_cpu_s = time.thread_time()
+
+    def _finish(self) -> None:
+        """The last of the session's thread: a run that did not end in time ends here, and so does the recording."""
+        run, abandoned, now_s = self.store.run, self.running, self.clock()
+        if abandoned and run is not None and run.running:
+            ended = partial(RunFinished, status="cancelled", steps=run.step, result={})
+            self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
+        self._run_ended.set()
+        if self._recorder is not None:
+            self._recorder.close("cancelled" if abandoned else "closed")
+
+    def _tidy(self) -> None:
+        trouble = tidy(self.settings, self.recording)
+        if trouble is not None:
+            self._take(Note(time_s=self.clock(), topic="recordings", text=trouble))
 
     def _take(self, record: Record) -> None:
-        self.store.apply(record)
+        self._try("The window's readings stopped", partial(self.store.apply, record))
         if self._recorder is not None:
-            self._recorder.add(record)
+            self._try("The recording failed", partial(self._recorder.add, record))
         if self.on_record is not None:
-            self.on_record(record)
+            self._try("Records could not be passed on", partial(self.on_record, record))
         if isinstance(record, Sample):
-            for event in self._watch.observe(record):
-                self._take(event)
-            for guard in tuple(self._guards.values()):
-                crossed = guard.observe(record)
-                if crossed is not None:
-                    self._guard_stops(crossed)
+            self._try("Memory is not watched", partial(self._watch_memory, record))
         elif isinstance(record, Note) and record.topic == "torch":
-            self._torch = record.details
-            self._link_devices()
-            self._ready.set()
-        elif isinstance(record, (RunFinished, RunFailed, OutOfMemory)):
-            self._disarm()
+            self._machine.torch = record.details
+        elif isinstance(record, RunEnded) and record.run_id == self._run_id:
+            with self._starting:
+                self._disarm()
             self._run_ended.set()
 
-    def _tell_if_recording_failed(self, recorder: Recorder) -> None:
-        if recorder.failed is None or self._recording_failed:
-            return
-        self._recording_failed = True
-        self._take(
-            Warning(
-                time_s=self.clock(),
-                run_id=self._run_id or None,
-                level="warning",
-                device="recording",
-                text=recorder.failed,
-                actions=("save_recording",),
-            )
-        )
+    def _try(self, trouble: str, act: Callable[[], Any]) -> None:
+        """Call ``act``; an exception becomes a warning, once, because this thread must go on for all the others."""
+        try:
+            act()
+        except Exception as error:
+            if trouble not in self._broken:
+                self._broken.add(trouble)
+                self._take(self._warning(f"{trouble} ({type(error).__name__}: {error})."))
 
-    def _arm(self, key: str, guard_bytes: int | None) -> None:
-        self._guards = {}
-        if guard_bytes is not None:
-            used = self._latest_int("host" if key == "host" else "gpu", "used_bytes", None if key == "host" else key)
-            self._guards[key] = Guard()
-            self._guards[key].arm(
-                key,
-                (used or 0) + guard_bytes,
-                f"the guard, {format_bytes(guard_bytes)} above the use at the start of the run",
-            )
-        if self.settings.guard and "host" not in self._guards:
-            total = self._latest_int("host", "total_bytes", None)
-            if total is not None:
-                self._guards["host"] = Guard()
-                self._guards["host"].arm("host", int(total * self.settings.critical_ratio), "the guard's level")
-        self._watch.guards = self._guards
+    def _watch_memory(self, sample: Sample) -> None:
+        for event in self._watch.observe(sample):
+            self._take(event)
+        crossed = self._guards.observe(sample)
+        if crossed is None:
+            return
+        with self._starting:
+            if self.running:
+                self._warn_of_guard(*crossed)
+                self._worker.stop(because=crossed[1])
+            self._disarm()
+
+    def _tell_if_recording_failed(self, recorder: Recorder) -> None:
+        if recorder.failed is not None and recorder.failed not in self._broken:
+            self._broken.add(recorder.failed)
+            self._take(self._warning(recorder.failed, device="recording", actions=("save_recording",)))
+
+    def _warning(
+        self, text: str, device: str = "session", level: Level = "warning", actions: tuple[str, ...] = ()
+    ) -> Warning:
+        run_id = self._run_id if self.running else None
+        return Warning(time_s=self.clock(), run_id=run_id, level=level, device=device, text=text, actions=actions)
+
+    def _warn_of_guard(self, memory: str, sentence: str) -> None:
+        self.emit(self._warning(sentence, memory, "critical"))
+
+    def _arm(self, memory: str, guard_bytes: int | None) -> None:
+        latest, critical = self._machine.latest, self.settings.critical_ratio if self.settings.guard else None
+        used, total = latest(memory, "used_bytes"), latest(HOST, "total_bytes")
+        self._guards.arm(levels(memory, guard_bytes, used, total, critical))
+        self._watch.guards = self._guards.armed
 
     def _disarm(self) -> None:
-        self._guards = {}
-        self._watch.guards = {}
+        self._guards.disarm()
+        self._watch.guards = self._guards.armed
 
-    def _refusal(self, key: str) -> Callable[[int], str | None]:
-        guard = self._guards.get(key)
+    def _knows_enough(self) -> bool:
+        """Whether a run can be started: torch and the machine are known, or the latter has had its time."""
+        if self._machine.torch is None:
+            return False
+        host = self._machine.latest(HOST, "used_bytes") is not None
+        gpus = bool(self._monitor.gpus) or self._monitor.problem is not None
+        return (host and gpus) or self.clock() >= GPU_PATIENCE_S
 
-        def refuse(size: int) -> str | None:
-            sentence = guard.refuse(size) if guard is not None else None
-            if sentence is not None:
-                self._warn_of_guard(key, sentence)
-            return sentence
-
-        return refuse
-
-    def _guard_stops(self, sentence: str) -> None:
-        if self._worker.busy:
-            self._warn_of_guard("host", sentence)
-            self._worker.stop(because=sentence)
-        self._disarm()
-
-    def _warn_of_guard(self, key: str, sentence: str) -> None:
-        self.emit(
-            Warning(time_s=self.clock(), run_id=self._run_id, level="critical", device=key, text=sentence, actions=())
-        )
-
-    def _memory_level(self, key: str) -> MemoryLevel | None:
-        from gpudash.workloads.worker import MemoryLevel
-
-        table, device = ("host", None) if key == "host" else ("gpu", key)
-        used = self._latest_int(table, "used_bytes", device)
-        total = self._latest_int(table, "total_bytes", device)
-        free = self._latest_int(table, "available_bytes" if key == "host" else "free_bytes", device)
-        if used is None or total is None or free is None:
-            return None
-        return MemoryLevel(used_bytes=used, free_bytes=free, total_bytes=total)
-
-    def _link_rate(self, uuid: str | None) -> float | None:
-        if uuid is None:
-            return None
-        generation, width = (self._latest_int("gpu", metric, uuid) for metric in ("pcie_generation", "pcie_width"))
-        return link_bytes_per_second(generation, width)
-
-    def _latest_int(self, table: str, metric: str, device: str | None) -> int | None:
-        with self.store.lock:
-            value = self.store.latest(table, metric, device).value
-        return int(value) if isinstance(value, (int, float)) else None
-
-    def _link_devices(self) -> None:
-        """Tell the store, and so the recording, which GPU is which; again whenever that changes."""
-        names = {device.name: device.uuid for device in self.devices() if device.uuid is not None}
-        known = (self._monitor.gpus, names)
-        if known == self._linked:
-            return
-        self._linked = known
-        for name, uuid in names.items():
-            self.store.link(name, uuid)
-        gpus = [asdict(gpu) for gpu in self._monitor.gpus]
-        words = ", ".join(gpu.product for gpu in self._monitor.gpus) or "no GPU"
-        self._take(Note(time_s=self.clock(), topic="gpus", text=words, details={"gpus": gpus, "torch_names": names}))
-
-    def _torch_words(self) -> str | None:
-        if self._torch is None:
-            return None
-        if self._torch.get("version") is None:
-            return "no torch"
-        return f"torch {self._torch['version']}"
-
-    def _meta(self) -> dict[str, Any]:
-        return {
-            "wall_clock_origin": datetime.fromtimestamp(self.began_wall_s, UTC).isoformat(),
-            "rate_hz": self.settings.rate_hz,
-            "host_product": self._host.product,
-            "host_capacity_source": self._monitor.host_capacity_source,
-        }
-
-
-def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:
-    """Where a session is recorded: the named file, a new one in the recordings folder, or nowhere."""
-    if file is not None:
-        return file
-    if not record or not settings.record:
-        return None
-    return recording_name(recordings_folder(), name)
+    def _link(self) -> None:
+        note = self._machine.link(self.clock())
+        if note is not None:
+            self._take(note)

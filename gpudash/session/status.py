@@ -1,9 +1,14 @@
-"""What the status line says of a live session."""
+"""What a live session says of itself: the status line's figures, and the summary of watching."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from gpudash.devices import Gpu
+from gpudash.telemetry.records import Warning
+from gpudash.telemetry.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +20,7 @@ class Status:
         recording_bytes: its size.
         rate_hz: memory readings a second.
         missed: readings that could not be taken in time since the start.
-        own_cpu_ratio: share of one core the monitor uses.
+        own_cpu_ratio: share of one core that reading and recording use.
         driver: NVML driver version, or ``None``.
         torch: what torch this is, or that there is none, or ``None`` while it loads.
     """
@@ -27,3 +32,26 @@ class Status:
     own_cpu_ratio: float
     driver: str | None
     torch: str | None
+
+
+def summary(
+    store: Store, status: Status, seconds: float, gpus: tuple[Gpu, ...], gpu_problem: str | None, recording: Path | None
+) -> dict[str, Any]:
+    """What ``gpudash monitor --json`` prints."""
+    memories = (("cpu", "host", None), *((gpu.uuid, "gpu", gpu.uuid) for gpu in gpus))
+    with store.lock:
+        texts = [event.text for event in store.events if isinstance(event, Warning)]
+        found = {name: store.series(table, "used_bytes", device) for name, table, device in memories}
+        readings = {name: 0 if series is None else len(series) for name, series in found.items()}
+    return {
+        "status": "finished",
+        "seconds": seconds,
+        "rate_hz": status.rate_hz,
+        "readings": readings,
+        "missed": status.missed,
+        "own_cpu_ratio": status.own_cpu_ratio,
+        "gpu_problem": gpu_problem,
+        "warnings": texts,
+        "error": None,
+        "recording": str(recording) if recording is not None else None,
+    }

@@ -78,7 +78,8 @@ class RunStarted(Event):
 class StageFinished(Event):
     """One named stage of a run, timed. Fields that have no meaning for a stage are ``None``.
 
-    A stage that recurs quickly is told a few times a second: `count` executions whose `seconds` and `bytes` are sums.
+    A stage that recurs quickly is told a few times a second: `count` executions whose `seconds`,
+    `bytes` and `flops` are sums.
     """
 
     kind: ClassVar[str] = "StageFinished"

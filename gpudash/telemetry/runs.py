@@ -97,12 +97,13 @@ class MetricView:
 
 @dataclass(slots=True)
 class StageView:
-    """All executions of one stage: `seconds` and `bytes` are their sums; what is named comes from the newest event."""
+    """All executions of one stage: `seconds`, `bytes`, `flops` are sums; what is named comes from the newest event."""
 
     newest: StageFinished
     count: int = 0
     seconds: float = 0.0
     bytes: int | None = None
+    flops: float | None = None
     _copied_bytes: int = 0
     _copied_seconds: float = 0.0
 
@@ -113,6 +114,8 @@ class StageView:
         self.seconds += stage.seconds
         if stage.bytes is not None:
             self.bytes = (self.bytes or 0) + stage.bytes
+        if stage.flops is not None:
+            self.flops = (self.flops or 0.0) + stage.flops
         if stage.bytes_per_second is not None and stage.bytes is not None:
             self._copied_bytes += stage.bytes
             self._copied_seconds += stage.seconds
@@ -125,6 +128,11 @@ class StageView:
     def bytes_per_second(self) -> float | None:
         """Rate over all executions that moved bytes; ``None`` where nothing was copied."""
         return self._copied_bytes / self._copied_seconds if self._copied_seconds > 0 else None
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """Arithmetic rate over all executions; ``None`` where none was counted."""
+        return None if self.flops is None or self.seconds <= 0 else self.flops / self.seconds
 
     def summary(self) -> dict[str, Any]:
         stage = self.newest

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QEnterEvent, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.ui.theme import Palette
 from gpudash.units import format_number, format_pair, memory_unit
+
+SHORT_NAME_WORDS = 4
+"""Words of a card's name that come before its facts: the device, a dot, and two of the product."""
+
+_SEPARATOR = "   "
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,26 +166,30 @@ class Card(QFrame):
         self._bar.show_content(content, palette)
         words = content.state or format_pair(content.used, content.total)
         self.setAccessibleName(f"{content.device}, {content.product}: {words} {content.memory_words}")
-        self.setToolTip(content.details)
+        self.setToolTip(f"{self._full_name}\n{content.details}".strip())
 
     def resizeEvent(self, event: object) -> None:
         self._fit()
 
     def _fit(self) -> None:
-        """Show as many facts as leave room for the name, then as much of the name as fits."""
+        """Show as many facts as leave room for a short name, then as many words of the name as fit."""
         metrics = self._name.fontMetrics()
-        room = self.width() - 44
+        margins = self._outer.contentsMargins()
+        room = self.width() - margins.left() - margins.right() - self._top.spacing() - 4
         if self._compact:
-            room -= self._used.sizeHint().width() + self._total.sizeHint().width() + 16
+            for label in (self._used, self._total):
+                room -= label.sizeHint().width() + self._top.spacing()
+        short = metrics.horizontalAdvance(_beginning(self._full_name, SHORT_NAME_WORDS))
         facts = list(self._all_facts)
-        name_width = min(metrics.horizontalAdvance(self._full_name), room)
-        while facts and metrics.horizontalAdvance("   ".join(facts)) + name_width > room:
+        while facts and metrics.horizontalAdvance(_SEPARATOR.join(facts)) + short > room:
             facts.pop()
-        words = "   ".join(facts)
+        words = _SEPARATOR.join(facts)
         if self._facts.text() != words:
             self._facts.setText(words)
-        left = max(40, room - metrics.horizontalAdvance(words))
-        self._name.setText(metrics.elidedText(self._full_name, Qt.TextElideMode.ElideRight, left))
+        self._facts.setVisible(bool(words))
+        name = whole_words(self._full_name, metrics, room - metrics.horizontalAdvance(words))
+        if self._name.text() != name:
+            self._name.setText(name)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton:
@@ -197,6 +206,26 @@ class Card(QFrame):
 
     def sizeHint(self) -> QSize:
         return QSize(300, 46 if self._compact else 84)
+
+
+def short_product(product: str) -> str:
+    """A product's name without its maker's: "RTX 4090", "EPYC 9554"."""
+    for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
+        product = product.removeprefix(maker)
+    return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()
+
+
+def whole_words(text: str, metrics: QFontMetrics, room: float) -> str:
+    """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
+    for count in range(len(text.split(" ")), 1, -1):
+        words = _beginning(text, count)
+        if metrics.horizontalAdvance(words) <= room:
+            return words
+    return _beginning(text, 1)
+
+
+def _beginning(text: str, count: int) -> str:
+    return " ".join(text.split(" ")[:count]).rstrip(" ·,")
 
 
 class DeviceCards(QWidget):

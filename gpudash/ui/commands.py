@@ -10,20 +10,36 @@ from typing import TYPE_CHECKING, get_args
 
 import pyqtgraph
 import PySide6
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QInputDialog, QMessageBox, QPlainTextEdit, QTableView
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QFileDialog,
+    QInputDialog,
+    QMessageBox,
+    QTableView,
+    QTextBrowser,
+    QVBoxLayout,
+)
 
 from gpudash import __version__
 from gpudash.session import Replay
 from gpudash.settings import save_setting
 from gpudash.telemetry.recorder import RecordingError
 from gpudash.ui.actions import Command, build_menus
-from gpudash.ui.guide import GUIDE, keys_text
+from gpudash.ui.guide import GUIDE, keys_page
 from gpudash.ui.theme import Choice
 from gpudash.ui.view_bar import WINDOWS
 
 if TYPE_CHECKING:
     from gpudash.ui.main_window import MainWindow
+
+ZOOM = 0.8
+"""How much narrower one step of Zoom In makes the shown time."""
+
+PAGE_SIZE = (620, 640)
+"""Logical pixels of the pages behind the Help menu."""
 
 
 class Commands:
@@ -124,11 +140,11 @@ class Commands:
 
     def show_keys(self) -> None:
         """The sheet of keys."""
-        self._show_text("Keys", keys_text(self.actions.values()))
+        self._show_page("Keys", keys_page(self.actions.values()))
 
     def show_guide(self) -> None:
         """A page on what the window shows."""
-        self._show_text("Guide", GUIDE)
+        self._show_page("Guide", GUIDE)
 
     def show_about(self) -> None:
         """Version and licence."""
@@ -139,16 +155,20 @@ class Commands:
             "bandwidth and loss.</p><p>Apache License 2.0</p>",
         )
 
-    def _show_text(self, title: str, text: str) -> None:
-        window = self._window
-        page = QPlainTextEdit(text, window)
-        page.setReadOnly(True)
-        box = QMessageBox(window)
-        box.setWindowTitle(title)
-        box.setText(text)
-        box.setStandardButtons(QMessageBox.StandardButton.Close)
-        page.deleteLater()
-        box.open()
+    def _show_page(self, title: str, page: str) -> None:
+        dialog = QDialog(self._window)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setWindowTitle(title)
+        text = QTextBrowser()
+        text.setAccessibleName(title)
+        text.setHtml(page)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        buttons.rejected.connect(dialog.reject)
+        column = QVBoxLayout(dialog)
+        column.addWidget(text)
+        column.addWidget(buttons)
+        dialog.resize(*PAGE_SIZE)
+        dialog.open()
 
     def _ask(self, title: str, kinds: str, suffix: str) -> Path | None:
         session = self._window.session
@@ -287,6 +307,9 @@ class Commands:
             Command(
                 "View", "Next Mark", "Move the cursor to the mark after", lambda: plots.jump_mark(1), ("]",), plot=True
             ),
+            *self._cursor_commands(),
+            Command("View", "Zoom In", "Show less time", lambda: plots.zoom(ZOOM), ("Ctrl++", "Ctrl+="), plot=True),
+            Command("View", "Zoom Out", "Show more time", lambda: plots.zoom(1 / ZOOM), ("Ctrl+-",), plot=True),
             Command(
                 "View",
                 "Logarithmic Loss",
@@ -318,6 +341,21 @@ class Commands:
                 separated=True,
             ),
             Command("View", "Reset Layout", "Everything back to where it was at the first start", window.reset_layout),
+        ]
+
+    def _cursor_commands(self) -> list[Command]:
+        plots = self._window.plots
+        return [
+            Command(
+                "View/Cursor",
+                f"{words} {'Earlier' if sign < 0 else 'Later'}",
+                f"Move the cursor {words.lower()} {'back' if sign < 0 else 'on'}",
+                lambda steps=sign * steps: plots.move_cursor(steps),
+                (f"{modifier}{'Left' if sign < 0 else 'Right'}",),
+                plot=True,
+            )
+            for words, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+"))
+            for sign in (-1, 1)
         ]
 
     def _help_commands(self) -> list[Command]:

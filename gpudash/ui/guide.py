@@ -1,42 +1,52 @@
-"""The texts behind the Help menu."""
+"""The pages behind the Help menu, as rich text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from html import escape
 
 from PySide6.QtGui import QAction, QKeySequence
 
 GUIDE = """\
-Pick a workload and a device at the left and press Start (F5). Everything it does to memory, bandwidth, utilisation, \
-loss and accuracy is drawn on one time axis, while the machine is read beside it.
-
-Drag over a plot to measure a range: the strip below shows start, end, change, lowest, mean and highest of every \
-curve. The wheel zooms time, Shift+drag or the middle button moves through it, Space holds the view still. Nothing \
-you do to the view touches the recording.
-
-Words: allocated is what tensors hold; idle inside PyTorch is what torch keeps for reuse; the CUDA context is what the \
-driver needs for this process; other processes hold the rest. 1 GiB is 1 073 741 824 bytes. A gap in a line is a \
-reading that could not be taken.
-
-A warning comes at 85 % and at 95 % of a memory. The guard stops a run before the operating system has to.\
+<h3>Run and watch</h3>
+<p>Pick a workload and a device at the left and press Start (F5). Everything it does to memory, bandwidth, utilisation,
+loss and accuracy is drawn on one time axis, while the machine is read beside it.</p>
+<h3>Measure</h3>
+<p>Drag over a plot to measure a range: the strip below shows start, end, change, lowest, mean and highest of every
+curve, and the tables show that range alone. The wheel zooms time, Shift+drag or the middle button moves through it,
+Space holds the view still. Nothing you do to the view touches the recording.</p>
+<h3>Words</h3>
+<p><b>Allocated</b> is what tensors hold. <b>Idle inside PyTorch</b> is what torch keeps for reuse. The <b>CUDA
+context</b> is what the driver needs for this process. <b>Other processes</b> hold the rest. 1 GiB is 1 073 741 824
+bytes. A gap in a line is a reading that could not be taken.</p>
+<h3>Warnings</h3>
+<p>A warning comes at 85 % and at 95 % of a memory, unless the settings say otherwise. The guard stops a run before the
+operating system has to.</p>
 """
 
-MOUSE = """\
-drag\tselect a range
-Shift+drag, middle drag\tmove through time
-wheel\tzoom time
-Ctrl+wheel\tzoom the value axis
-double-click\tzoom to the selection
-right click\tmenu of the plot"""
+MOUSE = (
+    ("drag", "Select a range"),
+    ("Shift+drag, middle drag", "Move through time"),
+    ("wheel", "Zoom time"),
+    ("Ctrl+wheel", "Zoom the value axis"),
+    ("double-click", "Zoom to the selection"),
+    ("right click", "Menu of the plot"),
+)
 
 
-def keys_text(actions: Iterable[QAction]) -> str:
-    """One line per command that has a key, then what the mouse does."""
-    lines = [
-        f"{', '.join(key.toString(QKeySequence.SequenceFormat.NativeText) for key in action.shortcuts())}"
-        f"\t{action.text().rstrip('…')}"
+def keys_page(actions: Iterable[QAction]) -> str:
+    """Two tables: every command that has a key, with what it does, and what the mouse does in a plot."""
+    keys = [
+        (
+            ", ".join(key.toString(QKeySequence.SequenceFormat.NativeText) for key in action.shortcuts()),
+            action.toolTip(),
+        )
         for action in actions
         if action.shortcuts()
     ]
-    lines += ["Left, Right\tstep the cursor by one reading (Shift: ten)", *MOUSE.splitlines()]
-    return "\n".join(lines)
+    return f"<h3>Keys</h3>{_table(keys)}<h3>Mouse, in a plot</h3>{_table(MOUSE)}"
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    lines = (f"<tr><td><b>{escape(key)}</b></td><td>{escape(words)}</td></tr>" for key, words in rows)
+    return f'<table cellspacing="0" cellpadding="3">{"".join(lines)}</table>'

@@ -1,4 +1,4 @@
-"""The tabs below the plots: stages, epochs, processes, devices, events."""
+"""The tabs below the plots: stages, result, epochs, processes, devices, events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
+from gpudash.telemetry.outcome import outcome_rows
 from gpudash.telemetry.records import (
     EpochFinished,
     Event,
@@ -34,7 +35,7 @@ EXPANDED_HEIGHT = 160
 
 
 class LowerTabs(QWidget):
-    """Five tables behind a tab bar, which can be collapsed to the bar alone.
+    """Six tables behind a tab bar, which can be collapsed to the bar alone.
 
     Signals:
         collapsed_changed: the bar was collapsed or opened.
@@ -57,6 +58,7 @@ class LowerTabs(QWidget):
         self.stages = self._add(
             "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
         )
+        self.result = self._add("Result", _RESULT, "What a run found appears here when it has ended.")
         self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
         self.processes = self._add("Processes", _PROCESSES, "The processes that hold memory appear here.")
         self.devices = self._add("Devices", _DEVICES, "Every reading of every device, with its state, appears here.")
@@ -111,6 +113,8 @@ class LowerTabs(QWidget):
         front = self.current()
         if front is self.stages:
             front.show_rows(stage_rows(store.run, selection))
+        elif front is self.result:
+            front.show_rows([] if store.run is None else outcome_rows(store.run.result))
         elif front is self.epochs:
             front.show_rows(epoch_rows(store.run, selection))
         elif front is self.processes:
@@ -128,11 +132,12 @@ _STAGES = (
     Column("type"),
     Column("count", right=True),
     Column("bytes", right=True),
-    Column("time", right=True, tip="Median of one"),
+    Column("time", right=True, tip="Mean of one"),
     Column("rate", right=True),
-    Column("share of the time", right=True),
+    Column("share", right=True, tip="Of the time of all stages together"),
     Column("remark", wide=True),
 )
+_RESULT = (Column("what"), Column("outcome", wide=True))
 _EPOCHS = (
     Column("epoch", right=True),
     Column("device"),
@@ -172,8 +177,8 @@ def stage_rows(run: RunView | None, selection: Range = None) -> list[Sequence[st
 def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
     newest, rate = stage.newest, stage.bytes_per_second
     ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
-    if newest.flops and newest.seconds:
-        words = format_scaled(newest.flops / newest.seconds, "FLOP/s")
+    if stage.flops_per_second:
+        words = format_scaled(stage.flops_per_second, "FLOP/s")
     else:
         words = "" if rate is None else format_rate(rate)
     return (
@@ -182,7 +187,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
         " × ".join(map(str, newest.shape or ())),
         newest.dtype or "",
         format_count(stage.count),
-        "" if newest.bytes is None else format_bytes(newest.bytes),
+        "" if stage.bytes is None else format_bytes(stage.bytes / stage.count),
         format_duration(stage.seconds / stage.count),
         words,
         format_percent(stage.seconds / whole_s) if whole_s else "",

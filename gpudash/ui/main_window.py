@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QSettings, Qt, QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QSplitter, QVBoxLayout, QWidget
 
 from gpudash.session import Replay, Session
-from gpudash.settings import data_folder
 from gpudash.telemetry.records import Table
 from gpudash.ui.banner import Banner
 from gpudash.ui.cards import DeviceCards
 from gpudash.ui.commands import Commands
+from gpudash.ui.layout import default_place, forget_layout, keep_layout, restore_layout
 from gpudash.ui.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.lower_tabs import LowerTabs
 from gpudash.ui.notify import notify
@@ -28,7 +28,11 @@ from gpudash.ui.workload_panel import WorkloadPanel
 LOW_WINDOW = 920
 """Logical pixels of height below which the tables start collapsed and the cards take one line."""
 
-DEFAULT_SIZE = (1440, 960)
+PLOTS_GAP = 6
+"""Logical pixels between the row of controls and the plots."""
+
+BY_HAND = "by hand"
+"""Stands for the balance of plots and tables while the user has set it."""
 
 SLOW_REFRESH = 4
 """Cards, tables and status line are refreshed every so many frames: nobody reads figures at 15 Hz."""
@@ -57,7 +61,9 @@ class MainWindow(QMainWindow):
         self._to_capacity = False
         self._events_seen = 0
         self._frame = 0
-        self._run_words = ""
+        self._balanced: object = None
+        self._closed = False
+        self._live = not isinstance(session, Replay)
         self.setWindowTitle("gpudash")
         self.setMinimumSize(960, 600)
         self.view = TimeView(session.settings.window_s, self)
@@ -75,15 +81,15 @@ class MainWindow(QMainWindow):
         self.cards = DeviceCards(palette)
         self.banner = Banner()
         self.panel = WorkloadPanel()
-        self.panel.set_commanding(isinstance(self.session, Session))
-        self.view_bar = ViewBar(self.view, self.session.settings.smoothing, live=isinstance(self.session, Session))
+        self.panel.set_commanding(self._live)
+        self.view_bar = ViewBar(self.view, self.session.settings.smoothing, live=self._live)
         self.plots = PlotStack(store, self.view, palette)
         self.tabs = LowerTabs()
         self.status_line = StatusLine()
         upper = QWidget()
         rows = QVBoxLayout(upper)
         rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(6)
+        rows.setSpacing(PLOTS_GAP)
         rows.addWidget(self.view_bar)
         rows.addWidget(self.plots, 1)
         self.splitter = QSplitter(Qt.Orientation.Vertical)
@@ -118,6 +124,7 @@ class MainWindow(QMainWindow):
         self.plots.told.connect(self.status_line.tell)
         self.plots.failed.connect(self.status_line.tell)
         self.tabs.collapsed_changed.connect(self._rebalance)
+        self.splitter.splitterMoved.connect(self._balanced_by_hand)
         self.plots.set_smoothing(self.session.settings.smoothing)
 
     def start_run(self) -> None:
@@ -126,7 +133,8 @@ class MainWindow(QMainWindow):
         if spec is None or self.session.running:
             return
         self.view.follow()
-        self.commands.attempt(lambda: self.session.start_run(spec, self.panel.device_name))
+        if self.commands.attempt(lambda: self.session.start_run(spec, self.panel.device_name)):
+            self._refresh_figures()
 
     def select_device(self, key: str) -> None:
         """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
@@ -155,10 +163,11 @@ class MainWindow(QMainWindow):
             newest = store.newest_s
         self.view.set_now(newest)
         self.banner.tick(newest)
-        self._choose_plots()
-        self.plots.refresh()
         if self._frame % SLOW_REFRESH == 0:
             self._refresh_figures()
+        self._choose_plots()
+        self._balance()
+        self.plots.refresh()
         self._frame += 1
 
     def _take_events(self) -> None:
@@ -219,7 +228,7 @@ class MainWindow(QMainWindow):
         self.cards.show_contents(contents, self.selected)
         self.panel.set_devices([(device.name, device.product) for device in devices], session.default_device())
         self.banner.set_running(session.running)
-        words = self.view.status() if isinstance(session, Session) else f"recording {session.recording.name}"
+        words = self.view.status() if self._live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
         self._draw_forecast()
         self.commands.refresh()
@@ -257,35 +266,49 @@ class MainWindow(QMainWindow):
             self._rebalance()
 
     def _rebalance(self) -> None:
-        height = self.splitter.height()
-        lower = self.tabs.minimumHeight() if self.tabs.collapsed else self.tabs.maximumHeight()
+        """Share the height between plots and tables anew, also where the user had moved the handle."""
+        self._balanced = None
+        self._balance()
+
+    def _balance(self) -> None:
+        """Give the plots what they need to be seen whole, and the tables the rest of what they can use."""
+        key = (self.splitter.height(), self.plots.needed_height, self.tabs.collapsed)
+        if self._balanced in (key, BY_HAND):
+            return
+        self._balanced = key
+        height = self.splitter.height() - self.splitter.handleWidth()
+        needed = self.view_bar.sizeHint().height() + PLOTS_GAP + self.plots.needed_height
+        lower = min(max(height - needed, self.tabs.minimumHeight()), self.tabs.maximumHeight())
         self.splitter.setSizes([max(1, height - lower), lower])
+
+    def _balanced_by_hand(self) -> None:
+        self._balanced = BY_HAND
 
     def reset_layout(self) -> None:
         """Everything back to where it was at the first start."""
-        _layout_store().clear()
+        forget_layout()
         self.showNormal()
-        self.resize(*DEFAULT_SIZE)
-        self.panel.show()
+        self._take_default_place()
+        self.commands.actions["Full Screen"].setChecked(False)
+        self.commands.actions["Workload Panel"].setChecked(True)
+        self.tabs.set_collapsed(self.height() < LOW_WINDOW)
+        self.plots.show_all_curves()
         self._rebalance()
 
     def _restore_layout(self) -> None:
-        kept = _layout_store().value("geometry")
-        self.resize(*DEFAULT_SIZE)
-        if kept is None or not self.restoreGeometry(kept) or not self._on_a_screen():
-            self.resize(*DEFAULT_SIZE)
+        self._take_default_place()
+        if not restore_layout(self):
+            self._take_default_place()
 
-    def _on_a_screen(self) -> bool:
-        screen = self.screen()
-        return screen is not None and screen.availableGeometry().intersects(self.frameGeometry())
+    def _take_default_place(self) -> None:
+        self.setGeometry(default_place(self))
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        self.timer.stop()
-        if isinstance(self.session, Session):
-            _layout_store().setValue("geometry", self.saveGeometry())
-        self.joined = self.session.close()
         event.accept()
-
-
-def _layout_store() -> QSettings:
-    return QSettings(str(data_folder() / "layout.ini"), QSettings.Format.IniFormat)
+        if self._closed:
+            return
+        self._closed = True
+        self.timer.stop()
+        if self._live:
+            keep_layout(self)
+        self.joined = self.session.close()

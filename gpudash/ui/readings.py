@@ -8,7 +8,7 @@ from gpudash.devices import Device, Gpu
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
-from gpudash.ui.cards import CardContent
+from gpudash.ui.cards import CardContent, short_product
 from gpudash.units import (
     NOT_REPORTED,
     format_bytes,
@@ -112,13 +112,6 @@ def _gpu_bands(store: Store, key: str, allocator: str | None, used: float | None
         ("allocated", allocated, "allocated"),
         ("idle", max(0.0, reserved - allocated), "idle inside PyTorch"),
     ]
-
-
-def short_product(product: str) -> str:
-    """A product's name without its maker's: "RTX 4090", "EPYC 9554"."""
-    for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
-        product = product.removeprefix(maker)
-    return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()
 
 
 def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> list[tuple[str, str, str, str]]:

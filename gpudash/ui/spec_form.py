@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QFormLayout, QLabel, QLineEd
 from gpudash.specs import Spec, invalid_fields
 from gpudash.units import GIB, KIB, MIB, format_bytes
 
-LABEL_WIDTH = 96
+LABEL_WIDTH = 118
 """Logical pixels of the label column, the same in every form so that nothing moves when the workload changes."""
 
 Control = QLineEdit | QComboBox | QCheckBox
@@ -147,7 +147,7 @@ def _in_order(spec: type[Spec]) -> list[tuple[str, FieldInfo]]:
 
 
 def _title(name: str) -> str:
-    words = name.replace("_", " ")
+    words = name.replace("_", " ").replace("nan", "NaN")
     return words[0].upper() + words[1:]
 
 

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from gpudash.session import Status
 from gpudash.units import format_bytes
 
-
 TOLD_SHOWN_MS = 5000
 """How long a passing message stays."""
 
+LEFT_LEAST_PX = 240
+"""Room the left side keeps: how the view stands, and whether it is recorded."""
+
+GAP_PX = 16
+MARGIN_PX = 12
+_BETWEEN = "   "
+
 
 class StatusLine(QWidget):
-    """Two labels: the session at the left, the machine at the right; the left one gives way."""
+    """The session at the left, the machine at the right. Where there is little room the left side says less."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._left, self._right = QLabel(), QLabel()
         row = QHBoxLayout(self)
-        row.setContentsMargins(12, 3, 12, 3)
-        row.setSpacing(16)
+        row.setContentsMargins(MARGIN_PX, 3, MARGIN_PX, 3)
+        row.setSpacing(GAP_PX)
         for label, side in ((self._left, Qt.AlignmentFlag.AlignLeft), (self._right, Qt.AlignmentFlag.AlignRight)):
             label.setProperty("role", "muted")
+            label.setTextFormat(Qt.TextFormat.PlainText)
             label.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._left.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+            label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+            label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         row.addWidget(self._left, 1)
         row.addWidget(self._right)
-        self._words = ""
+        self._versions: Sequence[str] = ("",)
+        self._machine = ""
         self._told = ""
         self._forget = QTimer(self)
         self._forget.setSingleShot(True)
@@ -41,7 +53,7 @@ class StatusLine(QWidget):
         self._told = text
         if text:
             self._forget.start()
-        self._elide()
+        self._fit()
 
     def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:
         """Show the session's figures.
@@ -52,41 +64,55 @@ class StatusLine(QWidget):
             gpu_problem: why no GPU can be used.
             loading: what is still being loaded, or "".
         """
-        parts = [view]
-        if status is not None:
-            if status.recording is not None:
-                parts.append(f"● recording {status.recording.name}  {format_bytes(status.recording_bytes)}")
-                self._left.setToolTip(str(status.recording))
-            else:
-                parts.append("not recording")
-            parts.append(
-                f"sampling {status.rate_hz:g} Hz · {status.missed} missed · "
-                f"{status.own_cpu_ratio * 100:.1f} % of one core"
-            )
-        words = "   ".join(parts)
-        if words != self._words:
-            self._words = words
-            self._elide()
-        right = [
+        versions = (view,) if status is None else _session_words(status, view)
+        machine = " · ".join(
             part
             for part in (
-                f"NVML {status.driver}" if status and status.driver else gpu_problem,
+                f"NVML {status.driver}" if status and status.driver else None,
+                gpu_problem.rstrip(".") if gpu_problem else None,
                 loading or (status.torch if status else None),
             )
             if part
-        ]
-        text = " · ".join(right)
-        self._right.setToolTip(text)
-        limit = max(160, self.width() * 11 // 20)
-        text = self._right.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, limit)
-        if self._right.text() != text:
-            self._right.setText(text)
-
-    def resizeEvent(self, event: object) -> None:
-        self._elide()
-
-    def _elide(self) -> None:
-        room = max(60, self._left.width())
-        self._left.setText(
-            self._left.fontMetrics().elidedText(self._told or self._words, Qt.TextElideMode.ElideRight, room)
         )
+        if (versions, machine) != (self._versions, self._machine):
+            self._versions, self._machine = versions, machine
+            self._fit()
+        place = str(status.recording) if status is not None and status.recording is not None else ""
+        self._left.setToolTip(f"{versions[0]}\n{place}".strip())
+        self._right.setToolTip(machine)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        """The right side takes what it needs, the left the longest of its versions that fits beside it."""
+        metrics = self._left.fontMetrics()
+        room = max(0, self.width() - 2 * MARGIN_PX - GAP_PX)
+        right = metrics.elidedText(self._machine, Qt.TextElideMode.ElideRight, max(0, room - LEFT_LEAST_PX))
+        width = metrics.horizontalAdvance(right) + 2
+        self._right.setFixedWidth(width)
+        versions = (self._told,) if self._told else self._versions
+        fitting = (words for words in versions if metrics.horizontalAdvance(words) <= room - width)
+        left = next(fitting, None) or metrics.elidedText(versions[-1], Qt.TextElideMode.ElideRight, room - width)
+        for label, text in ((self._left, left), (self._right, right)):
+            if label.text() != text:
+                label.setText(text)
+
+
+def _session_words(status: Status, view: str) -> tuple[str, ...]:
+    """The session in words, from the longest version to the shortest."""
+    rate = f"sampling {status.rate_hz:g} Hz"
+    missed, cost = f"{status.missed} missed", f"{status.own_cpu_ratio * 100:.1f} % of one core"
+    whole = f"{rate} · {missed} · {cost}"
+    if status.recording is None:
+        told = ("not recording",) * 2
+    else:
+        size = format_bytes(status.recording_bytes)
+        told = (f"● recording {status.recording.name}  {size}", f"● recording  {size}")
+    return (
+        _BETWEEN.join((view, told[0], whole)),
+        _BETWEEN.join((view, told[1], whole)),
+        _BETWEEN.join((view, told[1], f"{rate} · {missed}")),
+        _BETWEEN.join((view, told[1])),
+        view,
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
+from PySide6.QtGui import QAction, QGuiApplication
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLabel, QStackedLayout, QTableView, QWidget
 
 Index = QModelIndex | QPersistentModelIndex
@@ -108,8 +108,6 @@ class Table(QWidget):
         self._layers.addWidget(self._empty)
         self._layers.addWidget(self.view)
         copy = QAction("Copy values", self.view)
-        copy.setShortcut(QKeySequence.StandardKey.Copy)
-        copy.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
         copy.setToolTip("Copy the selected rows, or all of them, as tab-separated text")
         copy.triggered.connect(self.copy)
         self.view.addAction(copy)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
@@ -22,11 +23,15 @@ from PySide6.QtWidgets import (
 
 from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.spec_form import SpecForm
-from gpudash.units import format_clock, format_throughput
+from gpudash.ui.cards import short_product, whole_words
+from gpudash.ui.spec_form import LABEL_WIDTH, SpecForm
+from gpudash.units import format_clock, format_percent, format_throughput
 
 WIDTH = 312
 """Logical pixels: room for the longest label and a choice beside it."""
+
+DEVICE_WORDS_WIDTH = 116
+"""Logical pixels for a device's name and product in its choice."""
 
 
 class WorkloadPanel(QFrame):
@@ -51,6 +56,7 @@ class WorkloadPanel(QFrame):
         self._running = False
         self._stopping = False
         self._commanding = True
+        self._wanted_device: str | None = None
         self._build()
         self._choose_workload()
 
@@ -117,23 +123,25 @@ class WorkloadPanel(QFrame):
         self.device.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.device.setMinimumContentsLength(12)
         self.device.currentIndexChanged.connect(self._device_changed)
-        self.device.activated.connect(lambda _row: self.device_chosen.emit(self.device_name))
+        self.device.activated.connect(self._device_activated)
         label.setBuddy(self.device)
-        label.setFixedWidth(96)
+        label.setMinimumWidth(LABEL_WIDTH)
+        row.setSpacing(10)
         row.addWidget(label)
         row.addWidget(self.device, 1)
         return row
 
     def set_devices(self, devices: Sequence[tuple[str, str]], preferred: str) -> None:
-        """Offer ``devices`` (torch's name, product); keeps the choice while its device is there."""
+        """Offer ``devices`` (torch's name, product); keeps the user's choice while its device is there."""
         offered = [self.device.itemData(row) for row in range(self.device.count())]
         if offered == [name for name, _product in devices]:
             return
-        kept = self.device.currentData()
+        kept = self.device.currentData() if self._running else self._wanted_device
         with QSignalBlocker(self.device):
             self.device.clear()
             for name, product in devices:
-                self.device.addItem(f"{name}  {product}", name)
+                words = f"{name} · {short_product(product)}"
+                self.device.addItem(whole_words(words, self.device.fontMetrics(), DEVICE_WORDS_WIDTH), name)
                 self.device.setItemData(self.device.count() - 1, product, Qt.ItemDataRole.ToolTipRole)
             wanted = kept if self.device.findData(kept) >= 0 else preferred
             self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
@@ -163,7 +171,12 @@ class WorkloadPanel(QFrame):
         """Select the device called ``name``, where it is offered."""
         row = self.device.findData(name)
         if row >= 0:
+            self._wanted_device = name
             self.device.setCurrentIndex(row)
+
+    def _device_activated(self) -> None:
+        self._wanted_device = self.device_name
+        self.device_chosen.emit(self.device_name)
 
     @property
     def device_name(self) -> str:
@@ -296,9 +309,10 @@ def _progress_words(run: RunView, running: bool) -> str:
     left = run.seconds_left
     if left is not None:
         parts.append(f"{format_clock(left)} left")
-    throughput = run.metrics.get("throughput")
-    if throughput is not None and throughput.last is not None:
-        parts.append(format_throughput(throughput.last))
+    for name, write in _METRICS:
+        metric = run.metrics.get(name)
+        if metric is not None and metric.count:
+            parts.append(write(metric.last))
     if not running:
         parts.insert(
             0,
@@ -307,6 +321,19 @@ def _progress_words(run: RunView, running: bool) -> str:
             ),
         )
     return " · ".join(parts)
+
+
+def _loss_words(loss: float) -> str:
+    if math.isnan(loss):
+        return "loss NaN"
+    return f"loss {loss:.3f}" if math.isfinite(loss) else "loss infinite"
+
+
+_METRICS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("loss", _loss_words),
+    ("accuracy", lambda ratio: f"accuracy {format_percent(ratio)}"),
+    ("throughput", format_throughput),
+)
 
 
 def enabled_choices(combo: QComboBox) -> list[Any]:

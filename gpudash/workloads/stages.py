@@ -75,6 +75,7 @@ class _Tally:
     count: int = 0
     seconds: float = 0.0
     bytes: int | None = None
+    flops: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -197,14 +198,17 @@ class Stages:
             size = stage.facts.get("bytes")
             if size is not None:
                 tally.bytes = (tally.bytes or 0) + size
+            flops = stage.facts.get("flops")
+            if flops is not None:
+                tally.flops = (tally.flops or 0.0) + flops
         if tally.told_s is None or now_s - tally.told_s >= REPORT_PERIOD_S:
             self._tell(stage.name, tally, now_s)
 
     def _tell(self, name: str, tally: _Tally, now_s: float) -> None:
-        facts = {**tally.facts, "bytes": tally.bytes}
+        facts = {**tally.facts, "bytes": tally.bytes, "flops": tally.flops}
         self._emit(
             StageFinished(
                 time_s=now_s, run_id=self._run_id, name=name, seconds=tally.seconds, count=tally.count, **facts
             )
         )
-        tally.told_s, tally.count, tally.seconds, tally.bytes = now_s, 0, 0.0, None
+        tally.told_s, tally.count, tally.seconds, tally.bytes, tally.flops = now_s, 0, 0.0, None, None

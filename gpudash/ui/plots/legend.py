@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import QEvent, QMargins, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap, QResizeEvent, QShowEvent
+from PySide6.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.ui.plots.curve import CurveSpec
@@ -22,6 +22,17 @@ MORE_PX = 64
 """Room for the button that holds the entries for which there is none."""
 
 
+class Button(QToolButton):
+    """A button that keeps the keys that press it, which are also keys of the plots around it."""
+
+    def event(self, event: QEvent) -> bool:
+        presses = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Space
+        if presses and event.type() is QEvent.Type.ShortcutOverride:
+            event.accept()
+            return True
+        return super().event(event)
+
+
 class Entry(QWidget):
     """One curve of the legend.
 
@@ -34,7 +45,7 @@ class Entry(QWidget):
     def __init__(self, spec: CurveSpec, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.spec = spec
-        self._button = QToolButton(self)
+        self._button = Button(self)
         self._button.setProperty("role", "legend")
         self._button.setText(spec.name)
         self._button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -132,12 +143,12 @@ class Legend(QWidget):
         for entry in self._entries:
             entry.clicked.connect(self._clicked)
             self._row.addWidget(entry)
-        self._chip = QToolButton(self)
+        self._chip = Button(self)
         self._chip.setProperty("role", "chip")
         self._chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._chip.clicked.connect(self.show_all)
         self._chip.hide()
-        self._more = QToolButton(self)
+        self._more = Button(self)
         self._more.setProperty("role", "legend")
         self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._more.setMenu(QMenu(self._more))

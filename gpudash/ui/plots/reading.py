@@ -88,7 +88,7 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One curve in the readout: value at the cursor, or ``None`` where nothing is drawn."""
+    """One curve in the readout: value at the cursor, ``None`` where nothing is drawn, NaN where a run computed NaN."""
 
     curve: CurveSpec
     value: float | None
@@ -124,9 +124,18 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
     if series is None:
         return Row(curve, None, None)
     smoothed = smoothing.of(curve, series)
+    newest = time_s is None
     time_s = store.newest_s if time_s is None else time_s
-    value = value_at(series, time_s)
-    return Row(curve, value, None if smoothed is None or value is None else value_at(smoothed, time_s))
+    value = math.nan if newest and _ended_in_nan(store, curve) else value_at(series, time_s)
+    known = smoothed is not None and value is not None and not math.isnan(value)
+    return Row(curve, value, value_at(smoothed, time_s) if smoothed is not None and known else None)
+
+
+def _ended_in_nan(store: Store, curve: CurveSpec) -> bool:
+    """Whether the run's newest value is a number's absence computed by the run, which a series keeps as a gap."""
+    table, name, _device = curve.key
+    metric = store.run.metrics.get(name) if table == "run" and store.run is not None else None
+    return metric is not None and metric.count > 0 and math.isnan(metric.last)
 
 
 def read_statistics(store: Store, curves: Iterable[CurveSpec], span: tuple[float, float]) -> list[Statistics | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRectF, QSize, Qt
@@ -109,6 +110,8 @@ class Readout(QWidget):
 
 def row_text(row: Row) -> str:
     """A row's value in words, raw and smoothed: "0.412 (smoothed 0.398)"; "-" where nothing is drawn."""
+    if row.value is not None and math.isnan(row.value):
+        return "NaN"
     text = format_value(row.curve.unit, row.value, row.curve.unit_name)
     if text == NO_VALUE or row.smoothed is None:
         return text

@@ -142,6 +142,11 @@ class PlotStack(QFrame, Steering):
         return self._plots[name] if name in self._order else None
 
     @property
+    def needed_height(self) -> int:
+        """Height at which every plot is seen without scrolling."""
+        return self.height() - self._scroll.height() + self._column.minimumSize().height()
+
+    @property
     def focused(self) -> TimePlot | None:
         """The plot that has the keyboard focus."""
         return next((plot for plot in self.plots if plot.canvas.hasFocus()), None)
@@ -299,6 +304,7 @@ class PlotStack(QFrame, Steering):
 
     def _remove(self, name: str) -> None:
         plot = self._plots.pop(name)
+        plot.hide()
         self._column.removeWidget(plot)
         plot.release()
         plot.deleteLater()

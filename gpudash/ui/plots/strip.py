@@ -14,14 +14,13 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QTableWidget,
     QTableWidgetItem,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, format_value
-from gpudash.ui.plots.legend import swatch
+from gpudash.ui.plots.legend import Button, swatch
 from gpudash.ui.theme import Palette
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
@@ -44,14 +43,14 @@ class SelectionStrip(QWidget):
         super().__init__(parent)
         self._palette = palette
         self._curves: list[CurveSpec] = []
-        self._chip = QToolButton()
+        self._chip = Button()
         self._chip.setProperty("role", "chip")
         self._chip.setToolTip("Clear the selection (Esc)")
         self._chip.clicked.connect(self.cleared)
         self._words = QLabel()
         self._words.setProperty("role", "muted")
         self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._fold = QToolButton()
+        self._fold = Button()
         self._fold.setText("Statistics")
         self._fold.setToolTip("Show or hide the figures of the range")
         self._fold.setCheckable(True)

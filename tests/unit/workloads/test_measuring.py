@@ -105,6 +105,23 @@ def test_the_copy_rate_is_that_of_a_bare_copy(context: Context) -> None:
     assert min(abs(ratio - 1) for ratio in ratios) < 0.25, ratios
 
 
+@pytest.mark.benchmark
+def test_the_rate_of_products_is_that_of_a_bare_product(context: Context) -> None:
+    torch.set_num_threads(1)
+    ratios = []
+    for _ in range(3):
+        found = matmul.run(MatmulSpec(size=512, repeat=15, threads=1), context)
+        left, right = torch.rand(512, 512), torch.rand(512, 512)
+        times = []
+        for _ in range(17):
+            began = time.perf_counter()
+            left @ right
+            times.append(time.perf_counter() - began)
+        ratios.append(found["flops_per_second"] / (2 * 512**3 / statistics.median(times[2:])))
+
+    assert min(abs(ratio - 1) for ratio in ratios) < 0.2, ratios
+
+
 def test_blocks_that_are_no_sizes_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"--blocks .*'many' is not a size"):
         build(TransferSpec, {"blocks": "1MiB,many"})

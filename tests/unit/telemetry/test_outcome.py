@@ -1,0 +1,59 @@
+"""Results in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudash.telemetry.outcome import outcome_rows
+
+
+def rate(median: float | None, **facts: Any) -> dict[str, Any]:
+    """A row of a transfer's result."""
+    whole = {"from": "cpu", "to": "cuda:0", "memory": "pinned", "blocking": True, "block_bytes": 2**20}
+    figures = {"bytes_per_second_median": median, "bytes_per_second_iqr": None if median is None else median / 10}
+    return {**whole, **figures, **facts}
+
+
+def test_a_pipeline_tells_its_values_and_whether_they_are_right() -> None:
+    result = {"values": [[11.0]], "expected": [[11.0]], "equal": True, "original_unchanged": True}
+    assert outcome_rows(result) == [("values", "[[11.0]]"), ("as expected", "yes"), ("original unchanged", "yes")]
+
+
+def test_a_wrong_value_is_told_with_what_was_expected() -> None:
+    result = {"values": [[12.0]], "expected": [[11.0]], "equal": False, "original_unchanged": False}
+    assert outcome_rows(result)[1:] == [("as expected", "no, expected [[11.0]]"), ("original unchanged", "no")]
+
+
+def test_a_pitfall_tells_torchs_words_the_explanation_and_the_mend() -> None:
+    pitfall = {"message": "torch says so", "explanation": "because", "remedy": "do this"}
+    assert [words for _what, words in outcome_rows({"pitfall": pitfall})] == ["torch says so", "because", "do this"]
+
+
+def test_rates_carry_their_spread_and_what_was_not_possible_its_reason_once() -> None:
+    result = {
+        "rates": [
+            rate(25e9),
+            rate(20e9, blocking=False),
+            rate(None, reason="needs a GPU", block_bytes=1),
+            rate(None, reason="needs a GPU", block_bytes=2),
+        ]
+    }
+    assert outcome_rows(result) == [
+        ("cpu → cuda:0, pinned, 1 MiB", "25.0 GB/s, spread 2.50 GB/s"),
+        ("cpu → cuda:0, pinned, overlapped, 1 MiB", "20.0 GB/s, spread 2.00 GB/s"),
+        ("not possible", "cpu → cuda:0, pinned: needs a GPU"),
+    ]
+
+
+def test_a_figure_that_was_not_had_is_left_out_and_a_zero_is_not() -> None:
+    assert outcome_rows({"link_bytes_per_second": None, "allocated_bytes": 0}) == [("allocated", "0 B")]
+
+
+def test_strays_of_the_placement_are_named() -> None:
+    placement = {
+        "groups": {"parameters": {"cuda:0": {"bytes": 2**20}}, "buffers": {}},
+        "strays": ["norm.weight on cpu"],
+    }
+    assert outcome_rows({"placement": placement}) == [
+        ("placement", "parameters on cuda:0 (1 MiB); elsewhere: norm.weight on cpu")
+    ]
