@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpudash.devices import link_bytes_per_second
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
@@ -152,7 +153,22 @@ def _transfers(store: Store, uuid: str | None) -> PlotSpec | None:
         ]
     if not curves:
         return None
-    return PlotSpec(id="transfer", title="TRANSFER BANDWIDTH", curves=tuple(curves), unit="rate")
+    return PlotSpec(
+        id="transfer", title="TRANSFER BANDWIDTH", curves=tuple(curves), unit="rate", lines=_link(store, uuid)
+    )
+
+
+def _link(store: Store, uuid: str | None) -> tuple[LineSpec, ...]:
+    """What the PCIe link can carry; an idle link reports a lower generation, so the line may rise with the first copy."""
+    if uuid is None:
+        return ()
+    generation, width = (store.latest("gpu", name, uuid).value for name in ("pcie_generation", "pcie_width"))
+    if not isinstance(generation, int) or not isinstance(width, int):
+        return ()
+    rate = link_bytes_per_second(generation, width)
+    if rate is None:
+        return ()
+    return (LineSpec(f"link Gen{generation} x{width}", "link", value=rate, scales=False),)
 
 
 def _utilisation(uuid: str | None) -> PlotSpec:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import statistics
-import time
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -84,42 +82,6 @@ def test_every_sample_is_a_transfer_and_a_step(context: Context, told: Told) -> 
     assert {event.direction for event in events} == {"h2h"}
     steps = [event for event in told if isinstance(event, StepFinished)]
     assert steps[-1].step == steps[-1].steps == 8
-
-
-@pytest.mark.benchmark
-def test_the_copy_rate_is_that_of_a_bare_copy(context: Context) -> None:
-    torch.set_num_threads(1)
-    ratios = []
-    for _ in range(3):
-        found = transferred(context, blocks="16MiB", directions="h2h", memory="pageable", samples=9)
-        source, target = torch.ones(16 * MIB, dtype=torch.uint8), torch.ones(16 * MIB, dtype=torch.uint8)
-        times = []
-        for _ in range(30):
-            began = time.perf_counter()
-            target.copy_(source)
-            times.append(time.perf_counter() - began)
-        bare = 16 * MIB / statistics.median(times)
-        measured = next(r["bytes_per_second_median"] for r in found["rates"] if r["bytes_per_second_median"])
-        ratios.append(measured / bare)
-
-    assert min(abs(ratio - 1) for ratio in ratios) < 0.25, ratios
-
-
-@pytest.mark.benchmark
-def test_the_rate_of_products_is_that_of_a_bare_product(context: Context) -> None:
-    torch.set_num_threads(1)
-    ratios = []
-    for _ in range(3):
-        found = matmul.run(MatmulSpec(size=512, repeat=15, threads=1), context)
-        left, right = torch.rand(512, 512), torch.rand(512, 512)
-        times = []
-        for _ in range(17):
-            began = time.perf_counter()
-            left @ right
-            times.append(time.perf_counter() - began)
-        ratios.append(found["flops_per_second"] / (2 * 512**3 / statistics.median(times[2:])))
-
-    assert min(abs(ratio - 1) for ratio in ratios) < 0.2, ratios
 
 
 def test_blocks_that_are_no_sizes_are_refused_by_name() -> None:
