@@ -7,9 +7,13 @@ import sys
 
 def main() -> None:
     """The ``gpudash`` command."""
-    from gpudash.cli import run
+    try:
+        from gpudash.cli import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command that would say so had begun
+        code = 130
+    sys.exit(code)
 
 
 def window() -> None:

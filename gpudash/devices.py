@@ -19,6 +19,7 @@ class Gpu:
         product: marketing name.
         total_bytes: memory, or ``None`` where the driver does not report it (unified memory).
         cuda_capability: (major, minor), where the driver reports it.
+        pcie_generation, pcie_width: the most the link can do; an idle link runs slower to save power.
     """
 
     nvml_index: int
@@ -27,6 +28,13 @@ class Gpu:
     product: str
     total_bytes: int | None = None
     cuda_capability: tuple[int, int] | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+
+    @property
+    def link_bytes_per_second(self) -> float | None:
+        """What the link to the GPU can carry in one direction; ``None`` where the driver does not say."""
+        return link_bytes_per_second(self.pcie_generation, self.pcie_width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +133,16 @@ def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
     return matches[0] if len(matches) == 1 else None
 
 
-_LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8}
-"""Payload rate of one PCIe lane by generation: transfers a second × encoding (8b/10b to generation 2, then 128b/130b)
-÷ 8 bits (PCI Express Base Specification 5.0, section 4.2)."""
+LANE_BYTES_PER_SECOND = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
+"""What one PCIe lane carries in one direction after line coding, by generation (PCI-SIG)."""
+
+FASTEST_LINK_BYTES_PER_SECOND = 16 * LANE_BYTES_PER_SECOND[6]
+"""What no link in use exceeds: assumed where a driver does not say what a GPU's link can do."""
 
 
 def link_bytes_per_second(generation: float | None, width: float | None) -> float | None:
     """What a PCIe link can carry in one direction; ``None`` where generation or width is not known."""
-    lane = _LANE_BYTES_PER_SECOND.get(int(generation)) if generation is not None else None
+    lane = LANE_BYTES_PER_SECOND.get(int(generation)) if generation is not None else None
     return None if lane is None or width is None else lane * width
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from gpudash.units import GIB
+from gpudash.units import GIB, read_size
 
 
 def data_folder() -> Path:
@@ -35,7 +36,12 @@ class Settings(BaseModel):
     hysteresis_ratio: float = Field(0.05, ge=0, le=0.5, description="How far below a level memory must fall to pass")
     guard: bool = Field(True, description="Stop a run before host memory runs out")
     record: bool = Field(True, description="Record every session")
-    recordings_bytes: int = Field(2 * GIB, ge=0, description="Size of all recordings together before old ones go")
+    recordings_bytes: Annotated[int, BeforeValidator(read_size)] = Field(
+        2 * GIB,
+        ge=0,
+        description="Size of all recordings together before old ones go",
+        json_schema_extra={"unit": "bytes"},
+    )
     recordings_count: int = Field(100, ge=1, description="Number of recordings before old ones go")
     theme: Literal["system", "light", "dark"] = Field("system", description="Look of the window")
     smoothing: float = Field(0.6, ge=0, lt=1, description="Smoothing of loss and accuracy in the plots; 0 is raw")
@@ -82,8 +88,8 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
                 del data[name]
 
 
-def save_setting(name: str, value: Any, path: Path | None = None) -> None:
-    """Write one setting, keeping everything else in the file, comments included.
+def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
+    """Write some settings, keeping everything else in the file, comments included.
 
     Raises:
         OSError: when the file cannot be written.
@@ -97,7 +103,7 @@ def save_setting(name: str, value: Any, path: Path | None = None) -> None:
         document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     except tomlkit.exceptions.ParseError as error:
         raise ValueError(f"{path} is not valid TOML ({error}); mend or remove it") from None
-    document[name] = value
+    document.update(values)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".toml.part")
     temporary.write_text(tomlkit.dumps(document), encoding="utf-8")

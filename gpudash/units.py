@@ -57,6 +57,15 @@ def parse_size(text: str | int) -> int:
     return size
 
 
+def read_size(value: object) -> object:
+    """`parse_size` of text, anything else as it is: what a model field for sizes accepts.
+
+    Raises:
+        ValueError: as `parse_size`.
+    """
+    return parse_size(value) if isinstance(value, str) else value
+
+
 def unknown(value: float | None) -> bool:
     """Whether ``value`` is a reading that was not had."""
     return value is None or math.isnan(value)

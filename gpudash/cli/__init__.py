@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
 from gpudash import __version__
-from gpudash.cli.output import Exit, RequestError, print_failure
+from gpudash.cli.output import Exit, RequestError, RequestInterruptedError, discard_stdout, print_failure, stdout
 from gpudash.specs import invalid_fields
 
 
@@ -24,6 +24,7 @@ def build_app() -> App:
         name="gpudash",
         version=__version__,
         help="Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
+        console=stdout(),
     )
     app.default(start)
     app.command(devices.devices)
@@ -45,16 +46,23 @@ def run(argv: Sequence[str]) -> int:
         result = app(
             list(argv), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value"
         )
+        sys.stdout.flush()
     except RequestError as error:
         return print_failure(error, as_json)
     except (CycloptsError, ValidationError) as error:
         return print_failure(RequestError(_sentence(error), remedy), as_json)
     except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+        return print_failure(_interrupted(), as_json)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; there is nobody left to tell
+        discard_stdout()
         return Exit.FINISHED
     return result if isinstance(result, int) else Exit.FINISHED
+
+
+def _interrupted() -> RequestInterruptedError:
+    error = RequestInterruptedError("Interrupted.")
+    error.joined = False  # nothing is known of the threads
+    return error
 
 
 def _require_command(app: App, argv: Sequence[str]) -> None:

@@ -34,9 +34,9 @@ def export(
 
     try:
         with open_recording(file) as recording:
-            for text in recording.notices:
-                print_notice(text)
             write(recording, to, out, force)
+            for text in recording.notices:
+                print_notice(text)  # damage shows only in reading
     except (RecordingError, FileExistsError) as error:
         raise RequestError(str(error)) from None
     except OSError as error:

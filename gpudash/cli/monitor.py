@@ -1,18 +1,22 @@
 """``gpudash monitor``: watch only."""
 
-import json as json_module
-import sys
-import threading
-from collections.abc import Mapping
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from gpudash.cli.interruption import interruptible
+from gpudash.cli.json_lines import JsonLines
 from gpudash.cli.output import Exit, RequestError, leave, print_json, print_notice
-from gpudash.cli.run import interruptible
 from gpudash.settings import load_settings
+
+POLL_S = 0.1
+"""How soon Ctrl+C and a reader that went away are noticed."""
+
+LINES_TIMEOUT_S = 0.5
+"""How long the last lines may take to be read when watching ends."""
 
 
 def monitor(
@@ -43,7 +47,6 @@ def monitor(
     """
     from gpudash.session import Session, recording_target
     from gpudash.telemetry.recorder import RecordingError
-    from gpudash.telemetry.records import Event, Record, Sample, plain
 
     settings, notices = load_settings()
     if rate is not None:
@@ -52,34 +55,30 @@ def monitor(
     session = Session(settings, recording=target, notices=notices)
     for text in notices:
         print_notice(text)
-
-    def write(item: Record) -> None:
-        if isinstance(item, Event):
-            line: Mapping[str, Any] = json_module.loads(item.to_json())
-        elif isinstance(item, Sample):
-            line = {"time_s": item.time_s, "table": item.table, "device": item.device, **item.values}
-            if item.states:
-                line = {**line, "states": item.states}
-        try:
-            sys.stdout.write(json_module.dumps(plain(line), ensure_ascii=False) + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            session.on_record = None  # the reader went away; watching for nobody ends
-            stop.set()
-
-    stop = threading.Event()
-    if json_lines:
-        session.on_record = write
+    lines = JsonLines() if json_lines else None
+    if lines is not None:
+        session.on_record = lines.put
     try:
         session.start(worker=False)
     except RecordingError as error:
         raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
-    with interruptible(stop.set):
-        stop.wait(seconds)
-    summary = session.summary()
-    joined = session.close()
+    until = float("inf") if seconds is None else time.monotonic() + seconds
+    with interruptible() as interruption:
+        try:
+            while not interruption.asked and not (lines is not None and lines.reader_left):
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                time.sleep(min(left, POLL_S))
+        finally:
+            summary = session.summary()
+            joined = session.close()
+    if lines is not None:
+        joined = lines.close(LINES_TIMEOUT_S) and joined
+        if lines.left_out:
+            print_notice(f"{lines.left_out} lines were left out because nobody read them in time.")
     if json:
         print_json(summary)
     if target is not None:
         print_notice(f"Recording: {target}")
-    return leave(Exit.INTERRUPTED if stop.is_set() and seconds is not None else Exit.FINISHED, joined)
+    return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)

@@ -33,17 +33,41 @@ OF_STATUS = {
 
 
 class RequestError(Exception):
-    """The request was wrong: what and where, and the way out."""
+    """The request was wrong: what and where, and the way out.
+
+    Attributes:
+        joined: false when a thread was left behind, for `leave`.
+    """
+
+    code = Exit.WRONG_REQUEST
+    status = "failed"
+    kind = "request"
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
         self.message = message if message.endswith((".", "?")) else f"{message}."
         self.remedy = remedy
+        self.joined = True
+
+
+class RequestInterruptedError(RequestError):
+    """The user ended the command before there was anything to report."""
+
+    code = Exit.INTERRUPTED
+    status = "cancelled"
+    kind = "interrupted"
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """The reader went away: print no more, and keep the exit code the command earns."""
+        self.quiet = True
+        discard_stdout()
 
 
 def stdout() -> Console:
     """The console for a command's own output."""
-    return Console(highlight=False)
+    return _Console(highlight=False)
 
 
 def stderr() -> Console:
@@ -53,16 +77,27 @@ def stderr() -> Console:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document."""
-    sys.stdout.write(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Send what is still printed nowhere: its reader went away, and there is nobody left to tell."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def print_failure(error: RequestError, as_json: bool) -> int:
-    """Report a wrong request and return exit code 2."""
+    """Report what was wrong with a request; returns the exit code."""
     if as_json:
-        print_json({"status": "failed", "error": {"kind": "request", "message": error.message, "remedy": error.remedy}})
+        told = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+        print_json({"status": error.status, "error": told})
     print_notice(f"{error.message} {error.remedy}".strip())
-    return Exit.WRONG_REQUEST
+    return leave(error.code, error.joined)
 
 
 def print_notice(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
@@ -10,7 +10,8 @@ from rich.table import Table
 
 from gpudash.cli.output import stderr, stdout
 from gpudash.session import Session
-from gpudash.telemetry.outcome import outcome_rows
+from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.records import Note
 from gpudash.units import (
     format_bytes,
     format_clock,
@@ -21,8 +22,12 @@ from gpudash.units import (
 )
 
 
-def show_progress(session: Session) -> None:
-    """A progress line on stderr until the run has ended."""
+def show_progress(session: Session, heed: Callable[[], None]) -> None:
+    """A progress line on stderr until the run has ended.
+
+    Args:
+        heed: called ten times a second.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -32,6 +37,7 @@ def show_progress(session: Session) -> None:
     with Progress(*columns, console=stderr(), transient=True) as progress:
         task = progress.add_task("starting", total=None, words="")
         while not session.wait_run(0.1):
+            heed()
             with session.store.lock:
                 run = session.store.run
                 if run is None:
@@ -49,31 +55,38 @@ def show_progress(session: Session) -> None:
                     task, description=run.workload, total=run.steps or None, completed=run.step, words=words
                 )
             for warning in warnings:
-                progress.console.print(warning.text)
+                progress.console.print(warning.text, markup=False)
 
 
-def print_run(summary: Mapping[str, Any]) -> None:
+def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
     console = stdout()
     console.print(f"[bold]{summary['workload']}[/] on {summary['device']}: {_status(summary)}")
     if summary["stages"]:
         console.print(_stages(summary["stages"]))
+    if (summary["result"] or {}).get("epochs"):
+        console.print(_epochs(summary["result"]["epochs"]))
+    for note in notes:
+        if note.topic not in _TOLD_ELSEWHERE:
+            console.print(f"{note.topic}: {note.text}", soft_wrap=True, markup=False)
     for line in _figures(summary):
-        console.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True, markup=False)
     error = summary.get("error")
     if error:
-        console.print(f"{error['message']} {error['remedy']}".strip(), style="yellow")
+        console.print(f"{error['message']} {error['remedy']}".strip(), style="yellow", soft_wrap=True, markup=False)
     if summary["recording"]:
-        console.print(f"Recording: {summary['recording']}", soft_wrap=True)
+        console.print(f"Recording: {summary['recording']}", soft_wrap=True, markup=False)
 
 
 def _status(summary: Mapping[str, Any]) -> str:
     words = {
         "finished": "finished",
         "cancelled": "stopped",
-        "failed": "failed",
+        "failed": "the run failed",
         "out_of_memory": "out of memory",
     }[summary["status"]]
+    if summary["error"] is not None and summary["error"]["kind"] == "guard":
+        words = "stopped by the guard"
     return f"{words} after {format_duration(summary['seconds'])}, {summary['steps']} steps"
 
 
@@ -83,6 +96,7 @@ def _stages(stages: list[Mapping[str, Any]]) -> Table:
         table.add_column(title)
     for title in ("count", "bytes", "time", "rate"):
         table.add_column(title, justify="right")
+    table.add_column("remark", overflow="fold")
     for stage in stages:
         ends = [end for end in (stage["from"], stage["to"]) if end]
         table.add_row(
@@ -94,8 +108,30 @@ def _stages(stages: list[Mapping[str, Any]]) -> Table:
             "" if stage["bytes"] is None else format_bytes(stage["bytes"]),
             format_duration(stage["seconds"]),
             "" if stage["bytes_per_second"] is None else format_rate(stage["bytes_per_second"]),
+            stage_remark(stage),
         )
     return table
+
+
+def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("epoch", "device", "loss", "accuracy", "time", "observation"):
+        table.add_column(title, justify="left" if title in ("device", "observation") else "right")
+    for epoch in epochs:
+        loss = epoch["loss"]
+        table.add_row(
+            str(epoch["epoch"]),
+            epoch["device"],
+            loss if isinstance(loss, str) else f"{loss:.4f}",
+            format_percent(epoch["accuracy"]),
+            format_duration(epoch["seconds"]),
+            epoch["observation"],
+        )
+    return table
+
+
+_TOLD_ELSEWHERE = ("corpus", "classes", "placement", "pitfall")
+"""Topics of notes whose facts the result tells."""
 
 
 def _figures(summary: Mapping[str, Any]) -> list[str]:

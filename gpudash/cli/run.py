@@ -1,21 +1,24 @@
 """``gpudash run WORKLOAD``: one run without a screen."""
 
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gpudash.cli.output import OF_STATUS, Exit, RequestError, leave, print_json, print_notice
+from gpudash.cli.interruption import Interruption, interruptible
+from gpudash.cli.output import OF_STATUS, Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
+from gpudash.telemetry.records import Note
 from gpudash.units import parse_size
+
+if TYPE_CHECKING:
+    from gpudash.session import Session
 
 TORCH_TIMEOUT_S = 120.0
 """A cold import of a CUDA build of torch from a network disk has been seen to take over a minute."""
@@ -89,18 +92,18 @@ def execute(spec: Spec, options: RunOptions) -> int:
     """Run ``spec`` to its end, with progress on stderr and the outcome on stdout."""
     if options.show_code:
         return _show_code(spec, options.device or "cpu")
-    summary, joined = perform(spec, options)
+    summary, notes, joined = perform(spec, options)
     if options.json:
         print_json(summary)
     else:
         from gpudash.cli.report import print_run
 
-        print_run(summary)
+        print_run(summary, notes)
     return leave(OF_STATUS[summary["status"]], joined)
 
 
-def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], bool]:
-    """The run's summary (the JSON contract), and whether every thread could be joined.
+def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note], bool]:
+    """The run's summary (the JSON contract), its notes, and whether every thread could be joined.
 
     Raises:
         RequestError: when the device, the target of the recording or a combination of fields is wrong.
@@ -122,64 +125,66 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], bool]:
         session.start()
     except RecordingError as error:
         raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
-    started = joined = False
+    failure: RequestError | None = None
     try:
-        with interruptible(session.stop_run):
-            _wait_until_ready(session)
-            session.start_run(spec, device or session.default_device(), options.guard)
-            started = True
-            _watch_run(session, quiet=options.json and not sys.stderr.isatty())
-        summary = _summary(session)
-    except ValueError as error:
-        raise RequestError(str(error), "gpudash devices lists what is there.") from None
+        with suppress(KeyboardInterrupt), interruptible("Stopping after this step…") as interruption:
+            _wait_until_ready(session, interruption)
+            _start(session, spec, options)
+            _watch_run(session, interruption, quiet=options.json and not sys.stderr.isatty())
+    except RequestError as error:
+        failure = error
     finally:
         joined = session.close()
-        if not started and target is not None:
+    if session.store.run is None:
+        failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
+        failure.joined = joined
+        if target is not None:
             target.unlink(missing_ok=True)
-    return summary, joined
+        raise failure
+    return _summary(session), _notes(session), joined
 
 
-@contextmanager
-def interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl+C and SIGTERM ask the run to stop; a second one leaves at once."""
-
-    def handle(_number: int, _frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        print_notice("Stopping after this step…")
-        stop()
-
-    asked = threading.Event()
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _wait_until_ready(session: Any) -> None:
+def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
     session.load_torch()
     deadline = time.monotonic() + TORCH_TIMEOUT_S
-    while not session.wait_ready(0.2):
+    while not session.wait_ready(0.1):
+        if interruption.asked:
+            raise KeyboardInterrupt
         if time.monotonic() > deadline:
             raise RequestError("PyTorch did not load within two minutes.", "Try: python -c 'import torch'")
 
 
-def _watch_run(session: Any, *, quiet: bool) -> None:
-    if quiet:
-        while not session.wait_run(0.2):
-            pass
-        return
-    from gpudash.cli.report import show_progress
-
-    show_progress(session)
+def _start(session: "Session", spec: Spec, options: RunOptions) -> None:
+    try:
+        session.start_run(spec, options.device or session.default_device(), options.guard)
+    except ValueError as error:
+        raise RequestError(str(error), "gpudash devices lists what is there.") from None
 
 
-def _summary(session: Any) -> dict[str, Any]:
+def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool) -> None:
+    def heed() -> None:
+        if interruption.asked:
+            session.stop_run()
+
+    if not quiet:
+        from gpudash.cli.report import show_progress
+
+        show_progress(session, heed)
+    while not session.wait_run(0.1):
+        heed()
+
+
+def _notes(session: "Session") -> list[Note]:
     with session.store.lock:
-        summary: dict[str, Any] = session.store.run.summary()
+        return list(session.store.run.notes) if session.store.run is not None else []
+
+
+def _summary(session: "Session") -> dict[str, Any]:
+    with session.store.lock:
+        run = session.store.run
+        summary: dict[str, Any] = {} if run is None else run.summary()
+    if summary["status"] not in OF_STATUS:
+        summary["status"] = "cancelled"  # left while its last operation was still on
     summary["recording"] = str(session.recording) if session.recording is not None else None
     return summary
 

@@ -47,8 +47,8 @@ def _run_and_draw() -> int:
 
     spec = build(workloads()[DEFAULT_WORKLOAD], {})
     target = recording_name(recordings_folder(), spec.name)
-    summary, joined = perform(spec, RunOptions(record=target))
-    print_run(summary)
+    summary, notes, joined = perform(spec, RunOptions(record=target))
+    print_run(summary, notes)
     picture = _draw(target)
     if picture is not None:
         sys.stdout.write(f"Picture: {picture}\n")

@@ -69,6 +69,11 @@ class MemoryWatch:
         self._memories: dict[str, _Memory] = {}
         self._processes: dict[str, tuple[float, list[Mapping[str, Value]]]] = {}
 
+    def set_levels(self, warn_ratio: float, critical_ratio: float, hysteresis_ratio: float) -> None:
+        """Use other levels from the next reading on; arguments as at construction."""
+        self._levels = (warn_ratio, critical_ratio)
+        self._hysteresis = hysteresis_ratio
+
     def observe(self, sample: Sample) -> list[Event]:
         """Take in a reading and say what it means: at most one warning, usually none.
 

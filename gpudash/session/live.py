@@ -226,6 +226,12 @@ class Session:
         """Whether a run is on: from `start_run` until its end is stored."""
         return not self._run_ended.is_set()
 
+    def set_settings(self, settings: Settings) -> None:
+        """Put other settings in force; those about recording wait for the next session."""
+        self.settings = settings
+        self._monitor.set_rate(settings.rate_hz)
+        self._watch.set_levels(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
+
     def forecast(self, device: str) -> Forecast | None:
         """When a memory ("host" or a GPU's UUID) reaches its capacity or the guard, if it grows on as it does."""
         return self._watch.forecast(device)

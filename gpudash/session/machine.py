@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpudash.devices import CudaOrder, Device, Gpu, cuda_order, default_device, link_bytes_per_second
+from gpudash.devices import CudaOrder, Device, Gpu, cuda_order, default_device
 from gpudash.memory.levels import HOST
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.store import Store
@@ -135,9 +135,7 @@ class Machine:
 
     def link_rate(self, uuid: str | None) -> float | None:
         """Theoretical bytes a second of the link to a GPU; ``None`` where it is not known, and for the CPU."""
-        if uuid is None:
-            return None
-        return link_bytes_per_second(self.latest(uuid, "pcie_generation"), self.latest(uuid, "pcie_width"))
+        return next((gpu.link_bytes_per_second for gpu in self.gpus if gpu.uuid == uuid), None)
 
     def link(self, time_s: float) -> Note | None:
         """Tell the store which GPU is which; a note for the recording when that has changed, else ``None``."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from gpudash.devices import Device, Gpu
 from gpudash.settings import Settings
@@ -35,15 +38,18 @@ class Replay:
         self._product = "CPU"
         self.host_capacity_source = "RAM"
         with open_recording(recording) as opened:
-            self.began_wall_s = datetime.fromisoformat(opened.meta["wall_clock_origin"]).timestamp()
+            self.began_wall_s = _origin(opened.meta.get("wall_clock_origin"), recording)
             self._product = opened.meta.get("host_product", "CPU")
             self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
             for record in opened.records():
                 self.store.apply(record)
                 if isinstance(record, Note) and record.topic == "gpus":
-                    self.gpus = tuple(Gpu(**gpu) for gpu in record.details["gpus"])
-                    for name, uuid in record.details["torch_names"].items():
-                        self.store.link(name, uuid)
+                    self._devices(record)
+
+    def _devices(self, note: Note) -> None:
+        self.gpus = tuple(_gpu(facts) for facts in note.details.get("gpus", ()))
+        for name, uuid in note.details.get("torch_names", {}).items():
+            self.store.link(name, uuid)
 
     def clock(self) -> float:
         """Time of the newest record."""
@@ -69,6 +75,10 @@ class Replay:
     def device_words(self, device: str) -> str:
         """How a reading's device is called."""
         return "cpu" if device == "host" else self.store.torch_name(device) or device
+
+    def set_settings(self, settings: Settings) -> None:
+        """Look at the recording with other settings."""
+        self.settings = settings
 
     def status(self) -> None:
         """There are no figures of a running session."""
@@ -112,3 +122,17 @@ class Replay:
     def close(self) -> bool:
         """Nothing to close."""
         return True
+
+
+def _origin(text: str | None, recording: Path) -> float:
+    """Seconds since the epoch at session time 0; when the file was last written where it does not say."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return recording.stat().st_mtime
+
+
+def _gpu(facts: Mapping[str, Any]) -> Gpu:
+    known = {field.name: facts[field.name] for field in fields(Gpu) if field.name in facts}
+    capability = known.get("cuda_capability")
+    return Gpu(**{**known, "cuda_capability": None if capability is None else tuple(capability)})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices import Gpu, pci_address
+from gpudash.devices import FASTEST_LINK_BYTES_PER_SECOND, Gpu, pci_address
 from gpudash.sources import nvml_calls
 from gpudash.sources.gpu_processes import process_rows
 from gpudash.sources.kept_file import KeptFile
@@ -108,7 +108,7 @@ class GpuReader:
         self._throughput = Question(PCIE, nvml_calls.pcie_throughput)
         self._slow = (Question(("energy_j",), nvml_calls.energy), Question(("process_bytes",), self._ask_processes))
         self._rates = WrappingRate(), WrappingRate()
-        self._link = nvml_calls.FASTEST_LINK
+        self._link = gpu.link_bytes_per_second or FASTEST_LINK_BYTES_PER_SECOND
         self._period_s = 0.05
         self._counters_refused = False
         self._sensors_due_s = -math.inf
@@ -243,7 +243,6 @@ class GpuReader:
         self._tried_generation = generation
         try:
             handle = self._nvml.handle(self.gpu)
-            self._link = nvml_calls.link_bytes_per_second(handle)
         except NvmlUnavailableError as failure:
             return self._drop(None, failure.fault, now_s)
         except NVML_ERRORS as error:

@@ -13,7 +13,7 @@ import pynvml
 
 from gpudash.devices import Gpu, pci_address
 from gpudash.sources.asking import Inquiry, wait_for
-from gpudash.sources.nvml_calls import optional, read_memory
+from gpudash.sources.nvml_calls import fullest_link, optional, read_memory
 from gpudash.sources.nvml_errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.pci import PciDisplay, displays
 from gpudash.telemetry.records import State
@@ -180,6 +180,7 @@ class Nvml:
     def _describe(self, index: int, handle: Any) -> Gpu:
         memory = optional(lambda: read_memory(handle))
         capability = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        generation, width = fullest_link(handle)
         return Gpu(
             nvml_index=index,
             uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
@@ -187,6 +188,8 @@ class Nvml:
             product=str(pynvml.nvmlDeviceGetName(handle)),
             total_bytes=None if memory is None else memory.total,
             cuda_capability=None if capability is None else (int(capability[0]), int(capability[1])),
+            pcie_generation=generation,
+            pcie_width=width,
         )
 
     def _describe_card(self, index: int, card: PciDisplay) -> Gpu | None:

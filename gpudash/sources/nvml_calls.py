@@ -133,19 +133,11 @@ def _counter(field: Any) -> Counter:
     return Counter(int(getattr(field.value, name)), bits)
 
 
-_BYTES_PER_LANE = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
-"""Bytes a second of one PCIe lane in one direction after line coding (PCI-SIG, per generation)."""
-
-FASTEST_LINK = 16 * _BYTES_PER_LANE[6]
-
-
-def link_bytes_per_second(handle: Any) -> float:
-    """The most this GPU's link carries in one direction; the fastest known link where the driver does not say."""
+def fullest_link(handle: Any) -> tuple[int | None, int | None]:
+    """(generation, lanes) that the link to this GPU can do at most; ``None`` where the driver does not say."""
     generation = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
     width = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
-    if generation is None or not width:
-        return FASTEST_LINK
-    return int(width) * _BYTES_PER_LANE.get(int(generation), _BYTES_PER_LANE[6])
+    return None if generation is None else int(generation), int(width) if width else None
 
 
 def processes(handle: Any) -> dict[int, int | None]:

@@ -21,9 +21,28 @@ Row = Sequence[str]
 """What, and how much or how."""
 
 
+FIRST_VALUES = 3
+"""Values of a tensor that are enough to recognise it by."""
+
+
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
     return [row for tell in (_pipeline, _transfer, _figures) for row in tell(result)]
+
+
+def stage_remark(stage: Mapping[str, Any]) -> str:
+    """What else is known of a stage, by the keys of `StageView.summary`."""
+    parts = [stage["remark"] or ""]
+    for key, yes, no in (
+        ("same_object", "same object", "new object"),
+        ("is_cuda", "is_cuda", "not is_cuda"),
+        ("is_leaf", "leaf", "not a leaf"),
+    ):
+        if stage[key] is not None:
+            parts.append(yes if stage[key] else no)
+    if stage["first_values"]:
+        parts.append(f"first values {', '.join(f'{value:g}' for value in stage['first_values'][:FIRST_VALUES])}")
+    return "; ".join(part for part in parts if part)
 
 
 def _pipeline(result: Mapping[str, Any]) -> Iterator[Row]:
@@ -46,7 +65,7 @@ def _transfer(result: Mapping[str, Any]) -> Iterator[Row]:
             if way not in left_out[rate["reason"]]:
                 left_out[rate["reason"]].append(way)
         else:
-            spread = format_rate(rate["bytes_per_second_iqr"])
+            spread = format_percent(rate["bytes_per_second_iqr"] / rate["bytes_per_second_median"])
             how = "" if rate["blocking"] else ", overlapped"
             yield (
                 f"{way}{how}, {format_bytes(rate['block_bytes'])}",

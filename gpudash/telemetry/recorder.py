@@ -258,6 +258,13 @@ def _claim(path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:
     """Make and lock the file. Its descriptor may only be closed when SQLite no longer has the file open."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RecordingError(
+            f"{path} cannot be written ({path.parent} is not a folder); choose another place"
+        ) from None
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
+    try:
         if path.exists():
             if being_written(path):
                 raise RecordingError(f"{path} is being written by another gpudash; choose another name")

@@ -147,6 +147,12 @@ class StageView:
             "shape": None if stage.shape is None else list(stage.shape),
             "dtype": stage.dtype,
             "copied": stage.copied,
+            "device": stage.device,
+            "is_cuda": stage.is_cuda,
+            "same_object": stage.same_object,
+            "is_leaf": stage.is_leaf,
+            "first_values": None if stage.first_values is None else list(stage.first_values),
+            "remark": stage.remark,
         }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunStarted, Warning
@@ -46,6 +46,7 @@ class Banner(QFrame):
         for name, (words, tip) in ACTION_WORDS.items():
             button = QPushButton(words)
             button.setToolTip(tip)
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, name=name: self.action.emit(name))
             row.addWidget(button)
             self._buttons[name] = button
@@ -53,6 +54,7 @@ class Banner(QFrame):
         self._close.setProperty("role", "chip")
         self._close.setAccessibleName("Dismiss")
         self._close.setToolTip("Dismiss; it stays in the events table")
+        self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._close.clicked.connect(self._dismiss)
         row.addWidget(self._close)
         self.setMinimumHeight(44)

@@ -123,7 +123,7 @@ class Card(QFrame):
             while layout.count():
                 layout.takeAt(0)
         self._top, self._figures = QHBoxLayout(), QHBoxLayout()
-        self._outer.setContentsMargins(*((10, 5, 10, 5) if compact else (14, 9, 14, 11)))
+        self._outer.setContentsMargins(*((10, 4, 10, 4) if compact else (14, 9, 14, 11)))
         self._outer.setSpacing(2 if compact else 4)
         self._top.setSpacing(8)
         self._figures.setSpacing(6)
@@ -205,7 +205,7 @@ class Card(QFrame):
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(300, 46 if self._compact else 84)
+        return QSize(300, 42 if self._compact else 84)
 
 
 def short_product(product: str) -> str:

@@ -25,10 +25,11 @@ from PySide6.QtWidgets import (
 
 from gpudash import __version__
 from gpudash.session import Replay
-from gpudash.settings import save_setting
+from gpudash.settings import Settings, save_settings
 from gpudash.telemetry.recorder import RecordingError
 from gpudash.ui.actions import Command, build_menus
 from gpudash.ui.guide import GUIDE, keys_page
+from gpudash.ui.preferences import Preferences
 from gpudash.ui.theme import Choice
 from gpudash.ui.view_bar import WINDOWS
 
@@ -122,6 +123,19 @@ class Commands:
         if given:
             window.session.mark(name.strip() or "mark", time_s)
 
+    def show_preferences(self) -> None:
+        """The settings as a form."""
+        Preferences(self._window.session.settings, self._keep, self._window).open()
+
+    def _keep(self, settings: Settings) -> bool:
+        """Keep the settings in their file and put them in force; tells when that is not possible."""
+        if not self.attempt(lambda: save_settings(settings.model_dump())):
+            return False
+        self._window.session.set_settings(settings)
+        self._window.apply_settings(settings)
+        self.actions[settings.theme.capitalize()].setChecked(True)
+        return True
+
     def copy_diagnostics(self) -> None:
         """Copy what a bug report needs."""
         status = self._window.session.status()
@@ -182,7 +196,7 @@ class Commands:
     def _choose_theme(self, choice: Choice, chosen: bool) -> None:
         if chosen:
             self._set_theme(choice)
-            self.attempt(lambda: save_setting("theme", choice))
+            self.attempt(lambda: save_settings({"theme": choice}))
 
     def _full_screen(self, full: bool) -> None:
         if full:
@@ -238,6 +252,15 @@ class Commands:
             Command("Edit", "Copy Values", "Copy the selection as tab-separated text", self.copy_values, ("Ctrl+C",)),
             Command("Edit", "Copy Graph as Image", "Copy a picture of the plots", self.copy_picture, ("Ctrl+Shift+C",)),
             *((mark,) if live else ()),
+            Command(
+                "Edit",
+                "Preferences…",
+                "Thresholds, rates, recordings and look",
+                self.show_preferences,
+                ("Ctrl+,",),
+                separated=True,
+                role=QAction.MenuRole.PreferencesRole,
+            ),
         ]
 
     def _run_commands(self) -> list[Command]:

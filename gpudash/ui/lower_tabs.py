@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
-from gpudash.telemetry.outcome import outcome_rows
+from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.records import (
     EpochFinished,
     Event,
@@ -24,7 +25,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.runs import RunView, StageView
-from gpudash.telemetry.store import Store
+from gpudash.telemetry.store import MAX_EVENTS, Store
 from gpudash.ui.tables import Column, Table
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
 
@@ -50,6 +51,7 @@ class LowerTabs(QWidget):
         self.bar.setDrawBase(False)
         self.bar.setAccessibleName("Tables")
         self._pages = QStackedWidget()
+        self._events: deque[tuple[float, Sequence[str]]] = deque(maxlen=MAX_EVENTS)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
@@ -86,7 +88,7 @@ class LowerTabs(QWidget):
         if collapsed:
             self.setFixedHeight(height)
         else:
-            self.setMinimumHeight(height + 96)
+            self.setMinimumHeight(height + 80)
             self.setMaximumHeight(height + EXPANDED_HEIGHT)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         for position in range(self.bar.count()):
@@ -104,9 +106,20 @@ class LowerTabs(QWidget):
         self.set_collapsed(not self._collapsed and position == self.bar.currentIndex())
         self.collapsed_changed.emit()
 
-    def refresh(
-        self, store: Store, selection: Range, devices: list[tuple[str, str, str, str]], origin_s: float
-    ) -> None:
+    def take(self, events: Iterable[Event], origin_s: float) -> None:
+        """Learn of new events; each is put into words once."""
+        for event in events:
+            told = event_row(event, origin_s)
+            if told is not None:
+                self._events.append((event.time_s, told))
+
+    def _told(self, selection: Range) -> list[Sequence[str]]:
+        """The events within the selection, the newest first."""
+        if selection is None:
+            return [row for _time_s, row in reversed(self._events)]
+        return [row for time_s, row in reversed(self._events) if selection[0] <= time_s <= selection[1]]
+
+    def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
         if self._collapsed or not self.isVisible():
             return
@@ -122,7 +135,7 @@ class LowerTabs(QWidget):
         elif front is self.devices:
             front.show_rows(list(devices))
         else:
-            front.show_rows(event_rows(_inside(store.events, selection), origin_s))
+            front.show_rows(self._told(selection))
 
 
 _STAGES = (
@@ -155,7 +168,7 @@ _PROCESSES = (
     Column("CPU", right=True, tip="Share of one core"),
     Column("", wide=True),
 )
-_DEVICES = (Column("device"), Column("reading"), Column("value", right=True), Column("state"), Column("", wide=True))
+_DEVICES = (Column("device"), Column("reading"), Column("value", right=True), Column("state", wide=True))
 _EVENTS = (Column("time"), Column("clock"), Column("kind"), Column("what", wide=True))
 
 
@@ -191,7 +204,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
         format_duration(stage.seconds / stage.count),
         words,
         format_percent(stage.seconds / whole_s) if whole_s else "",
-        newest.remark or "",
+        stage_remark(stage.summary()),
     )
 
 
@@ -234,15 +247,13 @@ def _process_row(device: str, row: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
-def event_rows(events: Sequence[Event], origin_s: float) -> list[Sequence[str]]:
-    """What happened, the newest first; steps, stages and transfers are left to the plots and the stages table."""
-    rows: list[Sequence[str]] = []
-    for event in reversed(events):
-        told = _tell(event)
-        if told is not None:
-            clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
-            rows.append((f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *told))
-    return rows
+def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
+    """What happened, in words; ``None`` for what the plots and the stages tell."""
+    told = _tell(event)
+    if told is None:
+        return None
+    clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
+    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *told)
 
 
 def _tell(event: Event) -> tuple[str, str] | None:

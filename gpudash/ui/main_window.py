@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QSplitter, QVBoxLayout, QWidget
 
 from gpudash.session import Replay, Session
+from gpudash.settings import Settings
 from gpudash.telemetry.records import Table
 from gpudash.ui.banner import Banner
 from gpudash.ui.cards import DeviceCards
@@ -28,7 +30,7 @@ from gpudash.ui.workload_panel import WorkloadPanel
 LOW_WINDOW = 920
 """Logical pixels of height below which the tables start collapsed and the cards take one line."""
 
-PLOTS_GAP = 6
+PLOTS_GAP = 4
 """Logical pixels between the row of controls and the plots."""
 
 BY_HAND = "by hand"
@@ -71,6 +73,7 @@ class MainWindow(QMainWindow):
         self.commands = Commands(self, set_theme)
         self._connect()
         self._restore_layout()
+        self.setFocus()  # else the first activation gives it to a card, and Space would mean that card
         self.timer = QTimer(self)
         self.timer.setInterval(round(1000 / session.settings.frames_hz))
         self.timer.timeout.connect(self.refresh)
@@ -104,8 +107,8 @@ class MainWindow(QMainWindow):
         middle.addWidget(self.splitter, 1)
         whole = QWidget()
         outer = QVBoxLayout(whole)
-        outer.setContentsMargins(12, 8, 12, 0)
-        outer.setSpacing(8)
+        outer.setContentsMargins(12, 4, 12, 0)
+        outer.setSpacing(6)
         outer.addWidget(self.cards)
         outer.addWidget(self.banner)
         outer.addLayout(middle, 1)
@@ -148,6 +151,12 @@ class MainWindow(QMainWindow):
             if device.name == name:
                 self._selected = device.uuid or "host"
 
+    def apply_settings(self, settings: Settings) -> None:
+        """Show what new settings ask for."""
+        self.timer.setInterval(round(1000 / settings.frames_hz))
+        self.view.set_window(settings.window_s)
+        self.view_bar.smoothing.setValue(round(settings.smoothing * 100))
+
     def set_palette(self, palette: Palette) -> None:
         """Redraw everything in other colours."""
         self.palette_ = palette
@@ -174,8 +183,9 @@ class MainWindow(QMainWindow):
         store = self.session.store
         with store.lock:
             fresh = min(store.event_count - self._events_seen, len(store.events))
-            events = list(store.events)[-fresh:] if fresh > 0 else []
+            events = list(islice(reversed(store.events), fresh))[::-1]
             self._events_seen = store.event_count
+        self.tabs.take(events, self.session.began_wall_s)
         for event in events:
             self.banner.take(event)
             if not self.isActiveWindow():
@@ -219,11 +229,11 @@ class MainWindow(QMainWindow):
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
             for gpu in gpus:
                 name = names.get(gpu.uuid)
-                contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", name, warn))
+                contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", warn))
                 rows.append((name or f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
             run = store.run
             selection = self.view.selection
-            self.tabs.refresh(store, selection, device_rows(store, rows), session.began_wall_s)
+            self.tabs.refresh(store, selection, device_rows(store, rows))
             self.panel.show_run(run, session.running, self._loading())
         self.cards.show_contents(contents, self.selected)
         self.panel.set_devices([(device.name, device.product) for device in devices], session.default_device())
@@ -252,8 +262,9 @@ class MainWindow(QMainWindow):
         return "" if self.session.torch_ready else "PyTorch loading…"
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Space and not event.modifiers():
-            self.view.toggle()  # no control wanted the key, so it means the view
+        free = QApplication.focusWidget() in (None, self)
+        if free and event.key() == Qt.Key.Key_Space and not event.modifiers():
+            self.view.toggle()
         else:
             super().keyPressEvent(event)
 

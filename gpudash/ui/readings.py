@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from gpudash.devices import Device, Gpu
@@ -61,12 +62,12 @@ def host_card(store: Store, device: Device, capacity_source: str, warn_ratio: fl
     )
 
 
-def gpu_card(store: Store, gpu: Gpu, name: str, allocator: str | None, warn_ratio: float) -> CardContent:
-    """The card of a GPU; ``allocator`` is torch's device name when this process allocates on it."""
+def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardContent:
+    """The card of a GPU."""
     key = gpu.uuid
     used, total = _number(store, "gpu", "used_bytes", key), _number(store, "gpu", "total_bytes", key)
     state = store.latest("gpu", "used_bytes", key).state
-    bands = _gpu_bands(store, key, allocator, used)
+    bands = _gpu_bands(store, key, used)
     facts = [write(value) for metric, write in _GPU_FACTS if (value := _number(store, "gpu", metric, key)) is not None]
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
     if generation is not None and width is not None:
@@ -96,22 +97,19 @@ _GPU_FACTS: tuple[tuple[str, Callable[[float], str]], ...] = (
 )
 
 
-def _gpu_bands(store: Store, key: str, allocator: str | None, used: float | None) -> list[tuple[str, float, str]]:
+def _gpu_bands(store: Store, key: str, used: float | None) -> list[tuple[str, float, str]]:
+    """The bands the plot draws, at their newest; a band that is a gap is left out."""
     if used is None:
         return []
-    allocated = _number(store, "allocator", "allocated_bytes", allocator) if allocator else None
-    reserved = _number(store, "allocator", "reserved_bytes", allocator) if allocator else None
-    if allocated is None or reserved is None:
-        return [("other", used, "in use")]
-    own = _number(store, "gpu", "process_bytes", key)
-    context = max(0.0, own - reserved) if own is not None else 0.0
-    others = max(0.0, used - reserved - context)
-    return [
-        ("other", others, "other processes" if own is not None else "CUDA context and other processes"),
-        ("context", context, "CUDA context"),
-        ("allocated", allocated, "allocated"),
-        ("idle", max(0.0, reserved - allocated), "idle inside PyTorch"),
-    ]
+    found: dict[str, float] = {}
+    for name in ("other", "context", "allocated", "idle"):
+        series = store.series("gpu", f"{name}_bytes", key)
+        last = None if series is None else series.last()
+        if last is not None and not math.isnan(last[1]):
+            found[name] = last[1]
+    others = "other processes" if "context" in found else "CUDA context and other processes"
+    words = {"other": others, "context": "CUDA context", "allocated": "allocated", "idle": "idle inside PyTorch"}
+    return [(name, size, words[name]) for name, size in found.items()]
 
 
 def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> list[tuple[str, str, str, str]]:

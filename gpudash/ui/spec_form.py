@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QStandardItemModel
-from PySide6.QtWidgets import QCheckBox, QComboBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QVBoxLayout, QWidget
 
 from gpudash.specs import Spec, invalid_fields
-from gpudash.units import GIB, KIB, MIB, format_bytes
+from gpudash.ui.fields import (
+    Control,
+    disable_choices,
+    is_bytes,
+    make_control,
+    on_change,
+    read_control,
+    tooltip,
+    write_control,
+)
 
 LABEL_WIDTH = 118
 """Logical pixels of the label column, the same in every form so that nothing moves when the workload changes."""
-
-Control = QLineEdit | QComboBox | QCheckBox
 
 
 class SpecForm(QWidget):
@@ -51,7 +56,7 @@ class SpecForm(QWidget):
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Fill the form with defaults and the values that differ from them."""
         for name, field in self.spec_type.model_fields.items():
-            _write(self._controls[name], values.get(name, field.default), _is_bytes(field))
+            write_control(self._controls[name], values.get(name, field.default), is_bytes(field))
         self._check()
 
     def set_device(self, device: str) -> None:
@@ -60,7 +65,7 @@ class SpecForm(QWidget):
         refused = self.spec_type.refusals(device)
         for name, control in self._controls.items():
             if isinstance(control, QComboBox):
-                _disable(control, {value: why for (field, value), why in refused.items() if field == name})
+                disable_choices(control, {value: why for (field, value), why in refused.items() if field == name})
         self._check()
 
     def set_locked(self, locked: bool) -> None:
@@ -70,7 +75,7 @@ class SpecForm(QWidget):
 
     def values(self) -> dict[str, Any]:
         """What is in the form, not validated; empty text is ``None``."""
-        return {name: _read(control) for name, control in self._controls.items()}
+        return {name: read_control(control) for name, control in self._controls.items()}
 
     def spec(self) -> Spec | None:
         """The spec, or ``None`` while a value is not allowed."""
@@ -95,10 +100,10 @@ class SpecForm(QWidget):
 
     def _add(self, name: str, field: FieldInfo) -> None:
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        control = _control(field, extra)
+        control = make_control(field, extra)
         title = _title(name)
         control.setAccessibleName(title)
-        control.setToolTip(_tooltip(field, extra))
+        control.setToolTip(tooltip(field, extra))
         error = QLabel()
         error.setProperty("role", "error")
         error.setWordWrap(True)
@@ -116,7 +121,7 @@ class SpecForm(QWidget):
         label.setToolTip(control.toolTip())
         self._layout.addRow(label, row)
         self._controls[name], self._rows[name], self._errors[name] = control, row, error
-        _on_change(control, self._check_and_tell)
+        on_change(control, self._check_and_tell)
 
     def _check_and_tell(self) -> None:
         self._check()
@@ -149,95 +154,3 @@ def _in_order(spec: type[Spec]) -> list[tuple[str, FieldInfo]]:
 def _title(name: str) -> str:
     words = name.replace("_", " ").replace("nan", "NaN")
     return words[0].upper() + words[1:]
-
-
-def _control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
-    choices = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
-    if choices:
-        combo = QComboBox()
-        for choice in choices:
-            combo.addItem(extra.get("words", {}).get(choice, choice), choice)
-        combo.setMinimumContentsLength(8)
-        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        return combo
-    if field.annotation is bool:
-        return QCheckBox()
-    line = QLineEdit()
-    if "unit" in extra and not _is_bytes(field):
-        unit = QLabel(str(extra["unit"]), line)
-        unit.setProperty("role", "muted")
-        unit.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        inside = QVBoxLayout(line)
-        inside.setContentsMargins(0, 0, 8, 0)
-        inside.addWidget(unit, alignment=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-    if _optional(field):
-        line.setPlaceholderText("automatic")
-    return line
-
-
-def _optional(field: FieldInfo) -> bool:
-    return typing.get_origin(field.annotation) in (typing.Union, types.UnionType)
-
-
-def _is_bytes(field: FieldInfo) -> bool:
-    return isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("unit") == "bytes"
-
-
-def _tooltip(field: FieldInfo, extra: Mapping[str, Any]) -> str:
-    limits = {type(limit).__name__: limit for limit in field.metadata}
-    low = getattr(limits.get("Ge"), "ge", None)
-    high = getattr(limits.get("Le"), "le", None)
-    lines = [f"{field.description}."]
-    if low is not None and high is not None:
-        ends = (format_bytes(low), format_bytes(high)) if _is_bytes(field) else (f"{low:,}", f"{high:,}")
-        unit = "" if _is_bytes(field) else f" {extra.get('unit', '')}".rstrip()
-        lines.append(f"{ends[0]} to {ends[1]}{unit}")
-    return "\n".join(lines)
-
-
-def _on_change(control: Control, tell: Any) -> None:
-    if isinstance(control, QComboBox):
-        control.currentIndexChanged.connect(tell)
-    elif isinstance(control, QCheckBox):
-        control.toggled.connect(tell)
-    else:
-        control.textChanged.connect(tell)
-
-
-def _read(control: Control) -> Any:
-    if isinstance(control, QComboBox):
-        return control.currentData()
-    if isinstance(control, QCheckBox):
-        return control.isChecked()
-    return control.text().strip() or None
-
-
-def _write(control: Control, value: Any, is_bytes: bool) -> None:
-    with QSignalBlocker(control):
-        if isinstance(control, QComboBox):
-            control.setCurrentIndex(control.findData(value))
-        elif isinstance(control, QCheckBox):
-            control.setChecked(bool(value))
-        elif value is None:
-            control.clear()
-        else:
-            control.setText(
-                _exact_size(value) if is_bytes else f"{value:g}" if isinstance(value, float) else str(value)
-            )
-
-
-def _exact_size(size: int) -> str:
-    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if size % factor == 0:
-            return f"{size // factor} {unit}"
-    return str(size)
-
-
-def _disable(combo: QComboBox, refused: Mapping[str, str]) -> None:
-    model = combo.model()
-    assert isinstance(model, QStandardItemModel)
-    for row in range(combo.count()):
-        why = refused.get(str(combo.itemData(row)))
-        item = model.item(row)
-        item.setEnabled(why is None)
-        item.setToolTip(f"{combo.itemText(row)}: {why}" if why else "")

@@ -37,7 +37,9 @@ class StatusLine(QWidget):
             label.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-            label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+            label.setMinimumWidth(1)
+        self._left.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._right.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
         row.addWidget(self._left, 1)
         row.addWidget(self._right)
         self._versions: Sequence[str] = ("",)
@@ -90,7 +92,6 @@ class StatusLine(QWidget):
         room = max(0, self.width() - 2 * MARGIN_PX - GAP_PX)
         right = metrics.elidedText(self._machine, Qt.TextElideMode.ElideRight, max(0, room - LEFT_LEAST_PX))
         width = metrics.horizontalAdvance(right) + 2
-        self._right.setFixedWidth(width)
         versions = (self._told,) if self._told else self._versions
         fitting = (words for words in versions if metrics.horizontalAdvance(words) <= room - width)
         left = next(fitting, None) or metrics.elidedText(versions[-1], Qt.TextElideMode.ElideRight, room - width)

@@ -113,7 +113,7 @@ QTableView:focus, QTreeView:focus, QListView:focus { border: 1px solid $accent; 
 QTableView::item, QTreeView::item { padding: 1px 6px; }
 QHeaderView { background: $panel; }
 QHeaderView::section { background: $panel; color: $muted; border: 0px; border-bottom: 1px solid $border;
-    padding: 3px 6px; }
+    padding: 3px 6px 3px 9px; }
 QTableCornerButton::section { background: $panel; border: 0px; }
 
 QMenuBar { background: $window; }

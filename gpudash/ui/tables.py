@@ -76,6 +76,10 @@ class RowsModel(QAbstractTableModel):
         return None
 
 
+MEASURED_ROWS = 100
+"""Rows from the top whose cells set the columns' widths; more are never in sight together."""
+
+
 class Table(QWidget):
     """A table with a title for screen readers, and words in place of rows while it is empty."""
 
@@ -116,12 +120,15 @@ class Table(QWidget):
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
         """Show ``rows``; columns only ever grow, so that a live table does not jump."""
+        if rows == self.model.rows and self._widths:
+            return
         self.model.show_rows(rows)
         self._layers.setCurrentIndex(1 if rows else 0)
         metrics = self.view.fontMetrics()
+        titles = [column.title for column in self.model.columns]
         widths = [
-            max([metrics.horizontalAdvance(cell) for cell in cells] + [0]) + 24
-            for cells in zip([column.title for column in self.model.columns], *rows, strict=True)
+            max(metrics.horizontalAdvance(cell) for cell in cells) + 24
+            for cells in zip(titles, *rows[:MEASURED_ROWS], strict=True)
         ]
         if not self._widths:
             self._widths = [0] * len(widths)

@@ -29,6 +29,7 @@ class ViewBar(QWidget):
         row.setSpacing(4)
         self.pause = QPushButton()
         self.pause.setProperty("role", "chip")
+        self.pause.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.pause.clicked.connect(view.toggle)
         self.pause.setVisible(live)
         row.addWidget(self.pause)
@@ -51,6 +52,7 @@ class ViewBar(QWidget):
         self.smoothing.setRange(0, 99)
         self.smoothing.setValue(round(smoothing * 100))
         self.smoothing.setFixedWidth(90)
+        self.smoothing.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.smoothing.setAccessibleName("Smoothing of loss and accuracy")
         self.smoothing.setToolTip("Smoothing of loss and accuracy; far left shows the raw values alone")
         self.smoothing.valueChanged.connect(lambda value: self.smoothing_changed.emit(value / 100))
@@ -64,6 +66,7 @@ class ViewBar(QWidget):
         button.setProperty("role", "chip")
         button.setCheckable(True)
         button.setToolTip(tip)
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._windows.addButton(button)
         row.addWidget(button)
         return button

@@ -30,6 +30,9 @@ from gpudash.units import format_clock, format_percent, format_throughput
 WIDTH = 312
 """Logical pixels: room for the longest label and a choice beside it."""
 
+ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
+"""How a run ended, in a word."""
+
 DEVICE_WORDS_WIDTH = 116
 """Logical pixels for a device's name and product in its choice."""
 
@@ -110,6 +113,7 @@ class WorkloadPanel(QFrame):
         outer.addWidget(self._words)
         self.button = QPushButton()
         self.button.setMinimumHeight(32)
+        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # after a click Space still means the view, not Stop
         self.button.clicked.connect(self.toggle)
         outer.addWidget(self.button)
 
@@ -260,6 +264,7 @@ class WorkloadPanel(QFrame):
             button = QPushButton(preset)
             button.setProperty("role", "chip")
             button.setToolTip(_preset_words(preset, values))
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, values=values: self._apply_preset(values))
             self._preset_row.addWidget(button)
         self._preset_row.addStretch(1)
@@ -305,22 +310,17 @@ def _preset_words(preset: str, values: Any) -> str:
 
 
 def _progress_words(run: RunView, running: bool) -> str:
-    parts = [f"step {run.step} of {run.steps}"]
+    """How far the run is, and below it what its last step brought."""
+    parts = [] if running else [ENDINGS.get(run.status, "Ended")]
+    if run.steps:
+        parts.append(f"step {run.step} of {run.steps}")
     left = run.seconds_left
     if left is not None:
         parts.append(f"{format_clock(left)} left")
-    for name, write in _METRICS:
-        metric = run.metrics.get(name)
-        if metric is not None and metric.count:
-            parts.append(write(metric.last))
-    if not running:
-        parts.insert(
-            0,
-            {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}.get(
-                run.status, "Ended"
-            ),
-        )
-    return " · ".join(parts)
+    figures = [
+        write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
+    ]
+    return "\n".join(" · ".join(words) for words in (parts, figures) if words)
 
 
 def _loss_words(loss: float) -> str:

@@ -63,8 +63,8 @@ WRONG = {
     "a GPU that is not there": (["run", "pipeline", "--device", "cuda:7"], "cuda:7"),
     "a simulated GPU before there is one": (["run", "pipeline", "--device", "sim:0"], "sim:0"),
     "an unknown flag": (["run", "pipeline", "--colour", "red"], "--colour"),
-    "a field out of range": (["run", "pipeline", "--rows", "0"], "--rows '0'"),
-    "a choice that is none": (["run", "pipeline", "--dtype", "complex"], "--dtype 'complex'"),
+    "a field out of range": (["run", "pipeline", "--rows", "0"], "--rows 0: at least 1"),
+    "a choice that is none": (["run", "pipeline", "--dtype", "complex"], "--dtype 'complex': choose one of float64, "),
     "an unknown preset": (["run", "pipeline", "--preset", "Huge"], "Huge"),
     "a size that is none": (["run", "pressure", "--guard", "lots"], "lots"),
     "what needs CUDA, on the CPU": (["run", "pipeline", "--device", "cpu", "--move", "cuda"], "--move cuda"),
@@ -163,12 +163,13 @@ def test_a_ramp_that_stays_below_raises_nothing(gpudash: Command) -> None:
 def test_a_full_disk_costs_the_recording_but_not_the_run(home: Path, tmp_path: Path) -> None:
     target = tmp_path / "run.gpudash"
 
+    flags = ("--steps", "60", "--epochs", "1", "--device", "cpu", "--width", "64")
+
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
     done = subprocess.run(
-        [sys.executable, "-m", "gpudash", "run", "training", "--steps", "60", "--epochs", "1", "--device", "cpu"]
-        + ["--width", "64", "--record", str(target), "--json"],
+        [sys.executable, "-m", "gpudash", "run", "training", *flags, "--record", str(target), "--json"],
         env={**environment(home), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,4 +156,4 @@ def test_a_driver_call_that_never_returns_stops_neither_host_nor_window_nor_exit
         for record in recorded(home)
         if isinstance(record, Sample) and record.table == "host" and "used_bytes" in record.values
     ]
-    assert max(later - earlier for earlier, later in zip(times, times[1:], strict=False)) < 0.5
+    assert max(later - earlier for earlier, later in pairwise(times)) < 0.5

@@ -1,15 +1,20 @@
-"""Fixtures of the window's tests: both themes, no timer left running."""
+"""Fixtures of the window's tests: both themes, windows over fed sessions, no timer left running."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QCoreApplication, QEvent, QTimer
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.theme import Palette, apply_theme
+from gpudash.session import Replay
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import Choice, Palette, apply_theme
+from tests.ui.fake_session import FakeSession
+
+OpenWindow = Callable[..., MainWindow]
 
 
 @pytest.fixture(params=["dark", "light"])
@@ -24,3 +29,41 @@ def no_timer_outlives_its_test(qtbot: QtBot, qapp: QApplication) -> Iterator[Non
     for widget in qapp.topLevelWidgets():
         running = [timer.objectName() or repr(timer) for timer in widget.findChildren(QTimer) if timer.isActive()]
         assert not (running and widget.isVisible()), f"still ticking in {widget}: {running}"
+
+
+@pytest.fixture
+def open_window(qapp: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
+    """Opens windows that are refreshed by hand; they are gone when the test is over."""
+    opened: list[MainWindow] = []
+
+    def open_one(
+        session: FakeSession | Replay,
+        *,
+        theme: Choice = "dark",
+        size: tuple[int, int] = (1440, 960),
+        set_theme: Callable[[Choice], None] = lambda _choice: None,
+    ) -> MainWindow:
+        window = MainWindow(session, apply_theme(qapp, theme), set_theme)  # type: ignore[arg-type]
+        opened.append(window)
+        window.timer.stop()
+        window.resize(*size)
+        window.show()
+        window.activateWindow()
+        qtbot.waitUntil(window.isActiveWindow)
+        settle(window)
+        return window
+
+    yield open_one
+    for window in opened:
+        window.close()
+        window.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+
+
+def settle(window: MainWindow, frames: int = 8) -> None:
+    """Refresh until cards, tables and layout have come to rest."""
+    for _ in range(frames):
+        QApplication.processEvents()
+        window.refresh()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    QApplication.processEvents()

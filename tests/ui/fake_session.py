@@ -108,13 +108,14 @@ class FakeSession:
     def start_run(self, spec: Spec, device: str) -> int:
         self.asked.append(("start", spec.name, device))
         self.running = True
-        self.apply(
-            RunStarted(time_s=self.now_s, run_id=1, workload=spec.name, device=device, spec=spec.model_dump())
-        )
+        self.apply(RunStarted(time_s=self.now_s, run_id=1, workload=spec.name, device=device, spec=spec.model_dump()))
         return 1
 
     def forecast(self, device: str) -> None:
         """Nothing grows."""
+
+    def set_settings(self, settings: Settings) -> None:
+        self.settings = settings
 
     def stop_run(self) -> None:
         self.asked.append(("stop",))
@@ -313,9 +314,7 @@ _STAGES = {
             copied=False,
             remark="same device: torch returned the same tensor, 0 bytes copied",
         ),
-        StageFinished(
-            time_s=0, run_id=1, name="forward", seconds=0, shape=(16, 64, 128), dtype="float32", flops=4.1e9
-        ),
+        StageFinished(time_s=0, run_id=1, name="forward", seconds=0, shape=(16, 64, 128), dtype="float32", flops=4.1e9),
         StageFinished(time_s=0, run_id=1, name="backward", seconds=0, dtype="float32", flops=8.2e9),
         StageFinished(time_s=0, run_id=1, name="optimizer", seconds=0, dtype="float32"),
     )

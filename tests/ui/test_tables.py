@@ -11,12 +11,14 @@ from gpudash.telemetry.records import (
     Marker,
     RunFinished,
     RunStarted,
+    Sample,
     StageFinished,
     Transfer,
     Warning,
 )
 from gpudash.telemetry.store import Store
-from gpudash.ui.lower_tabs import LowerTabs, epoch_rows, event_rows, stage_rows
+from gpudash.ui.lower_tabs import LowerTabs, epoch_rows, stage_rows
+from gpudash.ui.readings import device_rows
 from gpudash.ui.tables import Column, Table
 
 
@@ -72,7 +74,19 @@ def test_the_rate_of_a_stage_counts_only_what_was_copied() -> None:
     assert by_name["move"][4] == "2"
 
 
-def test_a_selection_filters_stages_epochs_and_events() -> None:
+def told(qtbot: QtBot, store: Store, selection: tuple[float, float] | None = None) -> list[list[str]]:
+    """The rows of the events table over ``store``."""
+    tabs = LowerTabs()
+    qtbot.addWidget(tabs)
+    tabs.show()
+    tabs.bar.setCurrentIndex(5)
+    tabs.take(store.events, 0.0)
+    tabs.refresh(store, selection, [])
+    assert tabs.current() is tabs.events
+    return [list(row) for row in tabs.events.model.rows]
+
+
+def test_a_selection_filters_stages_epochs_and_events(qtbot: QtBot) -> None:
     store = run_with_stages()
     store.apply(
         EpochFinished(
@@ -83,18 +97,22 @@ def test_a_selection_filters_stages_epochs_and_events() -> None:
     assert [row[0] for row in stage_rows(store.run, (0.5, 1.5))] == ["create"]
     assert epoch_rows(store.run, (0.0, 3.9)) == []
     assert len(epoch_rows(store.run, (3.9, 4.1))) == 1
-    assert [row[2] for row in event_rows(store.events, 0.0)] == ["mark", "epoch", "run"]
+    assert [row[2] for row in told(qtbot, store)] == ["mark", "epoch", "run"]
+    assert [row[2] for row in told(qtbot, store, (3.9, 4.1))] == ["epoch"]
 
 
-def test_events_are_told_newest_first_and_leave_steps_to_the_plots() -> None:
+def test_events_are_told_newest_first_and_leave_steps_to_the_plots(qtbot: QtBot) -> None:
     store = run_with_stages()
     store.apply(Warning(time_s=4.0, level="passed", device="host", text="It passed."))
     store.apply(
         Transfer(time_s=4.5, from_device="cpu", to_device="cpu", memory="pageable", blocking=True, bytes=1, seconds=1.0)
     )
     store.apply(RunFinished(time_s=5.0, run_id=1, status="cancelled", seconds=5.0, steps=7, result={}))
-    told = [row[3] for row in event_rows(store.events, 0.0)]
-    assert told == ["stopped after 7 steps, 5.0 s", "It passed.", "pipeline started on cpu"]
+    assert [row[3] for row in told(qtbot, store)] == [
+        "stopped after 7 steps, 5.0 s",
+        "It passed.",
+        "pipeline started on cpu",
+    ]
 
 
 def test_clicking_the_open_tab_collapses_the_tables_and_any_tab_opens_them(qtbot: QtBot) -> None:
@@ -106,3 +124,28 @@ def test_clicking_the_open_tab_collapses_the_tables_and_any_tab_opens_them(qtbot
     assert tabs.height() == tabs.bar.sizeHint().height()
     tabs.bar.tabBarClicked.emit(2)
     assert not tabs.collapsed
+
+
+def test_every_tab_can_be_opened_over_a_live_store(qtbot: QtBot) -> None:
+    store = run_with_stages()
+    store.apply(Sample(5.0, "host", None, {"used_bytes": 2**30, "total_bytes": 2**34, "cpu_utilisation": 0.5}))
+    store.apply(Sample(5.0, "process", None, {"pid": 1, "name": "init", "user": "root", "memory_bytes": 2**20}))
+    tabs = LowerTabs()
+    qtbot.addWidget(tabs)
+    tabs.show()
+    for position in range(tabs.bar.count()):
+        tabs.bar.setCurrentIndex(position)
+        tabs.take(store.events, 0.0)
+        tabs.refresh(store, None, device_rows(store, [("cpu", "host", None)]))
+        if tabs.current() in (tabs.stages, tabs.processes, tabs.devices, tabs.events):
+            assert tabs.current().model.rows, tabs.bar.tabText(position)
+
+
+def test_a_stage_shows_what_the_pipeline_learned_of_its_tensor(qtbot: QtBot) -> None:
+    store = stored(
+        RunStarted(time_s=0.0, run_id=1, workload="pipeline", device="cpu", spec={}),
+        StageFinished(
+            time_s=1.0, run_id=1, name="move", seconds=0.25, same_object=True, is_leaf=True, first_values=(1.0, 2.0)
+        ),
+    )
+    assert stage_rows(store.run)[0][-1] == "same object; leaf; first values 1, 2"

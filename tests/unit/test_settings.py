@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.settings import Settings, data_folder, load_settings, recordings_folder, save_setting, settings_file
+from gpudash.settings import Settings, data_folder, load_settings, recordings_folder, save_settings, settings_file
 from gpudash.units import GIB
 
 
@@ -98,19 +98,19 @@ def test_a_file_that_is_no_toml_gives_the_defaults_and_a_sentence(content: bytes
 
 def test_saving_one_setting_keeps_the_rest_comments_included() -> None:
     path = written('# mine\nrate_hz = 10 # slow\ntheme = "dark"\n')
-    save_setting("theme", "light")
-    save_setting("smoothing", 0.0)
+    save_settings({"theme": "light"})
+    save_settings({"smoothing": 0.0})
     assert path.read_text() == '# mine\nrate_hz = 10 # slow\ntheme = "light"\nsmoothing = 0.0\n'
     assert [entry.name for entry in path.parent.iterdir()] == ["settings.toml"]
 
 
 def test_saving_makes_the_file() -> None:
-    save_setting("rate_hz", 5.0)
+    save_settings({"rate_hz": 5.0})
     assert load_settings()[0].rate_hz == 5.0
 
 
 def test_saving_leaves_a_broken_file_alone() -> None:
     path = written("rate_hz = = 1")
     with pytest.raises(ValueError, match="is not valid TOML"):
-        save_setting("rate_hz", 5.0)
+        save_settings({"rate_hz": 5.0})
     assert path.read_text() == "rate_hz = = 1"

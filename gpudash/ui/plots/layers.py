@@ -111,7 +111,7 @@ class Frame(Layer):
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
-        self.update()
+        self._forget_picture()
 
     def width_of(self, ticks: Ticks) -> float:
         """Room that an axis with these ticks needs beside the plot area."""
@@ -167,6 +167,12 @@ class Frame(Layer):
             self.labels += self._side(area, right, ys, left_side=False)
         if bottom is not None:
             self.labels += self._below(geometry, bottom)
+        self._forget_picture()
+
+    def _forget_picture(self) -> None:
+        """Let the next paint draw anew; after a change of size Qt goes on showing the old picture on `update` alone."""
+        self.setCacheMode(QGraphicsItem.CacheMode.NoCache)
+        self.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self.update()
 
     def _side(self, area: QRectF, ticks: Ticks, ys: list[float], *, left_side: bool) -> list[Label]:

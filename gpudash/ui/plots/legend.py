@@ -13,7 +13,7 @@ from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.theme import Palette
 
-HEIGHT_PX = 20
+HEIGHT_PX = 18
 
 ONLY_PX = 24
 """Room for "only", which shows while the pointer is on its entry."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudash.telemetry.outcome import outcome_rows
+from gpudash.telemetry.outcome import outcome_rows, stage_remark
 
 
 def rate(median: float | None, **facts: Any) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def test_rates_carry_their_spread_and_what_was_not_possible_its_reason_once() ->
         ]
     }
     assert outcome_rows(result) == [
-        ("cpu → cuda:0, pinned, 1 MiB", "25.0 GB/s, spread 2.50 GB/s"),
-        ("cpu → cuda:0, pinned, overlapped, 1 MiB", "20.0 GB/s, spread 2.00 GB/s"),
+        ("cpu → cuda:0, pinned, 1 MiB", "25.0 GB/s, spread 10 %"),
+        ("cpu → cuda:0, pinned, overlapped, 1 MiB", "20.0 GB/s, spread 10 %"),
         ("not possible", "cpu → cuda:0, pinned: needs a GPU"),
     ]
 
@@ -57,3 +57,17 @@ def test_strays_of_the_placement_are_named() -> None:
     assert outcome_rows({"placement": placement}) == [
         ("placement", "parameters on cuda:0 (1 MiB); elsewhere: norm.weight on cpu")
     ]
+
+
+def test_a_stage_tells_object_device_leaf_and_first_values_where_it_knows_them() -> None:
+    unknown = dict.fromkeys(("remark", "same_object", "is_cuda", "is_leaf", "first_values"))
+    assert stage_remark(unknown) == ""
+    known = {
+        **unknown,
+        "remark": "moved",
+        "same_object": False,
+        "is_cuda": True,
+        "is_leaf": True,
+        "first_values": [1.0, 2.5],
+    }
+    assert stage_remark(known) == "moved; new object; is_cuda; leaf; first values 1, 2.5"

@@ -52,6 +52,7 @@ def test_the_summary_has_exactly_the_keys_of_the_contract() -> None:
     ]
     assert list(summary["stages"][0]) == [
         *("name", "count", "seconds", "bytes", "bytes_per_second", "from", "to", "shape", "dtype", "copied"),
+        *("device", "is_cuda", "same_object", "is_leaf", "first_values", "remark"),
     ]
     assert list(summary["metrics"]["loss"]) == ["first", "last", "min", "max", "median", "last_20_median"]
     assert list(summary["memory"]) == [

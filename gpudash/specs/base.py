@@ -1,0 +1,134 @@
+"""What every workload's spec is made of: fields with their help and limits, refusals and cautions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from gpudash.specs.invalid import OWN_WORDS, flag, words
+from gpudash.units import read_size
+
+DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}
+Dtype = Literal["float64", "float32", "float16", "bfloat16", "int64", "int32"]
+FloatDtype = Literal["float64", "float32", "float16", "bfloat16"]
+
+CPU_FLOPS = 20e9
+"""Deliberately low estimate of one CPU core group's float32 FLOP/s; only decides whether to caution."""
+
+COPY_BYTES_PER_SECOND = 1e9
+"""Deliberately low estimate of a copy's rate; only decides whether to caution."""
+
+LONG_OPERATION_S = 1.0
+"""Stop takes effect between operations, so one longer than this earns a caution."""
+
+Bytes = Annotated[int, BeforeValidator(read_size)]
+
+
+def field(
+    default: Any,
+    help: str,
+    *,
+    unit: str | None = None,
+    when: Mapping[str, tuple[str, ...]] | None = None,
+    words: Mapping[str, str] | None = None,
+    **limits: Any,
+) -> Any:
+    """A spec field.
+
+    Args:
+        default: its default value.
+        help: one line: tooltip, ``--help`` and documentation.
+        unit: shown behind the value; "bytes" marks a size, written and read as 512MiB.
+        when: other field → values for which this one matters; the form hides it otherwise.
+        words: value → what the form shows for a choice.
+        limits: pydantic's ``ge``, ``le``, ``gt``, ``lt``.
+    """
+    extra: dict[str, Any] = {}
+    if unit:
+        extra["unit"] = unit
+    if when:
+        extra["when"] = {name: list(values) for name, values in when.items()}
+    if words:
+        extra["words"] = dict(words)
+    return Field(default, description=help, json_schema_extra=extra, **limits)
+
+
+Presets = Mapping[str, Mapping[str, Any]]
+"""Name → field values that differ from the defaults."""
+
+
+class Spec(BaseModel):
+    """Base of every workload's spec.
+
+    Class attributes: `name` (command and recording), `title` and `summary` (form), `run` (text
+    ``package.module:function``, imported by the worker only), `presets` (name → field values; at most three).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    summary: ClassVar[str]
+    run: ClassVar[str]
+    presets: ClassVar[Presets] = {}
+
+    seed: int = field(0, "Seed of every random number of the run", ge=0, le=2**31 - 1)
+    threads: int = field(0, "CPU threads torch uses; 0 lets the workload choose", ge=0, le=1024)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _told_in_own_words(cls, value: Any, accept: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        try:
+            return accept(value)
+        except ValidationError as error:
+            extra = cls.model_fields[str(info.field_name)].json_schema_extra
+            unit = extra.get("unit") if isinstance(extra, dict) else None
+            told = words(error.errors()[0], value, str(unit) if unit is not None else None)
+            raise PydanticCustomError(OWN_WORDS, "{told}", {"told": told}) from None
+
+    @classmethod
+    def refusals(cls, device: str) -> dict[tuple[str, str], str]:
+        """(field, value) → why that choice cannot be run on ``device`` ("cpu", "cuda:0")."""
+        return {}
+
+    def problems(self, device: str) -> list[str]:
+        """Sentences saying why this spec cannot run on ``device``; empty when it can."""
+        refused = self.refusals(device)
+        return [
+            f"{flag(name)} {value}: {refused[name, value]}"
+            for name in type(self).model_fields
+            if (name, value := str(getattr(self, name))) in refused
+        ]
+
+    def cautions(self, device: str) -> list[str]:
+        """Sentences worth reading before the run, such as an operation that Stop cannot interrupt soon."""
+        return []
+
+
+NEEDS_CUDA = "needs a CUDA device, and {device} is not one"
+
+
+def cuda_only(device: str, *choices: tuple[str, str]) -> dict[tuple[str, str], str]:
+    """The refusals of (field, value) pairs that only a CUDA device can run."""
+    if device.startswith("cuda"):
+        return {}
+    return dict.fromkeys(choices, NEEDS_CUDA.format(device=device))
+
+
+def long_operation(seconds: float, what: str) -> list[str]:
+    """The caution for an operation expected to take ``seconds``; none when it is short."""
+    if seconds <= LONG_OPERATION_S:
+        return []
+    return [f"Stop waits for the current operation: {what} may take about {seconds:.0f} s."]

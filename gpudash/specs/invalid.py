@@ -1,0 +1,127 @@
+"""What is wrong with a field's value, in the program's own words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gpudash.units import format_bytes, parse_size
+
+OWN_WORDS = "gpudash"
+"""Type of a pydantic error whose message is a sentence of ours."""
+
+_LIMITS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+
+_KINDS = {
+    "int": "give a whole number",
+    "float": "give a number",
+    "finite": "give a finite number",
+    "bool": "give true or false",
+    "string": "give text",
+}
+"""Beginning of pydantic's error type → what the field takes."""
+
+
+def flag(name: str) -> str:
+    """The command-line flag of field ``name``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def words(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
+    """What is wrong with ``value``: itself, and the limit or what to give instead.
+
+    Args:
+        problem: as pydantic tells it.
+        value: as it was given.
+        unit: the field's; with "bytes", limits are written as sizes.
+    """
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "value_error":
+        return problem["msg"].removeprefix("Value error, ")
+    if kind in _LIMITS and not _is_nan(value):
+        name, relation = _LIMITS[kind]
+        return f"{_shown(value, unit)}: {relation} {_limit(context[name], unit)}"
+    if kind in _LIMITS:
+        return f"{_shown(value, unit)}: {_KINDS['finite']}"
+    if kind == "literal_error":
+        return f"{value!r}: choose one of {_choices(context)}"
+    what = _KINDS.get(kind.partition("_")[0])
+    if what is None:
+        message = problem["msg"]
+        what = f"{message[0].lower()}{message[1:]}"
+    elif unit == "bytes":
+        what = "write a size, for example 512MiB or 8GiB"
+    return f"{_shown(value, unit)}: {what}"
+
+
+def invalid_fields(error: ValidationError) -> dict[str, str]:
+    """Field → sentence for each thing pydantic found wrong; a field named "" concerns the whole spec."""
+    found: dict[str, str] = {}
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        if problem["type"] == OWN_WORDS:
+            message = problem["msg"]
+        elif name and problem["type"] == "extra_forbidden":
+            message = "there is no such field"
+        elif name:
+            message = words(problem, problem["input"])
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            if ": " in message and message.split(": ")[0].isidentifier():
+                name, message = message.split(": ", 1)
+        found[name] = f"{flag(name)} {message}" if name else message
+    return found
+
+
+def _choices(context: Mapping[str, Any]) -> str:
+    """The choices in pydantic's "'a', 'b' or 'c'"."""
+    return str(context["expected"]).replace(" or ", ", ").replace("'", "")
+
+
+def _limit(limit: float, unit: str | None) -> str:
+    if unit == "bytes":
+        number, _, of = format_bytes(limit).partition(" ")
+        return f"{float(number):g} {of}"
+    whole = f"{limit:.0f}" if float(limit).is_integer() else f"{limit:g}"
+    return f"{whole} {unit}" if unit else whole
+
+
+def _shown(value: object, unit: str | None) -> str:
+    """A number or size as it was written, other text in quotes."""
+    if unit == "bytes" and isinstance(value, int) and not isinstance(value, bool):
+        return format_bytes(value)
+    if not isinstance(value, str):
+        return repr(value)
+    return value if _is_number(value) or _is_size(value) else repr(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_size(text: str) -> bool:
+    try:
+        parse_size(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_nan(value: object) -> bool:
+    try:
+        return math.isnan(float(value))  # type: ignore[arg-type]  # what no number is made of raises
+    except (TypeError, ValueError, OverflowError):
+        return False

@@ -1,0 +1,40 @@
+"""The spec of the matrix product."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gpudash.specs.base import CPU_FLOPS, LONG_OPERATION_S, FloatDtype, Presets, Spec, field, long_operation
+
+MIN_PANEL_ROWS = 128
+"""Fewest rows of a matrix product computed at once: with fewer, the product would be measured as slower than it is."""
+
+
+class MatmulSpec(Spec):
+    """Multiply square matrices and report FLOP/s."""
+
+    name = "matmul"
+    title = "Matrix product"
+    summary = "Multiplies square matrices and reports the achieved FLOP/s, median and spread."
+    run = "gpudash.workloads.matmul:run"
+    presets: ClassVar[Presets] = {
+        "Quick": {},
+        "Large": {"size": 4096, "repeat": 50},
+        "Half precision": {"size": 4096, "dtype": "bfloat16", "repeat": 100},
+    }
+
+    size: int = field(1024, "Rows and columns of each matrix", ge=1, le=65536)
+    dtype: FloatDtype = field("float32", "Type of the elements")
+    repeat: int = field(30, "Products measured, after a warm-up", ge=3, le=1_000_000)
+
+    def panel_rows(self, device: str) -> int:
+        """Rows multiplied in one operation: on the CPU as many as are expected to take no longer than a second."""
+        if device != "cpu":
+            return self.size
+        return min(self.size, max(MIN_PANEL_ROWS, int(LONG_OPERATION_S * CPU_FLOPS / (2 * self.size**2))))
+
+    def cautions(self, device: str) -> list[str]:
+        if device != "cpu":
+            return []
+        seconds = 2 * self.size**2 * self.panel_rows(device) / CPU_FLOPS
+        return long_operation(seconds, f"part of a product of {self.size} × {self.size}")

@@ -1,0 +1,106 @@
+"""The spec of the training."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from gpudash.specs.base import CPU_FLOPS, NEEDS_CUDA, Presets, Spec, field, long_operation
+
+
+class TrainingSpec(Spec):
+    """Train a small model, or run it for inference."""
+
+    name = "training"
+    title = "Training"
+    summary = "Trains a small model on real text or generated classes; plots loss and accuracy step by step."
+    run = "gpudash.workloads.training:run"
+    presets: ClassVar[Presets] = {
+        "Transformer": {},
+        "MLP": {"model": "mlp", "width": 256, "depth": 3, "batch": 64, "steps": 600},
+        "Inference": {"mode": "inference", "steps": 200},
+    }
+
+    model: Literal["transformer", "mlp"] = field(
+        "transformer", "Transformer on text (next character) or MLP on generated classes", words={"mlp": "MLP"}
+    )
+    mode: Literal["train", "inference"] = field("train", "Train, or run eval() under no_grad")
+    width: int = field(128, "Width of the hidden layers", ge=8, le=16384)
+    depth: int = field(4, "Number of layers", ge=1, le=256)
+    batch: int = field(16, "Sequences or samples per step", ge=1, le=65536)
+    sequence: int = field(
+        64, "Length of a sequence", unit="characters", when={"model": ("transformer",)}, ge=4, le=8192
+    )
+    optimizer: Literal["sgd", "momentum", "adam", "adamw"] = field(
+        "adamw",
+        "What updates the weights",
+        words={"sgd": "SGD", "momentum": "SGD + momentum", "adam": "Adam", "adamw": "AdamW"},
+        when={"mode": ("train",)},
+    )
+    learning_rate: float = field(0.003, "Step size of the optimizer", when={"mode": ("train",)}, ge=0, le=100)
+    precision: Literal["fp32", "bf16"] = field("fp32", "fp32, or bfloat16 autocast", words={"bf16": "bf16 autocast"})
+    batches: Literal["resident", "moved", "pingpong"] = field(
+        "moved",
+        "Where batches live: on the device from the start, moved each step, or there and back each step",
+        words={"pingpong": "ping-pong"},
+    )
+    keep_intermediates: bool = field(
+        False, "Keep each step's loss and outputs instead of deleting them", when={"mode": ("train",)}
+    )
+    move_at_epoch: int = field(
+        0,
+        "Start on the CPU and move model and optimizer state at this epoch; 0: never",
+        when={"mode": ("train",)},
+        ge=0,
+        le=10_000,
+    )
+    steps: int = field(300, "Steps of the run", ge=1, le=10_000_000)
+    epochs: int = field(
+        3,
+        "Passes over the training set, which holds steps ÷ epochs batches",
+        when={"mode": ("train",)},
+        ge=1,
+        le=10_000,
+    )
+    deterministic: bool = field(False, "Ask torch for deterministic algorithms (slower on CUDA)")
+    on_nan: Literal["stop", "continue"] = field(
+        "stop", "What happens when the loss is NaN or infinite", when={"mode": ("train",)}
+    )
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> TrainingSpec:
+        if self.epochs > self.steps and "epochs" in self.model_fields_set:
+            raise ValueError(f"epochs: {self.epochs} epochs need at least as many steps, and there are {self.steps}")
+        if self.move_at_epoch > self.passes:
+            raise ValueError(f"move_at_epoch: epoch {self.move_at_epoch} never comes, there are {self.passes}")
+        return self
+
+    def problems(self, device: str) -> list[str]:
+        found = super().problems(device)
+        if self.move_at_epoch and not device.startswith("cuda"):
+            found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_CUDA.format(device=device)}")
+        return found
+
+    @property
+    def passes(self) -> int:
+        """Epochs that take place: never more than there are steps."""
+        return min(self.epochs, self.steps)
+
+    @property
+    def heads(self) -> int:
+        """Attention heads of the transformer: about one per 32 of width, as many as divide it."""
+        return next(heads for heads in range(max(1, self.width // 32), 0, -1) if self.width % heads == 0)
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the hidden layers, without embeddings: 12 w² a transformer block, w² an MLP layer."""
+        return self.depth * self.width**2 * (12 if self.model == "transformer" else 1)
+
+    def cautions(self, device: str) -> list[str]:
+        if device != "cpu":
+            return []
+        items = self.batch * (self.sequence if self.model == "transformer" else 1)
+        # Forward and backward cost about 6 FLOP per weight and item (Kaplan et al. 2020, arXiv:2001.08361, 2.1);
+        # a step is cut into per-layer operations, of which the largest is about a third of a layer.
+        return long_operation(6 * self.parameters / self.depth * items / 3 / CPU_FLOPS, "one layer's operation")

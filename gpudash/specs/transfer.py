@@ -1,0 +1,69 @@
+"""The spec of the bandwidth measurement."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from gpudash.specs.base import COPY_BYTES_PER_SECOND, Presets, Spec, cuda_only, field, long_operation
+from gpudash.units import GIB, format_bytes, parse_size
+
+
+class TransferSpec(Spec):
+    """Copy blocks between host and device and measure the rate."""
+
+    name = "transfer"
+    title = "Transfer bandwidth"
+    summary = "Copies blocks between host and device, pageable and pinned, and compares the rate with the link."
+    run = "gpudash.workloads.transfer:run"
+    presets: ClassVar[Presets] = {
+        "Sweep": {},
+        "Large blocks": {"blocks": "256MiB", "samples": 10},
+        "Small blocks": {"blocks": "4KiB,64KiB,1MiB", "samples": 20},
+    }
+
+    blocks: str = field("1MiB,4MiB,16MiB,64MiB", "Block sizes, separated by commas")
+    directions: Literal["all", "h2d", "d2h", "h2h"] = field(
+        "all",
+        "Which copies are measured",
+        words={"all": "all", "h2d": "host → device", "d2h": "device → host", "h2h": "host → host"},
+    )
+    memory: Literal["both", "pageable", "pinned"] = field("both", "Host memory the copies use")
+    blocking: Literal["both", "blocking", "overlapped"] = field(
+        "both", "Copies alone, overlapped with compute, or both"
+    )
+    samples: int = field(7, "Samples of each figure; the median is reported", ge=3, le=1000)
+
+    @model_validator(mode="after")
+    def _blocks_are_sizes(self) -> TransferSpec:
+        for size in self.block_sizes:
+            if not 1024 <= size <= 16 * GIB:
+                raise ValueError(f"blocks: {format_bytes(size)} is outside 1 KiB to 16 GiB")
+        return self
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """Bytes of each block, ascending.
+
+        Raises:
+            ValueError: when a part of `blocks` is no size.
+        """
+        try:
+            return sorted({parse_size(part) for part in self.blocks.split(",")})
+        except ValueError as error:
+            raise ValueError(f"blocks: {error}") from None
+
+    @classmethod
+    def refusals(cls, device: str) -> dict[tuple[str, str], str]:
+        return cuda_only(
+            device,
+            ("directions", "h2d"),
+            ("directions", "d2h"),
+            ("memory", "pinned"),
+            ("blocking", "overlapped"),
+        )
+
+    def cautions(self, device: str) -> list[str]:
+        largest = self.block_sizes[-1]
+        return long_operation(largest / COPY_BYTES_PER_SECOND, f"a copy of {format_bytes(largest)}")

@@ -1,0 +1,116 @@
+"""One control per field of a pydantic model: made, read, filled and explained from the field itself."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtGui import QStandardItemModel
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QVBoxLayout
+
+from gpudash.units import GIB, KIB, MIB, format_bytes
+
+Control = QLineEdit | QComboBox | QCheckBox
+
+
+def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
+    """The control for ``field``: choices, a switch, or a line of text with its unit."""
+    choices = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
+    if choices:
+        combo = QComboBox()
+        for choice in choices:
+            combo.addItem(extra.get("words", {}).get(choice, choice), choice)
+        combo.setMinimumContentsLength(8)
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        return combo
+    if field.annotation is bool:
+        return QCheckBox()
+    line = QLineEdit()
+    if "unit" in extra and not is_bytes(field):
+        unit = QLabel(str(extra["unit"]), line)
+        unit.setProperty("role", "muted")
+        unit.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        inside = QVBoxLayout(line)
+        inside.setContentsMargins(0, 0, 8, 0)
+        inside.addWidget(unit, alignment=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+    if _optional(field):
+        line.setPlaceholderText("automatic")
+    return line
+
+
+def _optional(field: FieldInfo) -> bool:
+    return typing.get_origin(field.annotation) in (typing.Union, types.UnionType)
+
+
+def is_bytes(field: FieldInfo) -> bool:
+    """Whether the field is a size, written and read as 512MiB."""
+    return isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("unit") == "bytes"
+
+
+def tooltip(field: FieldInfo, extra: Mapping[str, Any]) -> str:
+    """The field's help, and its range where it has one."""
+    limits = {type(limit).__name__: limit for limit in field.metadata}
+    low = getattr(limits.get("Ge"), "ge", None)
+    high = getattr(limits.get("Le"), "le", None)
+    lines = [f"{field.description}."]
+    if low is not None and high is not None:
+        ends = (format_bytes(low), format_bytes(high)) if is_bytes(field) else (f"{low:,}", f"{high:,}")
+        unit = "" if is_bytes(field) else f" {extra.get('unit', '')}".rstrip()
+        lines.append(f"{ends[0]} to {ends[1]}{unit}")
+    return "\n".join(lines)
+
+
+def on_change(control: Control, tell: Any) -> None:
+    """Call ``tell`` whenever the control's value changes."""
+    if isinstance(control, QComboBox):
+        control.currentIndexChanged.connect(tell)
+    elif isinstance(control, QCheckBox):
+        control.toggled.connect(tell)
+    else:
+        control.textChanged.connect(tell)
+
+
+def read_control(control: Control) -> Any:
+    """What is in a control; empty text is ``None``."""
+    if isinstance(control, QComboBox):
+        return control.currentData()
+    if isinstance(control, QCheckBox):
+        return control.isChecked()
+    return control.text().strip() or None
+
+
+def write_control(control: Control, value: Any, is_bytes: bool) -> None:
+    """Fill a control without telling anybody."""
+    with QSignalBlocker(control):
+        if isinstance(control, QComboBox):
+            control.setCurrentIndex(control.findData(value))
+        elif isinstance(control, QCheckBox):
+            control.setChecked(bool(value))
+        elif value is None:
+            control.clear()
+        else:
+            control.setText(
+                _exact_size(value) if is_bytes else f"{value:g}" if isinstance(value, float) else str(value)
+            )
+
+
+def _exact_size(size: int) -> str:
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size % factor == 0:
+            return f"{size // factor} {unit}"
+    return str(size)
+
+
+def disable_choices(combo: QComboBox, refused: Mapping[str, str]) -> None:
+    """Make the choices in ``refused`` (value → reason) unavailable, and all others available."""
+    model = combo.model()
+    assert isinstance(model, QStandardItemModel)
+    for row in range(combo.count()):
+        why = refused.get(str(combo.itemData(row)))
+        item = model.item(row)
+        item.setEnabled(why is None)
+        item.setToolTip(f"{combo.itemText(row)}: {why}" if why else "")

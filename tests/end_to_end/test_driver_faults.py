@@ -1,0 +1,260 @@
+"""Watching three GPUs of the stand-in driver, from a terminal: what is lost is a gap, what hangs stops nothing else."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.records import Warning
+from tests.end_to_end.conftest import Command, environment
+from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
+from tests.nvml_stub.build import environment as stub_environment
+
+Stub = Callable[[Scenario], dict[str, str]]
+
+FUNCTIONS = (
+    "nvmlInit",
+    "nvmlSystemGetDriverVersion",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetHandleByPciBusId_v2",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+)
+"""Every call that gpudash makes of this driver."""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if compiler() is None:
+        pytest.skip("the stand-in driver needs a C compiler")
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+def variables(library: Path, scenario: Path) -> dict[str, str]:
+    """With which a command finds the stub and plays ``scenario``."""
+    wanted = ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")
+    return {name: stub_environment(library, scenario)[name] for name in wanted}
+
+
+@pytest.fixture
+def stub(library: Path, tmp_path: Path) -> Stub:
+    """Puts a scenario in force; the variables with which a command plays it."""
+
+    def play(scenario: Scenario) -> dict[str, str]:
+        scenario.write(tmp_path / "scenario")
+        return variables(library, tmp_path / "scenario")
+
+    return play
+
+
+def three() -> Scenario:
+    return Scenario([StubGpu(number, used=(number + 1) * GIB) for number in range(3)])
+
+
+def watching(home: Path, env: dict[str, str], recording: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpudash", "monitor", "--record", str(recording)],
+        env=environment(home, env),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def interrupted(*processes: subprocess.Popen[str]) -> float:
+    """Seconds from Ctrl+C to the end of all processes; one that does not end is a failure."""
+    began = time.monotonic()
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    try:
+        told = [process.communicate(timeout=20)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    seconds = time.monotonic() - began
+    assert [process.returncode for process in processes] == [0] * len(processes), told
+    assert not [stderr for stderr in told if "Traceback" in stderr]
+    return seconds
+
+
+def used(recording: Path, table: str, uuid: str | None = None) -> list[tuple[float, int | None]]:
+    """Time and use of every reading of memory, a row that did not ask for it left out."""
+    with sqlite3.connect(recording) as database:
+        assert database.execute("pragma integrity_check").fetchone() == ("ok",)
+        rows = database.execute(f"select time_s, device, used_bytes, states from {table} order by time_s").fetchall()
+    return [
+        (time_s, size)
+        for time_s, device, size, states in rows
+        if device == uuid and (size is not None or "used_bytes" in json.loads(states or "{}"))
+    ]
+
+
+def longest_gap_s(times: list[float]) -> float:
+    return max(later - earlier for earlier, later in pairwise(times))
+
+
+def wall_origin(recording: Path) -> float:
+    with sqlite3.connect(recording) as database:
+        (text,) = database.execute("select value from meta where key = 'wall_clock_origin'").fetchone()
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_three_gpus_are_listed_with_their_uuids(gpudash: Command, stub: Stub) -> None:
+    scenario = three()
+    outcome = gpudash("devices", "--json", env=stub(scenario))
+    found = outcome.document["devices"]
+    assert outcome.code == 0
+    assert [device["uuid"] for device in found[1:]] == [gpu.uuid for gpu in scenario.gpus]
+    assert [device["readings"]["used_bytes"] for device in found[1:]] == [GIB, 2 * GIB, 3 * GIB]
+
+
+def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, stub: Stub) -> None:
+    env = stub(three())
+    devices = gpudash("devices", "--json", env=env).document
+    if devices["torch"]["cuda_version"] is not None:
+        pytest.skip("torch is a CUDA build")
+    assert "is a CPU build though a GPU is there" in devices["problem"]
+    assert devices["default"] == "cpu"
+    doctor = gpudash("doctor", env=env)
+    assert doctor.code == 1
+    assert "is a CPU build though a GPU is there" in doctor.stdout
+    run = gpudash("run", "pipeline", "--device", "cuda:0", env=env)
+    assert run.code == 2
+    assert "is a CPU build though a GPU is there" in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_a_gpu_lost_from_second_5_to_8_is_a_gap_exactly_then(home: Path, tmp_path: Path, stub: Stub) -> None:
+    recording = tmp_path / "lost.gpudash"
+    scenario = three().begin_now()
+    began_wall = time.time()
+    process = watching(home, stub(scenario.lose(1, begin=5.0, end=8.0)), recording)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(10.0)
+    assert interrupted(process) < 3.0
+    offset = began_wall - wall_origin(recording)  # the scenario's second 0 in session time
+    lost, back = 5.0 + offset, 8.0 + offset
+    uuids = [gpu.uuid for gpu in scenario.gpus]
+    readings = used(recording, "gpu", uuids[1])
+    gaps = [time_s for time_s, size in readings if size is None]
+    assert gaps
+    assert lost - 0.05 <= gaps[0] < lost + 0.2
+    assert 0 not in [size for _, size in readings]
+    returned = next(time_s for time_s, size in readings if time_s > gaps[-1])
+    assert back - 0.05 <= returned < back + 1.0
+    assert all(size is None for time_s, size in readings if gaps[0] <= time_s <= gaps[-1])
+    assert all(size == 2 * GIB for time_s, size in readings if not gaps[0] <= time_s <= gaps[-1])
+    for uuid in (uuids[0], uuids[2]):
+        others = used(recording, "gpu", uuid)
+        assert all(size is not None for _, size in others)
+        assert longest_gap_s([time_s for time_s, _ in others]) < 1.0
+
+
+def hanging(
+    home: Path, tmp_path: Path, library: Path, functions: Sequence[str], *, begin: float, end: float, watch_s: float
+) -> dict[str, list[tuple[float, int | None]]]:
+    """Watches while a call of GPU 1 (or of the library) hangs, a process for each; GPU 0's readings by function."""
+    processes = []
+    for function in functions:
+        of = None if function.startswith(("nvmlInit", "nvmlSystem", "nvmlDeviceGetCount")) else 1
+        file = tmp_path / f"{function}.scenario"
+        three().begin_now().hang(function, of, begin=begin, end=end).write(file)
+        processes.append(watching(home, variables(library, file), tmp_path / f"{function}.gpudash"))
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes[-1].wait(watch_s)
+    assert interrupted(*processes) < 3.0
+    others = {}
+    for function in functions:
+        recording = tmp_path / f"{function}.gpudash"
+        host = used(recording, "host")
+        assert len(host) > 10 * (watch_s - 2.0), function
+        assert all(size is not None for _, size in host), function
+        assert longest_gap_s([time_s for time_s, _ in host]) < 0.5, function
+        with sqlite3.connect(recording) as database:
+            assert database.execute("select value from meta where key = 'status'").fetchone() == ("closed",), function
+        others[function] = used(recording, "gpu", StubGpu(0).uuid)
+    return others
+
+
+def test_a_call_that_hangs_for_ever_stops_neither_host_nor_exit(home: Path, tmp_path: Path, library: Path) -> None:
+    functions = ("nvmlInit", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2")
+    others = hanging(home, tmp_path, library, functions, begin=0.0, end=1e9, watch_s=5.0)
+    assert [bool(others[function]) for function in functions] == [False, True, True]
+
+
+TOGETHER = 6
+"""Processes that watch at once: enough to save time, few enough not to disturb each other."""
+
+GROUPS = [FUNCTIONS[begin : begin + TOGETHER] for begin in range(0, len(FUNCTIONS), TOGETHER)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
+@pytest.mark.parametrize("begin", [0.0, 3.0])
+def test_any_call_may_hang_for_ever(
+    home: Path, tmp_path: Path, library: Path, functions: Sequence[str], begin: float
+) -> None:
+    others = hanging(home, tmp_path, library, functions, begin=begin, end=1e9, watch_s=6.0)
+    for function in functions if begin else ():
+        assert longest_gap_s([time_s for time_s, _ in others[function]]) < 1.0, function
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
+def test_any_call_may_hang_for_5_seconds_and_comes_back(
+    home: Path, tmp_path: Path, library: Path, functions: Sequence[str]
+) -> None:
+    others = hanging(home, tmp_path, library, functions, begin=0.0, end=5.0, watch_s=10.0)
+    for function in functions:
+        assert others[function], function
+        assert others[function][-1][1] == GIB, function
+
+
+def test_levels_70_84_86_85_86_94_96_60_warn_once_each_within_half_a_second(
+    home: Path, tmp_path: Path, stub: Stub
+) -> None:
+    recording, began, step = tmp_path / "levels.gpudash", 2.5, 0.6
+    fullness = (70, 84, 86, 85, 86, 94, 96, 60)
+    points = [(0.0, 70 * GIB), *((began + number * step, full * GIB) for number, full in enumerate(fullness))]
+    gpu = StubGpu(0, total=100 * GIB, reserved=0, used=points)
+    process = watching(home, stub(Scenario([gpu]).begin_now()), recording)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(began + len(fullness) * step + 1.0)
+    assert interrupted(process) < 3.0
+    with open_recording(recording) as opened:
+        warnings = [event for event in opened.events() if isinstance(event, Warning) and event.device == gpu.uuid]
+    told = [event for event in warnings if event.level != "forecast"]
+    assert [event.level for event in told] == ["warning", "critical", "passed"]
+    readings = used(recording, "gpu", gpu.uuid)
+    for event, full in zip(told, (86, 96, 60), strict=True):
+        first = next(time_s for time_s, size in readings if size == full * GIB)
+        assert 0 <= event.time_s - first < 0.5

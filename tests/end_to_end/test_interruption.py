@@ -1,0 +1,190 @@
+"""Signals, closed pipes and sudden death: what was recorded stays, and the exit code is right."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import Command, environment
+
+PATIENCE_S = 60.0
+
+
+def gpudash_process(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpudash", *arguments],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        with_patience(process, 0.05)
+
+
+def with_patience(process: subprocess.Popen[str], seconds: float) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def events_of(recording: Path, kind: str) -> int:
+    try:
+        with sqlite3.connect(f"file:{recording}?mode=ro", uri=True) as database:
+            row = database.execute("select count(*) from event where kind = ?", (kind,)).fetchone()
+            return int(row[0])
+    except sqlite3.OperationalError:
+        return 0  # not there, or without its tables, yet
+
+
+def test_kill_9_loses_less_than_the_last_second(home: Path, tmp_path: Path, gpudash: Command) -> None:
+    recording = tmp_path / "killed.gpudash"
+    process = gpudash_process(
+        home, "run", "training", "--steps", "100000", "--device", "cpu", "--record", str(recording)
+    )
+    wait_until(process, lambda: events_of(recording, "StepFinished") > 20)
+    killed_at = time.time()
+    process.kill()
+    process.communicate()
+    shutil.copytree(tmp_path, home / "copy", ignore=shutil.ignore_patterns("home"))
+    with sqlite3.connect(home / "copy" / recording.name) as database:
+        assert database.execute("pragma integrity_check").fetchone() == ("ok",)
+        (origin,) = database.execute("select value from meta where key = 'wall_clock_origin'").fetchone()
+        killed_s = killed_at - datetime.fromisoformat(origin).timestamp()
+        for table in ("host", "event"):
+            (newest,) = database.execute(f"select max(time_s) from {table}").fetchone()
+            assert killed_s - 1.0 < newest <= killed_s + 0.1
+    out = tmp_path / "out.json"
+    outcome = gpudash("export", str(recording), "--to", "json", "-o", str(out))
+    assert outcome.code == 0, outcome.stderr
+    document = json.loads(out.read_text())
+    assert [run["status"] for run in document["runs"]] == ["running"]
+    assert document["readings"][-1]["time_s"] > 0
+
+
+def test_ctrl_c_before_torch_is_loaded_ends_without_a_run(home: Path) -> None:
+    process = gpudash_process(home, "run", "training", "--steps", "100000", "--device", "cpu", "--json")
+    wait_until(process, lambda: any(home.rglob("*.gpudash")))
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(stdout)["status"] == "cancelled"
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_stops_the_run_and_keeps_everything(home: Path, tmp_path: Path, number: int) -> None:
+    recording = tmp_path / "stopped.gpudash"
+    process = gpudash_process(
+        home, "run", "training", "--steps", "100000", "--device", "cpu", "--record", str(recording), "--json"
+    )
+    wait_until(process, lambda: events_of(recording, "StepFinished") > 3)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr == "Stopping after this step…\n"
+    assert json.loads(stdout)["status"] == "cancelled"
+    with sqlite3.connect(recording) as database:
+        assert database.execute("select status from run").fetchall() == [("cancelled",)]
+        assert database.execute("select value from meta where key = 'status'").fetchone() == ("closed",)
+
+
+def test_a_second_ctrl_c_leaves_an_operation_that_does_not_end(home: Path, tmp_path: Path) -> None:
+    recording = tmp_path / "left.gpudash"
+    script = (
+        "import sys; from gpudash import specs\n"
+        "from tests.end_to_end.window_driver import BlockingSpec\n"
+        "specs.BUILT_IN = (*specs.BUILT_IN, BlockingSpec)\n"
+        "from gpudash.cli import run; sys.exit(run(sys.argv[1:]))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "run", "blocking", "--device", "cpu", "--record", str(recording), "--json"],
+        env=environment(home, {"QT_QPA_PLATFORM": "offscreen"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(process, lambda: events_of(recording, "StepFinished") > 0)
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.0)  # the operation blocks for a minute
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=20)
+    assert time.monotonic() - began < 4.0
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert json.loads(stdout)["status"] == "cancelled"
+    with sqlite3.connect(recording) as database:
+        assert database.execute("select status from run").fetchall() == [("cancelled",)]
+        assert database.execute("select value from meta where key = 'status'").fetchone() == ("cancelled",)
+
+
+def test_a_reader_that_leaves_ends_the_watching(home: Path) -> None:
+    process = gpudash_process(home, "monitor", "--json-lines")
+    assert process.stdout is not None and process.stderr is not None
+    assert json.loads(process.stdout.readline())
+    process.stdout.close()
+    assert process.wait(20) == 0
+    stderr = process.stderr.read()
+    process.stderr.close()
+    assert stderr.startswith("Recording: ")
+    assert len(stderr.splitlines()) == 1
+
+
+def test_a_reader_that_stalls_delays_neither_recording_nor_exit(home: Path, tmp_path: Path) -> None:
+    recording = tmp_path / "stalled.gpudash"
+    process = gpudash_process(home, "monitor", "--rate", "50", "--json-lines", "--record", str(recording))
+    pause = 5.0  # enough for the pipe to fill
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(pause)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+    assert time.monotonic() - began < 3.0
+    process.communicate()
+    with sqlite3.connect(recording) as database:
+        (count,) = database.execute("select count(*) from host").fetchone()
+        assert database.execute("select value from meta where key = 'status'").fetchone() == ("closed",)
+    assert count > 50 * (pause - 2.5)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("devices",), ("doctor", "--json"), ("run", "pipeline", "--device", "cpu")],
+    ids=" ".join,
+)
+def test_a_closed_stdout_is_no_traceback(home: Path, arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudash", *arguments],
+        env=environment(home),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert done.returncode in (0, 1) if arguments[0] == "doctor" else done.returncode == 0

@@ -1,0 +1,100 @@
+"""The settings as a form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QCheckBox, QDialogButtonBox, QLineEdit
+from pytestqt.qtbot import QtBot
+
+from gpudash.settings import Settings
+from gpudash.ui.preferences import TITLES, Preferences
+
+
+class Kept:
+    """Takes what the dialog wants to keep."""
+
+    def __init__(self, answer: bool = True) -> None:
+        self.settings: list[Settings] = []
+        self.answer = answer
+
+    def __call__(self, settings: Settings) -> bool:
+        self.settings.append(settings)
+        return self.answer
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def dialog(qtbot: QtBot, kept: Kept) -> Preferences:
+    made = Preferences(Settings(rate_hz=10.0), kept)
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def type_into(dialog: Preferences, name: str, text: str) -> None:
+    control = dialog.control(name)
+    assert isinstance(control, QLineEdit)
+    control.setText(text)
+
+
+def save(dialog: Preferences) -> None:
+    dialog.findChild(QDialogButtonBox).button(QDialogButtonBox.StandardButton.Save).click()
+
+
+def test_every_setting_has_a_title_and_a_control_that_explains_it(dialog: Preferences) -> None:
+    assert set(TITLES) == set(Settings.model_fields)
+    for name, field in Settings.model_fields.items():
+        assert str(field.description) in dialog.control(name).toolTip()
+
+
+def test_an_untouched_form_holds_what_is_in_force(dialog: Preferences) -> None:
+    assert dialog.settings() == Settings(rate_hz=10.0)
+
+
+def test_saving_hands_over_what_was_changed_and_closes(dialog: Preferences, kept: Kept) -> None:
+    type_into(dialog, "recordings_bytes", "512MiB")
+    guard = dialog.control("guard")
+    assert isinstance(guard, QCheckBox)
+    guard.setChecked(False)
+    save(dialog)
+    assert kept.settings == [Settings(rate_hz=10.0, recordings_bytes=512 * 2**20, guard=False)]
+    assert not dialog.isVisible()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [("rate_hz", "1000", "Memory readings a second"), ("warn_ratio", "0.99", "warn_ratio must lie below")],
+)
+def test_a_wrong_value_is_told_and_cannot_be_saved(
+    dialog: Preferences, kept: Kept, name: str, text: str, words: str
+) -> None:
+    type_into(dialog, name, text)
+    assert dialog.settings() is None
+    assert words in dialog._problem.text()
+    save(dialog)
+    assert kept.settings == []
+    assert dialog.isVisible()
+
+
+def test_the_dialog_stays_open_when_the_settings_cannot_be_kept(dialog: Preferences, kept: Kept) -> None:
+    kept.answer = False
+    save(dialog)
+    assert dialog.isVisible()
+
+
+def test_restoring_the_defaults_waits_for_saving(dialog: Preferences, kept: Kept) -> None:
+    dialog.restore_defaults()
+    assert kept.settings == []
+    assert dialog.settings() == Settings()
+
+
+def test_nothing_is_written_before_it_is_saved(dialog: Preferences, home: Path) -> None:
+    type_into(dialog, "rate_hz", "5")
+    dialog.reject()
+    assert not (home / "settings.toml").exists()

@@ -1,0 +1,198 @@
+"""Where things are: sizes, what collapses, what is kept and what can be had back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QByteArray, QRect, QSettings
+from PySide6.QtWidgets import QScrollArea
+
+from gpudash.settings import data_folder
+from gpudash.ui.layout import DEFAULT_SIZE
+from gpudash.ui.main_window import MainWindow
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
+
+LEAST_PLOT_PX = 96
+
+
+def busy_session(gpus: int = 1) -> FakeSession:
+    session = FakeSession([gpu(number, LONG_NAMES[number]) for number in range(gpus)])
+    session.feed(10)
+    session.start("cuda:0" if gpus else "cpu")
+    session.train(12, device="cuda:0" if gpus else "cpu")
+    return session
+
+
+def inside(window: MainWindow, widget: object) -> bool:
+    """Whether the whole widget is seen."""
+    return widget.isVisible() and widget.visibleRegion().boundingRect() == widget.rect()  # type: ignore[attr-defined]
+
+
+def test_a_low_window_keeps_tables_to_their_bar_and_cards_to_a_line(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(1280, 800))
+    assert window.tabs.collapsed and window.tabs.height() == window.tabs.bar.height()
+    assert window.cards.height() < 50
+    assert inside(window, window.panel.button) and inside(window, window.panel._progress)
+    form = window.panel.findChild(QScrollArea)
+    assert form is not None and form.verticalScrollBar().isVisible()
+    assert len(window.plots.plots) == 5
+    for plot in window.plots.plots:
+        assert plot.canvas.height() >= LEAST_PLOT_PX
+        assert inside(window, plot), plot.spec.title
+
+
+def test_the_default_size_shows_every_plot_of_a_run_and_the_tables(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(4), size=DEFAULT_SIZE)
+    assert not window.tabs.collapsed
+    assert all(inside(window, plot) for plot in window.plots.plots)
+    assert window.tabs.stages.view.isVisible()
+
+
+def test_plots_share_their_left_and_right_edge(open_window: OpenWindow) -> None:
+    window = open_window(busy_session())
+    areas = [plot.canvas.area for plot in window.plots.plots]
+    assert max(area.left() for area in areas) - min(area.left() for area in areas) <= 1
+    assert max(area.right() for area in areas) - min(area.right() for area in areas) <= 1
+
+
+def test_dragging_the_handle_is_respected_until_the_layout_is_reset(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(1440, 960))
+    window.splitter.moveSplitter(window.splitter.sizes()[0] - 40, 1)
+    by_hand = window.splitter.sizes()
+    window.session.feed(3)  # type: ignore[union-attr]
+    settle(window)
+    assert window.splitter.sizes() == by_hand
+    window.reset_layout()
+    settle(window)
+    assert window.splitter.sizes() != by_hand
+
+
+def test_reset_layout_brings_everything_back(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(2000, 1300))
+    window.commands.actions["Workload Panel"].trigger()
+    window.commands.actions["Show or Hide Tables"].trigger()
+    window.plots.plots[0].legend.toggle("used")
+    window.commands.actions["Full Screen"].trigger()
+    settle(window)
+    assert window.panel.isHidden() and window.tabs.collapsed and window.isFullScreen()
+    window.commands.actions["Reset Layout"].trigger()
+    settle(window)
+    assert window.panel.isVisible() and not window.isFullScreen()
+    assert not window.plots.plots[0].hidden
+    assert window.commands.actions["Workload Panel"].isChecked()
+    assert not window.commands.actions["Full Screen"].isChecked()
+    window.resize(*DEFAULT_SIZE)
+    settle(window)
+    assert not window.tabs.collapsed
+
+
+KEPT = [QByteArray(b"no geometry"), "a text", 17, ["a", "list"]]
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=["bytes", "text", "number", "list"])
+def test_a_corrupt_layout_opens_the_default(open_window: OpenWindow, kept: object) -> None:
+    data_folder().mkdir(parents=True, exist_ok=True)
+    store = QSettings(str(data_folder() / "layout.ini"), QSettings.Format.IniFormat)
+    store.setValue("geometry", kept)
+    store.sync()
+    window = open_window(FakeSession())
+    assert all(part.isVisible() and part.height() > 0 for part in (window.panel, window.plots, window.cards))
+
+
+def test_a_torn_layout_file_opens_the_default(open_window: OpenWindow) -> None:
+    data_folder().mkdir(parents=True, exist_ok=True)
+    (data_folder() / "layout.ini").write_bytes(b"[General\ngeometry=@ByteArray(\x00\xff\xfe")
+    assert open_window(FakeSession()).isVisible()
+
+
+def test_closing_keeps_the_place_and_closes_the_session_once(open_window: OpenWindow) -> None:
+    session = busy_session()
+    window = open_window(session)
+    window.close()
+    window.close()
+    assert session.asked == [("close",)]
+    assert not window.timer.isActive()
+    kept = QSettings(str(data_folder() / "layout.ini"), QSettings.Format.IniFormat).value("geometry")
+    assert isinstance(kept, QByteArray) and not kept.isEmpty()
+
+
+PROBE = """
+import json, sys
+from PySide6.QtCore import QRect
+from PySide6.QtWidgets import QApplication
+from gpudash.ui.app import application
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import apply_theme
+from tests.ui.conftest import settle
+from tests.ui.test_window_layout import busy_session, inside
+from tests.ui.words import complaints
+asked = json.loads(sys.argv[1])
+app = application()
+window = MainWindow(busy_session(4), apply_theme(app, "light"), lambda _choice: None)
+window.timer.stop()
+opened = window.geometry().getRect()
+if asked["size"]:
+    window.resize(*asked["size"])
+if asked["at"]:
+    window.move(*asked["at"])
+window.show()
+settle(window)
+seen = {"opened": opened, "complaints": complaints(window), "plots": all(inside(window, p) for p in window.plots.plots),
+        "button": inside(window, window.panel.button), "ratio": window.devicePixelRatioF()}
+window.close()
+print(json.dumps(seen))
+"""
+
+
+def probe(
+    home: Path, screen: tuple[int, int], *, scale: float = 1.0, size: object = None, at: object = None
+) -> dict[str, object]:
+    """Open a window in a process of its own on a screen of this size in device pixels."""
+    home.mkdir(exist_ok=True)
+    config = home / "screens.json"
+    shape = {"name": "s", "x": 0, "y": 0, "width": screen[0], "height": screen[1], "logicalDpi": 96, "dpr": 1}
+    config.write_text(json.dumps({"screens": [shape]}))
+    environment = {
+        **os.environ,
+        "QT_QPA_PLATFORM": f"offscreen:configfile={config}",
+        "QT_SCALE_FACTOR": str(scale),
+        "GPUDASH_HOME": str(home),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps({"size": size, "at": at})],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, object] = json.loads(done.stdout)
+    return seen
+
+
+@pytest.mark.parametrize("scale", [1.25, 2.0])
+def test_nothing_is_cut_at_a_larger_scale(home: Path, scale: float) -> None:
+    seen = probe(home, (2560, 1600), scale=scale, size=[1280, 800])
+    assert seen["ratio"] == scale
+    assert seen["complaints"] == []
+    assert seen["plots"] and seen["button"]
+
+
+def test_the_window_opens_where_it_was_unless_that_is_off_the_screen(home: Path) -> None:
+    first = probe(home, (2560, 1440), size=[1300, 900], at=[1200, 400])
+    assert first["opened"] == [560, 240, *DEFAULT_SIZE]
+    again = probe(home, (2560, 1440))
+    frame_px = 4
+    assert again["opened"] == pytest.approx([1200, 400, 1300, 900], abs=frame_px)
+    smaller = probe(home, (1280, 800))
+    left, top, width, height = QRect(*smaller["opened"]).getRect()  # type: ignore[misc]
+    assert left >= 0 and top >= 0 and left + width <= 1280 and top + height <= 800
+    assert smaller["button"]

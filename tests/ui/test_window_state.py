@@ -1,0 +1,276 @@
+"""What the window says and does as a session goes on: runs, devices, warnings, themes, and no growth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer
+from PySide6.QtGui import QColor
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QPushButton
+
+from gpudash.telemetry.records import RunStarted
+from gpudash.ui import main_window
+from gpudash.ui.cards import Card
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import DARK, LIGHT, ThemeFollower
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+
+
+def training(device: str = "cpu", gpus: int = 0) -> FakeSession:
+    session = FakeSession([gpu(number) for number in range(gpus)])
+    session.feed(10)
+    session.start(device)
+    session.train(10, device=device)
+    return session
+
+
+def card(window: MainWindow, key: str) -> Card:
+    return next(found for found in window.cards.findChildren(Card) if found.key == key)
+
+
+def text_of(widget: Any) -> list[str]:
+    return [label.text() for label in (widget._name, widget._used, widget._total, widget._facts)]
+
+
+def status(window: MainWindow) -> str:
+    return f"{window.status_line._left.text()} | {window.status_line._right.text()}"
+
+
+def test_progress_says_step_time_left_loss_and_rate(open_window: OpenWindow) -> None:
+    window = open_window(training())
+    first, second = window.panel._words.text().split("\n")
+    assert first.startswith("step 100 of 500 · 0:") and first.endswith(" left")
+    assert second.startswith("loss 2.") and "accuracy 43 %" in second and second.endswith("items/s")
+    assert window.panel._progress.value() / window.panel._progress.maximum() == pytest.approx(0.2)
+
+
+def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) -> None:
+    session = training()
+    window = open_window(session)
+    session.end()
+    session.feed(30)
+    settle(window)
+    assert window.panel._words.text().startswith("Finished · step 100 of 500\nloss 2.")
+
+
+def test_a_nan_loss_is_told_as_nan(open_window: OpenWindow) -> None:
+    session = training()
+    session.train(0.3, loss=math.nan)
+    window = open_window(session)
+    assert "loss NaN" in window.panel._words.text()
+    assert dict(window.plots.readout.rows())["loss"] == "NaN"
+    session.train(0.1, loss=math.inf)
+    settle(window)
+    assert "loss infinite" in window.panel._words.text()
+
+
+def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWindow) -> None:
+    session = training()
+    window = open_window(session)
+    session.end(session.failure())
+    settle(window)
+    assert "shapes cannot be multiplied" in window.banner.accessibleName()
+    assert "same inner size" in window.banner.accessibleName()
+    assert window.banner.isVisible() and window.banner.property("level") == "critical"
+    assert window.panel._words.text().startswith("Failed")
+    assert window.panel.button.isEnabled() and "Start run" in window.panel.button.text()
+
+
+def test_the_form_is_locked_while_a_run_is_on(open_window: OpenWindow) -> None:
+    session = training()
+    window = open_window(session)
+    assert not window.panel.form.control("steps").isEnabled() and not window.panel.device.isEnabled()
+    session.end()
+    settle(window)
+    assert window.panel.form.control("steps").isEnabled() and window.panel.device.isEnabled()
+
+
+def test_an_invalid_value_keeps_start_from_being_pressed(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession())
+    field = window.panel.form.control("steps")
+    field.setText("0")  # type: ignore[union-attr]
+    settle(window)
+    assert not window.panel.button.isEnabled()
+    assert not window.commands.actions["Start or Stop Run"].isEnabled()
+
+
+def test_the_reason_for_no_gpu_is_in_the_status_line(open_window: OpenWindow) -> None:
+    reason = "No NVIDIA driver was found (libnvidia-ml.so.1 is missing); runs use the CPU."
+    window = open_window(FakeSession(gpu_problem=reason, torch_ready=False))
+    assert reason.rstrip(".") in status(window)
+    assert "PyTorch loading…" in status(window)
+
+
+def test_choosing_a_card_shows_and_chooses_its_device(open_window: OpenWindow) -> None:
+    session = FakeSession([gpu(0), gpu(1)])
+    session.feed(5)
+    window = open_window(session)
+    assert window.panel.device_name == "cuda:0"
+    assert window.plots.plots[0].spec.title == "MEMORY cuda:0"
+    QTest.mouseClick(card(window, session.gpus[1].uuid), Qt.MouseButton.LeftButton)
+    settle(window)
+    assert window.plots.plots[0].spec.title == "MEMORY cuda:1"
+    assert window.panel.device_name == "cuda:1"
+    assert card(window, session.gpus[1].uuid).property("selected") is True
+    card(window, "host").setFocus()
+    QTest.keyClick(card(window, "host"), Qt.Key.Key_Return)
+    settle(window)
+    assert window.plots.plots[0].spec.title == "MEMORY cpu"
+    assert window.panel.device_name == "cpu"
+
+
+def test_a_gpu_that_is_found_later_becomes_the_device_unless_the_user_chose(open_window: OpenWindow) -> None:
+    session = FakeSession()
+    session.feed(1)
+    window = open_window(session)
+    assert window.panel.device_name == "cpu"
+    session.gpus = (gpu(0),)
+    settle(window)
+    assert window.panel.device_name == "cuda:0"
+    window.select_device("host")
+    session.gpus = (gpu(0), gpu(1))
+    settle(window)
+    assert window.panel.device_name == "cpu"
+
+
+def test_a_lost_gpu_says_so_and_shows_no_figure(open_window: OpenWindow) -> None:
+    session = FakeSession([gpu(0), gpu(1)])
+    session.feed(5)
+    window = open_window(session)
+    session.feed(2, lost=session.gpus[0].uuid)
+    settle(window)
+    lost = text_of(card(window, session.gpus[0].uuid))
+    assert lost[1:] == ["–", "stopped answering", ""]
+    assert "24.0 GiB VRAM" in text_of(card(window, session.gpus[1].uuid))[2]
+    assert dict(window.plots.readout.rows())["used"] == "-"
+    session.feed(1)
+    settle(window)
+    assert "24.0 GiB VRAM" in text_of(card(window, session.gpus[0].uuid))[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"), [("Stop run", ("stop",)), ("Free cache", ("free_cache",)), ("Save recording", ("save",))]
+)
+def test_banner_buttons_do_what_they_say(
+    open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch, words: str, asked: tuple[str, ...], tmp_path: Any
+) -> None:
+    session = training()
+    window = open_window(session)
+    monkeypatch.setattr(window.commands, "_ask", lambda *_args: tmp_path / "copy.gpudash")
+    session.warn()
+    settle(window)
+    button = next(b for b in window.banner.findChildren(QPushButton) if b.text() == words)
+    assert button.isVisible() and button.isEnabled()
+    button.click()
+    assert session.asked[-1][: len(asked)] == asked
+
+
+def test_a_passed_warning_leaves_by_itself(open_window: OpenWindow) -> None:
+    session = FakeSession()
+    session.feed(3)
+    window = open_window(session)
+    session.warn("warning")
+    settle(window)
+    session.warn("passed")
+    settle(window)
+    assert window.banner.isVisible()
+    session.feed(9)
+    settle(window)
+    assert not window.banner.isVisible()
+
+
+def test_the_desktop_is_told_only_while_the_window_is_behind(
+    open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(main_window, "notify", lambda _window, event: told.append(event.kind))
+    session = FakeSession()
+    session.feed(3)
+    window = open_window(session)
+    session.warn()
+    settle(window)
+    assert told == []
+    monkeypatch.setattr(window, "isActiveWindow", lambda: False)
+    session.warn("critical")
+    settle(window)
+    assert told == ["Warning"]
+
+
+def test_another_theme_repaints_everything(open_window: OpenWindow, qapp: QApplication) -> None:
+    follower = ThemeFollower(qapp, "dark")
+    window = open_window(training(), set_theme=follower.choose)
+    follower.changed.connect(window.set_palette)
+    for name, palette in (("Light", LIGHT), ("Dark", DARK)):
+        window.commands.actions[name].trigger()
+        settle(window)
+        image = window.grab().toImage()
+        canvas = window.plots.plots[0].canvas
+        inside = canvas.mapTo(window, canvas.area.center().toPoint())
+        assert image.pixelColor(2, window.height() // 2) == QColor(palette.window)
+        title = window.panel.mapTo(window, window.panel.rect().topRight())
+        assert image.pixelColor(title.x() - 20, title.y() + 10) == QColor(palette.panel)
+        left = canvas.mapTo(window, canvas.area.topLeft().toPoint())
+        assert image.pixelColor(left.x() + 4, inside.y() - 8) == QColor(palette.panel)
+    follower.deleteLater()
+
+
+def test_the_system_theme_is_followed(
+    open_window: OpenWindow, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheme = [Qt.ColorScheme.Dark]
+    monkeypatch.setattr(
+        "gpudash.ui.theme.chosen_palette", lambda _app, _choice: DARK if scheme[0] is Qt.ColorScheme.Dark else LIGHT
+    )
+    follower = ThemeFollower(qapp, "system")
+    window = open_window(training())
+    follower.changed.connect(window.set_palette)
+    scheme[0] = Qt.ColorScheme.Light
+    qapp.styleHints().colorSchemeChanged.emit(scheme[0])
+    settle(window)
+    assert window.palette_ is LIGHT
+    assert window.grab().toImage().pixelColor(2, window.height() // 2) == QColor(LIGHT.window)
+    follower.deleteLater()
+
+
+def counted(window: MainWindow) -> tuple[int, int]:
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    return len(window.findChildren(QObject)), len(window.findChildren(QTimer))
+
+
+def test_five_hundred_refreshes_leave_no_object_behind(open_window: OpenWindow) -> None:
+    session = training("cuda:0", gpus=2)
+    window = open_window(session)
+    before = counted(window)
+    for number in range(500):
+        if number % 5 == 0:
+            session.train(0.1, device="cuda:0")
+        window.refresh()
+    QApplication.processEvents()
+    assert counted(window) == before
+
+
+def test_changing_the_device_again_and_again_leaves_no_object_behind(open_window: OpenWindow) -> None:
+    session = training("cuda:0", gpus=2)
+    window = open_window(session)
+    keys = [session.gpus[0].uuid, session.gpus[1].uuid, "host"]
+    seen = set()
+    for number in range(21):
+        window.select_device(keys[number % 3])
+        settle(window, 4)
+        if number % 3 == 0:
+            seen.add(counted(window))
+    assert len(seen) == 1
+
+
+def test_a_new_run_clears_what_the_last_one_left(open_window: OpenWindow) -> None:
+    session = training()
+    window = open_window(session)
+    session.end(session.failure())
+    settle(window)
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
+    settle(window)
+    assert not window.banner.isVisible()

@@ -1,0 +1,141 @@
+"""Every word the window shows, with the room it has: what is cut, covered or outside its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from PySide6.QtCore import QPoint, QRect, QRectF
+from PySide6.QtGui import QColor, QFontMetricsF, QImage
+from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QScrollArea, QStyle, QTabBar, QWidget
+
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.plots.canvas import label_font
+from gpudash.ui.theme import contrast
+
+MEANT = ("PyTorch loading…", "Preparing…", "Stopping…", "Stopping after this step…")
+"""Words that end in three dots because something goes on, not because they are cut."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A text with its place in the window, and the widget that shows it."""
+
+    text: str
+    place: QRect
+    widget: QWidget
+
+
+def words(window: MainWindow) -> list[Word]:
+    """Labels, buttons and check boxes that are seen and have text."""
+    found = []
+    for widget in [*window.findChildren(QLabel), *window.findChildren(QAbstractButton)]:
+        if widget.isVisible() and widget.text() and not widget.visibleRegion().isEmpty():
+            place = widget.visibleRegion().boundingRect()
+            found.append(Word(widget.text(), QRect(widget.mapTo(window, place.topLeft()), place.size()), widget))
+    return found
+
+
+def complaints(window: MainWindow) -> list[str]:
+    """What is wrong with the words of ``window``; empty when all can be read."""
+    return [*_cut(window), *_covered(window), *_in_choices(window), *_in_tabs(window), *_in_plots(window)]
+
+
+def _cut(window: MainWindow) -> Iterator[str]:
+    for word in words(window):
+        widget, text = word.widget, word.text
+        if text.endswith("…") and text not in MEANT:
+            yield f"elided: {text!r}"
+        metrics = widget.fontMetrics()
+        if isinstance(widget, QLabel):
+            room = widget.contentsRect()
+            if widget.wordWrap():
+                if widget.heightForWidth(widget.width()) > widget.height() + 1:
+                    yield f"cut at the bottom: {text!r}"
+            elif max(metrics.horizontalAdvance(line) for line in text.split("\n")) > room.width() + 1:
+                yield f"cut at the right: {text!r} has {room.width()} px"
+            if metrics.height() > widget.height() + 1:
+                yield f"too low: {text!r}"
+        elif widget.width() + 1 < widget.sizeHint().width() or widget.height() + 1 < widget.minimumSizeHint().height():
+            yield f"button cut: {text!r} {widget.size()} of {widget.sizeHint()}"
+        if not _scrolled(widget) and widget.visibleRegion().boundingRect() != widget.rect():
+            yield f"partly outside its parent: {text!r}"
+
+
+def _scrolled(widget: QWidget) -> bool:
+    parent = widget.parentWidget()
+    return parent is not None and (isinstance(parent, QScrollArea) or _scrolled(parent))
+
+
+def _covered(window: MainWindow) -> Iterator[str]:
+    for first, second in combinations(words(window), 2):
+        if first.place.intersects(second.place):
+            yield f"{first.text!r} covers {second.text!r}"
+
+
+def _in_choices(window: MainWindow) -> Iterator[str]:
+    for combo in window.findChildren(QComboBox):
+        if combo.isVisible():
+            room = combo.style().subControlRect(
+                QStyle.ComplexControl.CC_ComboBox, _option(combo), QStyle.SubControl.SC_ComboBoxEditField, combo
+            )
+            if combo.fontMetrics().horizontalAdvance(combo.currentText()) > room.width():
+                yield f"choice cut: {combo.currentText()!r} has {room.width()} px"
+
+
+def _option(combo: QComboBox) -> object:
+    from PySide6.QtWidgets import QStyleOptionComboBox
+
+    option = QStyleOptionComboBox()
+    combo.initStyleOption(option)
+    return option
+
+
+def _in_tabs(window: MainWindow) -> Iterator[str]:
+    for bar in window.findChildren(QTabBar):
+        for position in range(bar.count() if bar.isVisible() else 0):
+            rect = bar.tabRect(position)
+            if bar.fontMetrics().horizontalAdvance(bar.tabText(position)) > rect.width() - 12:
+                yield f"tab cut: {bar.tabText(position)!r}"
+            if not bar.rect().contains(rect):
+                yield f"tab outside its bar: {bar.tabText(position)!r}"
+
+
+def _in_plots(window: MainWindow) -> Iterator[str]:
+    for plot in window.plots.plots:
+        whole = QRectF(plot.canvas.rect()).adjusted(-0.5, -0.5, 0.5, 0.5)
+        labels = plot.labels()
+        for label in labels:
+            if not whole.contains(label.rect):
+                yield f"{plot.spec.title}: {label.text!r} at {label.rect} is outside {whole}"
+            if label.text.endswith("…"):
+                yield f"{plot.spec.title}: {label.text!r} is elided"
+        for first, second in combinations(labels, 2):
+            if first.rect.adjusted(0.5, 0.5, -0.5, -0.5).intersects(second.rect):
+                yield f"{plot.spec.title}: {first.text!r} covers {second.text!r}"
+    metrics = QFontMetricsF(label_font(window.plots.readout))
+    for name, value in window.plots.readout.rows():
+        if metrics.horizontalAdvance(name) + metrics.horizontalAdvance(value) > window.plots.readout.width() - 46:
+            yield f"readout cut: {name!r} {value!r}"
+
+
+def weakest(window: MainWindow, image: QImage) -> list[tuple[float, str]]:
+    """Contrast of every word against its ground as drawn in ``image``, the weakest first."""
+    ratio = image.devicePixelRatio()
+    return sorted(
+        (drawn_contrast(image, QRect(word.place.topLeft() * ratio, word.place.size() * ratio)), word.text)
+        for word in words(window)
+    )
+
+
+def drawn_contrast(image: QImage, place: QRect) -> float:
+    """Highest contrast of a pixel in ``place`` against the colour that most of it has."""
+    inner = place.intersected(image.rect())
+    counts: dict[int, int] = {}
+    for y in range(inner.top(), inner.bottom() + 1):
+        for x in range(inner.left(), inner.right() + 1):
+            colour = image.pixel(QPoint(x, y))
+            counts[colour] = counts.get(colour, 0) + 1
+    ground = QColor(max(counts, key=lambda colour: counts[colour])).name()
+    return max(contrast(ground, QColor(colour).name()) for colour in counts)
