@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,34 @@ def link_bytes_per_second(generation: float | None, width: float | None) -> floa
     """What a PCIe link can carry in one direction; ``None`` where generation or width is not known."""
     lane = LANE_BYTES_PER_SECOND.get(int(generation)) if generation is not None else None
     return None if lane is None or width is None else lane * width
+
+
+def cuda_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Device]:
+    """The CUDA devices a run can use, in torch's order.
+
+    Args:
+        order: the GPUs that NVML lists, as torch numbers them.
+        torch: what torch is and sees (its report); ``None`` while that is not known, which leaves NVML's word. Devices
+            that torch sees and NVML does not list (a hidden or missing library) are devices without readings.
+    """
+    if torch is not None and not torch["cuda_available"]:
+        return []
+    found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(order.gpus)]
+    seen = () if torch is None else torch.get("devices", ())
+    found += [Device(d["name"], d["product"] or "CUDA device", d["total_bytes"]) for d in seen[len(found) :]]
+    return found
+
+
+def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | None:
+    """One sentence when torch cannot use a GPU that is there, or is missing itself; ``None`` when all is well."""
+    if torch.get("problem"):
+        return str(torch["problem"])
+    if torch["cuda_available"] or not (order.gpus or order.reason):
+        return None
+    if not torch.get("cuda_version"):
+        build = f"torch {torch['version']} is a CPU build"
+        return f"{build} though a GPU is there; install a CUDA build of torch to run on it."
+    return order.reason or "torch sees no CUDA device though a GPU is there; gpudash doctor looks for the cause."
 
 
 def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str:

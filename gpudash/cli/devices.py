@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from gpudash.cli.output import Exit, print_json, stdout
-from gpudash.devices import cuda_order
+from gpudash.devices import cuda_devices, cuda_order, default_device, why_torch_has_no_gpu
 from gpudash.telemetry.records import State
 from gpudash.units import format_bytes
 
@@ -27,10 +27,10 @@ def devices(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     console = stdout()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("device", "product", "memory", "identity"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold", no_wrap=title == "identity")
     for device in document["devices"]:
         table.add_row(
-            device["name"] or f"GPU {device['nvml_index']} (not seen by torch)",
+            device["name"] or f"GPU {device['nvml_index']}",
             device["product"],
             format_bytes(device["total_bytes"]),
             device["uuid"] or device.get("capacity_source", ""),
@@ -49,7 +49,7 @@ def devices(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
 def inventory() -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
     from gpudash.sources.discovery import survey
-    from gpudash.workloads import torch_report
+    from gpudash.workloads import torch_report, torch_words
 
     seen = survey()
     report = torch_report()
@@ -58,7 +58,9 @@ def inventory() -> dict[str, Any]:
         os.environ.get("CUDA_VISIBLE_DEVICES"),
         os.environ.get("CUDA_DEVICE_ORDER"),
     )
-    names = {gpu.uuid: f"cuda:{index}" for index, gpu in enumerate(order.gpus)} if report["cuda_available"] else {}
+    usable = cuda_devices(order, report)
+    names = {device.uuid: device.name for device in usable}
+    free = {answer.gpu.uuid: int(answer.readings.get("free_bytes") or 0) for answer in seen.gpus}
     listed: list[dict[str, Any]] = [
         {
             "name": "cpu",
@@ -87,38 +89,18 @@ def inventory() -> dict[str, Any]:
                 "processes": [dict(row) for row in answer.processes],
             }
         )
+    listed += [
+        {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
+        | {"readings": {}, "states": {}}
+        for device in usable
+        if device.uuid is None
+    ]
     return {
         "devices": listed,
-        "default": _default(listed),
+        "default": default_device(usable, free),
         "driver_version": seen.driver_version,
         "nvml_version": seen.nvml_version,
         "cuda_driver_version": seen.cuda_driver_version,
-        "torch": {**report, "words": _torch_words(report)},
-        "problem": seen.problem or torch_problem(report, bool(seen.gpus)) or order.reason or None,
+        "torch": {**report, "words": torch_words(report)},
+        "problem": seen.problem or why_torch_has_no_gpu(report, order) or order.reason or None,
     }
-
-
-def _default(listed: list[dict[str, Any]]) -> str:
-    cuda = [device for device in listed if device["name"] and device["name"] != "cpu"]
-    if not cuda:
-        return "cpu"
-    best = max(cuda, key=lambda device: device["readings"].get("free_bytes") or 0)
-    return str(best["name"])
-
-
-def _torch_words(report: dict[str, Any]) -> str:
-    if report["version"] is None:
-        return str(report["problem"])
-    build = f"CUDA {report['cuda_version']}" if report["cuda_version"] else "CPU build"
-    return f"torch {report['version']}, {build}"
-
-
-def torch_problem(report: dict[str, Any], has_gpu: bool) -> str | None:
-    """One sentence when torch cannot use a GPU that is there; ``None`` when it can, or there is none."""
-    if report["problem"]:
-        return str(report["problem"])
-    if has_gpu and not report["cuda_version"]:
-        return (
-            f"torch {report['version']} is a CPU build though a GPU is there; install a CUDA build of torch to use it."
-        )
-    return None

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from gpudash.cli.output import Exit, RequestError, print_json, stdout
+from gpudash.devices import cuda_order, why_torch_has_no_gpu
 from gpudash.settings import load_settings, recordings_folder, settings_file
 from gpudash.telemetry.records import State
 from gpudash.units import GIB, format_bytes
@@ -56,18 +57,16 @@ def examine() -> Iterator[Check]:
 
 
 def _torch() -> Iterator[Check]:
-    from gpudash.workloads import torch_report
+    from gpudash.workloads import torch_report, torch_words
 
     report = torch_report()
     if report["version"] is None:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
         return
-    build = f"CUDA {report['cuda_version']}" if report["cuda_version"] else "CPU build"
-    yield Check("torch", "ok", f"{report['version']}, {build}, imported in {report['seconds']:.1f} s")
+    yield Check("torch", "ok", f"{torch_words(report)}, imported in {report['seconds']:.1f} s")
 
 
 def _nvml() -> Iterator[Check]:
-    from gpudash.cli.devices import torch_problem
     from gpudash.sources.discovery import survey
     from gpudash.workloads import torch_report
 
@@ -76,12 +75,21 @@ def _nvml() -> Iterator[Check]:
         yield Check("GPU", "note", seen.problem)
         return
     yield Check("driver", "ok", f"{seen.driver_version}, {len(seen.gpus)} GPU{'s' if len(seen.gpus) != 1 else ''}")
-    problem = torch_problem(torch_report(), bool(seen.gpus))
+    order = cuda_order(
+        [answer.gpu for answer in seen.gpus],
+        os.environ.get("CUDA_VISIBLE_DEVICES"),
+        os.environ.get("CUDA_DEVICE_ORDER"),
+    )
+    problem = why_torch_has_no_gpu(torch_report(), order)
     if problem is not None:
         yield Check("CUDA", "problem", problem)
     for answer in seen.gpus:
         missing = [f"{name} {state.value}" for name, state in answer.states.items() if state is not State.OK]
-        yield Check(answer.gpu.product, "note" if missing else "ok", ", ".join(missing) or "every reading is there")
+        yield Check(
+            f"GPU {answer.gpu.nvml_index}, {answer.gpu.product}",
+            "note" if missing else "ok",
+            ", ".join(missing) or "every reading is there",
+        )
 
 
 def _pynvml() -> Iterator[Check]:

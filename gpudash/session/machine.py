@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpudash.devices import CudaOrder, Device, Gpu, cuda_order, default_device
+from gpudash.devices import (
+    CudaOrder,
+    Device,
+    Gpu,
+    cuda_devices,
+    cuda_order,
+    default_device,
+    why_torch_has_no_gpu,
+)
 from gpudash.memory.levels import HOST
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.store import Store
@@ -50,13 +58,7 @@ class Machine:
 
     def devices(self) -> list[Device]:
         """The devices a run can use: the CPU first, then torch's CUDA devices in torch's order."""
-        if self.torch is not None and not self.torch.get("cuda_available"):
-            return [self.host]
-        gpus = enumerate(self.cuda_order().gpus)
-        return [
-            self.host,
-            *(Device(f"cuda:{index}", gpu.product, gpu.total_bytes, gpu.uuid) for index, gpu in gpus),
-        ]
+        return [self.host, *cuda_devices(self.cuda_order(), self.torch)]
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
@@ -73,19 +75,9 @@ class Machine:
         """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
         if self._monitor.problem is not None:
             return self._monitor.problem
-        if self.torch is not None and not self.torch.get("cuda_available") and self.gpus:
-            return self._why_torch_has_none(self.torch)
-        return self.cuda_order().reason or None
-
-    def _why_torch_has_none(self, torch: Mapping[str, Any]) -> str:
-        if torch.get("problem"):
-            return str(torch["problem"])
-        if not torch.get("cuda_version"):
-            return (
-                f"torch {torch.get('version')} is a CPU build though a GPU is there; "
-                "install a CUDA build of torch to run on it"
-            )
-        return self.cuda_order().reason or "torch sees no CUDA device though a GPU is there; see gpudash doctor"
+        order = self.cuda_order()
+        why = None if self.torch is None else why_torch_has_no_gpu(self.torch, order)
+        return why or order.reason or None
 
     @property
     def torch_words(self) -> str | None:

@@ -56,14 +56,14 @@ class RunGuards:
         sentence = self._guard(memory).observe(sample)
         return None if sentence is None else (memory, sentence)
 
-    def refusal(self, memory: str) -> Callable[[int], str | None]:
-        """What a run asks before it takes bytes of ``memory``: a sentence refuses, ``None`` grants."""
-        guard = self._guard(memory)
+    def refusal(self, memory: str) -> Callable[[int, str], str | None]:
+        """What a run on ``memory`` asks before it takes bytes of "cpu" or of its device: a sentence refuses."""
 
-        def refuse(size: int) -> str | None:
-            sentence = guard.refuse(size)
+        def refuse(size: int, device: str) -> str | None:
+            asked = HOST if device == "cpu" else memory
+            sentence = self._guard(asked).refuse(size)
             if sentence is not None:
-                self._tell(memory, sentence)
+                self._tell(asked, sentence)
             return sentence
 
         return refuse

@@ -20,8 +20,8 @@ from gpudash.units import GIB
 PATIENCE_S = 10.0
 HOST_TOTAL = 16 * GIB
 
-CUDA_TORCH = {"version": "2.13.0+cu130", "cuda_version": "13.0", "cuda_available": True, "problem": None}
-CPU_TORCH = {"version": "2.13.0+cpu", "cuda_version": None, "cuda_available": False, "problem": None}
+CUDA_TORCH = {"version": "2.13.0+cu130", "cuda_version": "13.0", "cuda_available": True, "devices": [], "problem": None}
+CPU_TORCH = {"version": "2.13.0+cpu", "cuda_version": None, "cuda_available": False, "devices": [], "problem": None}
 
 
 def gpu(index: int, total: int = 24 * GIB) -> Gpu:

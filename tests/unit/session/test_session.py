@@ -293,8 +293,8 @@ def test_the_first_allocation_of_a_run_can_be_refused(make: Make) -> None:
     live.monitor.host(4 * GIB)
     live.settle()
     live.session.start_run(PressureSpec(), "cpu", guard_bytes=GIB)
-    assert live.worker.request.refuse(512 * MIB) is None
-    sentence = live.worker.request.refuse(600 * MIB)
+    assert live.worker.request.refuse(512 * MIB, "cpu") is None
+    sentence = live.worker.request.refuse(600 * MIB, "cpu")
     assert sentence is not None and "asks for 600 MiB more" in sentence
     assert live.seen.wait_event(Warning, level="critical", device="host").text == sentence
 
@@ -304,8 +304,20 @@ def test_without_a_guard_of_its_own_a_run_is_held_below_the_hosts_critical_level
     live.monitor.host(4 * GIB)
     live.settle()
     live.session.start_run(PressureSpec(), "cpu")
-    assert live.worker.request.refuse(11 * GIB) is None
-    assert live.worker.request.refuse(GIB) is not None
+    assert live.worker.request.refuse(11 * GIB, "cpu") is None
+    assert live.worker.request.refuse(GIB, "cpu") is not None
+
+
+def test_the_hosts_memory_is_guarded_in_a_run_on_a_gpu_too(make: Make) -> None:
+    live = make()
+    live.monitor.has(gpu(0))
+    live.worker.torch(CUDA_TORCH)
+    live.monitor.host(4 * GIB)
+    live.settle()
+    live.session.start_run(PressureSpec(), "cuda:0")
+    assert live.worker.request.refuse(100 * GIB, "cuda:0") is None
+    assert live.worker.request.refuse(100 * GIB, "cpu") is not None
+    assert live.seen.wait_event(Warning, level="critical").device == "host"
 
 
 def test_no_guard_is_set_where_the_settings_want_none(make: Make) -> None:
@@ -313,7 +325,7 @@ def test_no_guard_is_set_where_the_settings_want_none(make: Make) -> None:
     live.monitor.host(4 * GIB)
     live.settle()
     live.session.start_run(PressureSpec(), "cpu")
-    assert live.worker.request.refuse(100 * GIB) is None
+    assert live.worker.request.refuse(100 * GIB, "cpu") is None
     live.monitor.host(HOST_TOTAL)
     live.settle()
     assert not live.worker.stopped.is_set()
