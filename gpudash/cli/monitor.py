@@ -45,6 +45,7 @@ def monitor(
     json_lines
         Print every reading as a line of JSON.
     """
+    from gpudash.cli.live_table import LiveTable
     from gpudash.session import Session, recording_target
     from gpudash.telemetry.recorder import RecordingError
 
@@ -62,6 +63,7 @@ def monitor(
         session.start(worker=False)
     except RecordingError as error:
         raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+    table = None if json or json_lines else LiveTable(session)
     until = float("inf") if seconds is None else time.monotonic() + seconds
     with interruptible() as interruption:
         try:
@@ -70,7 +72,11 @@ def monitor(
                 if left <= 0:
                     break
                 time.sleep(min(left, POLL_S))
+                if table is not None:
+                    table.refresh()
         finally:
+            if table is not None:
+                table.close()
             summary = session.summary()
             joined = session.close()
     if lines is not None:

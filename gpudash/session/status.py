@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices import Gpu
-from gpudash.telemetry.records import Warning
+from gpudash.telemetry.records import SourceFailed, Warning
+from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Store
 
 
@@ -41,17 +42,28 @@ def summary(
     memories = (("cpu", "host", None), *((gpu.uuid, "gpu", gpu.uuid) for gpu in gpus))
     with store.lock:
         texts = [event.text for event in store.events if isinstance(event, Warning)]
+        failures = [event.text for event in store.events if isinstance(event, SourceFailed)]
         found = {name: store.series(table, "used_bytes", device) for name, table, device in memories}
-        readings = {name: 0 if series is None else len(series) for name, series in found.items()}
+        taken = {name: 0 if series is None else len(series) for name, series in found.items()}
+        readings = {name: 0 if series is None else _had(series) for name, series in found.items()}
     return {
         "status": "finished",
         "seconds": seconds,
         "rate_hz": status.rate_hz,
         "readings": readings,
+        "gaps": {name: taken[name] - had for name, had in readings.items()},
         "missed": status.missed,
         "own_cpu_ratio": status.own_cpu_ratio,
         "gpu_problem": gpu_problem,
         "warnings": texts,
+        "failures": failures,
         "error": None,
         "recording": str(recording) if recording is not None else None,
     }
+
+
+def _had(series: Series) -> int:
+    """Readings that were had; the others are gaps."""
+    extent = series.extent()
+    statistics = None if extent is None else series.statistics(*extent)
+    return 0 if statistics is None else statistics.count

@@ -49,6 +49,7 @@ def test_training_without_a_learning_rate_learns_nothing(gpudash: Command) -> No
     assert loss["last_20_median"] > document["result"]["unigram_entropy"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_losses_to_the_last_bit(gpudash: Command) -> None:
     flags = ("--steps", "8", "--epochs", "1", "--device", "cpu", "--threads", "1", "--json")
     first, second = (gpudash("run", "training", *flags).document["metrics"]["loss"] for _run in range(2))
@@ -209,6 +210,15 @@ def test_monitor_prints_each_reading_as_a_line_of_json(gpudash: Command) -> None
     assert outcome.code == 0
     assert len(host) >= 8
     assert all(isinstance(line["used_bytes"], int) for line in host)
+
+
+def test_monitor_shows_a_person_one_row_per_device(gpudash: Command) -> None:
+    outcome = gpudash("monitor", "--seconds", "1", "--no-record")
+    assert outcome.code == 0
+    rows = outcome.stdout.splitlines()
+    assert rows[0].split()[:3] == ["device", "memory", "busy"]
+    assert rows[1].startswith("cpu")
+    assert "GiB" in rows[1]
 
 
 def test_devices_and_doctor_tell_why_there_is_no_gpu(gpudash: Command) -> None:
