@@ -25,6 +25,7 @@ def build_app() -> App:
         version=__version__,
         help="Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
         console=stdout(),
+        suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
     )
     app.default(start)
     app.command(devices.devices)

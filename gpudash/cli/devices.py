@@ -52,7 +52,7 @@ def inventory() -> dict[str, Any]:
     from gpudash.workloads import torch_report, torch_words
 
     seen = survey()
-    report = torch_report()
+    report = torch_report(properties=True)
     order = cuda_order(
         [answer.gpu for answer in seen.gpus],
         os.environ.get("CUDA_VISIBLE_DEVICES"),

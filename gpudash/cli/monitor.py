@@ -59,13 +59,13 @@ def monitor(
     lines = JsonLines() if json_lines else None
     if lines is not None:
         session.on_record = lines.put
-    try:
-        session.start(worker=False)
-    except RecordingError as error:
-        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
-    table = None if json or json_lines else LiveTable(session)
-    until = float("inf") if seconds is None else time.monotonic() + seconds
     with interruptible() as interruption:
+        try:
+            session.start(worker=False)
+        except RecordingError as error:
+            raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+        table = None if json or json_lines else LiveTable(session)
+        until = float("inf") if seconds is None else time.monotonic() + seconds
         try:
             while not interruption.asked and not (lines is not None and lines.reader_left):
                 left = until - time.monotonic()

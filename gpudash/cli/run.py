@@ -121,20 +121,21 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     session = Session(settings, recording=target, notices=notices)
     for text in notices:
         print_notice(text)
-    try:
-        session.start()
-    except RecordingError as error:
-        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
     failure: RequestError | None = None
-    try:
-        with suppress(KeyboardInterrupt), interruptible("Stopping after this step…") as interruption:
-            _wait_until_ready(session, interruption)
-            _start(session, spec, options)
-            _watch_run(session, interruption, quiet=options.json and not sys.stderr.isatty())
-    except RequestError as error:
-        failure = error
-    finally:
-        joined = session.close()
+    with interruptible("Stopping after this step…") as interruption:
+        try:
+            session.start()
+        except RecordingError as error:
+            raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+        try:
+            with suppress(KeyboardInterrupt):
+                _wait_until_ready(session, interruption)
+                _start(session, spec, options)
+                _watch_run(session, interruption, quiet=options.json and not sys.stderr.isatty())
+        except RequestError as error:
+            failure = error
+        finally:
+            joined = session.close()
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
         failure.joined = joined

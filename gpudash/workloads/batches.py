@@ -10,6 +10,7 @@ import torch
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.classes import CLASSES, FEATURES, classes
 from gpudash.workloads.context import Context
+from gpudash.workloads.placement import same_device
 from gpudash.workloads.text import corpus
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -57,6 +58,8 @@ class TextBatches:
         vocabulary = found.vocabulary
         number = torch.zeros(256, dtype=torch.int64)
         number[torch.tensor(list(vocabulary))] = torch.arange(len(vocabulary))
+        # A batch is made of its characters' places and values, and of inputs and targets copied out of these.
+        context.about_to_allocate(4 * 8 * spec.batch * (spec.sequence + 1), "cpu")
         self._text = number[torch.frombuffer(bytearray(found.data), dtype=torch.uint8).to(torch.int64)]
         self._spec = spec
         self.outputs = len(vocabulary)
@@ -130,6 +133,22 @@ def epoch_order(spec: TrainingSpec, epoch: int) -> list[int]:
     generator = torch.Generator().manual_seed(spec.seed * 1_000_003 + epoch)
     order: list[int] = torch.randperm(batches_per_epoch(spec), generator=generator).tolist()
     return order
+
+
+def placed(
+    stage: str, tensors: tuple[torch.Tensor, ...], device: torch.device, context: Context
+) -> tuple[torch.Tensor, ...]:
+    """``tensors``, which lie together, on ``device``; a stage, and where they are copied a transfer."""
+    source = tensors[0].device
+    copied = not same_device(source, device)
+    with context.stage(
+        stage,
+        bytes=sum(tensor.nbytes for tensor in tensors) if copied else 0,
+        from_device=str(source),
+        to_device=str(device),
+        copied=copied,
+    ):
+        return tuple(tensor.to(device) for tensor in tensors)
 
 
 def data(spec: TrainingSpec, context: Context) -> Batches:

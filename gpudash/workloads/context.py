@@ -57,7 +57,7 @@ class Context:
         emit: Callable[[Event], None],
         clock: Callable[[], float],
         wishes: Wishes | None = None,
-        refuse: Callable[[int], str | None] | None = None,
+        refuse: Callable[[int, str], str | None] | None = None,
         memory: Callable[[], MemoryLevel | None] | None = None,
         warn_ratio: float = 0.85,
         link_bytes_per_second: float | None = None,
@@ -162,17 +162,17 @@ class Context:
         """Facts for the result that shall be there however the run ends."""
         self.kept.update(facts)
 
-    def about_to_allocate(self, size: int, device: str | None = None) -> None:
-        """Announce an allocation of ``size`` bytes on ``device`` (the run's own unless named).
+    def about_to_allocate(self, size: int, memory: str | None = None) -> None:
+        """Announce an allocation of ``size`` bytes of ``memory``: "cpu" or the run's device, which it is unless named.
 
         Raises:
             GuardRefused: when it would cross the guard's level; the run then ends as out of memory.
             Cancelled: when the run was asked to stop.
         """
         self.check_cancelled()
-        if self._refuse is None or (device is not None and device.partition(":")[0] != self.device.type):
+        if self._refuse is None:
             return
-        sentence = self._refuse(size)
+        sentence = self._refuse(size, memory or str(self.device))
         if sentence is not None:
             raise GuardRefused(sentence, size)
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gpudash.specs import TrainingSpec
-from gpudash.workloads.batches import Batches, batches_per_epoch
+from gpudash.workloads.batches import Batches, batches_per_epoch, placed
 from gpudash.workloads.context import Context
 
 WARM_UP = 3
@@ -27,8 +27,7 @@ def infer(
         the CPU to the answer on the CPU; the first `WARM_UP` left out where there are more).
     """
     model.eval()
-    device = context.device
-    resident = source.batch(0)[0].to(device) if spec.batches == "resident" else None
+    resident = _resident(source, context) if spec.batches == "resident" else None
     latencies: list[float] = []
     context.begin_steps()
     began = time.perf_counter()
@@ -37,7 +36,7 @@ def infer(
             context.check_cancelled()
             given = resident if resident is not None else source.batch((step - 1) % batches_per_epoch(spec))[0]
             asked = time.perf_counter()
-            inputs = _placed(given, context)
+            inputs = given if resident is not None else placed("batch", (given,), context.device, context)[0]
             with context.stage("forward"), autocast:
                 logits = model(inputs)
             with context.stage("read output"):
@@ -54,9 +53,8 @@ def infer(
     }
 
 
-def _placed(inputs: torch.Tensor, context: Context) -> torch.Tensor:
-    device = context.device
-    if inputs.device == device:
-        return inputs
-    with context.stage("batch", bytes=inputs.nbytes, from_device="cpu", to_device=str(device), copied=True):
-        return inputs.to(device)
+def _resident(source: Batches, context: Context) -> torch.Tensor:
+    """The first batch's inputs on the run's device, where they stay."""
+    inputs = source.batch(0)[0]
+    context.about_to_allocate(inputs.nbytes)
+    return placed("batches", (inputs,), context.device, context)[0]

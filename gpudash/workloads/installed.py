@@ -10,15 +10,17 @@ NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
 
 
-def torch_report() -> dict[str, Any]:
+def torch_report(*, properties: bool = False) -> dict[str, Any]:
     """What torch is and sees; importing it here if nobody has.
 
-    Makes no CUDA context beyond what reading device properties needs.
+    Args:
+        properties: also read the devices' properties. torch initialises CUDA for that, which may cost memory on each;
+            otherwise the devices are only counted.
 
     Returns:
         ``version`` and ``cuda_version`` (``None``: not installed, a CPU build), ``cuda_available``, ``devices`` (list
-        of ``name, product, uuid, total_bytes``), ``seconds`` the import took, and ``problem``: one sentence when torch
-        is missing, broken or cannot use CUDA, else ``None``.
+        of ``name, product, uuid, total_bytes``; without ``properties`` the last three are ``None``), ``seconds`` the
+        import took, and ``problem``: one sentence when torch is missing, broken or cannot use CUDA, else ``None``.
     """
     began = time.perf_counter()
     report: dict[str, Any] = {
@@ -41,7 +43,7 @@ def torch_report() -> dict[str, Any]:
     else:
         report["version"] = str(torch.__version__)
         report["cuda_version"] = torch.version.cuda
-        report.update(_cuda_devices())
+        report.update(_cuda_devices(properties))
     report["seconds"] = time.perf_counter() - began
     return report
 
@@ -68,31 +70,32 @@ def _broken(error: Exception) -> str:
     return f"torch cannot be imported ({type(error).__name__}: {first}); install it again with: pip install torch"
 
 
-def _cuda_devices() -> dict[str, Any]:
+def _cuda_devices(properties: bool) -> dict[str, Any]:
     import torch
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             available = torch.cuda.is_available()
-            devices = [_device(index) for index in range(torch.cuda.device_count())] if available else []
-        except RuntimeError as error:
-            return {"cuda_available": False, "problem": _unusable(str(error))}
+            count = torch.cuda.device_count() if available else 0
+            devices = [_device(index, properties) for index in range(count)]
+        except Exception as error:  # CUDA's and the driver library's failures have no common type
+            return {"cuda_available": False, "problem": _unusable(str(error) or type(error).__name__)}
     words = [str(warning.message) for warning in told]
     faults = [text for text in words if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
     problem = _unusable(faults[0]) if faults and not available else None
     return {"cuda_available": available, "devices": devices, "problem": problem}
 
 
-def _device(index: int) -> dict[str, Any]:
+def _device(index: int, properties: bool) -> dict[str, Any]:
     import torch
 
-    properties = torch.cuda.get_device_properties(index)
+    found = torch.cuda.get_device_properties(index) if properties else None
     return {
         "name": f"cuda:{index}",
-        "product": properties.name,
-        "uuid": gpu_uuid(properties),
-        "total_bytes": properties.total_memory,
+        "product": None if found is None else found.name,
+        "uuid": None if found is None else gpu_uuid(found),
+        "total_bytes": None if found is None else found.total_memory,
     }
 
 

@@ -77,11 +77,16 @@ def _once(spec: PipelineSpec, context: Context) -> _Outcome:
     with context.stage("create", bytes=spec.bytes, to_device="cpu", copied=False) as created:
         original = filled(spec, torch.device("cpu"), context)
     created.describe(original)
+    created.tell(same_object=False, remark="a new tensor in the CPU's memory")
     if spec.move == "pinned":
         context.about_to_allocate(spec.bytes, "cpu")
         with context.stage("pin", bytes=spec.bytes, from_device="cpu", to_device="cpu", copied=True) as pinned:
-            original = original.pin_memory()
+            pageable, original = original, original.pin_memory()
         pinned.describe(original)
+        pinned.tell(
+            same_object=original is pageable, remark="copied into page-locked memory, shape and device unchanged"
+        )
+        del pageable
     moved = _move(spec, context, original)
     same_object = moved is original
     if spec.move == "direct":
@@ -162,6 +167,7 @@ def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:
     with context.stage("create on device", bytes=spec.bytes, to_device=device, copied=False) as stage:
         direct = filled(spec, context.device, context)
     stage.describe(direct)
+    stage.tell(same_object=False, remark=f"a new tensor in the memory of {device}: nothing to move")
     if context.steps_done == 0:
         directly = context.stage_seconds("create on device")
         indirectly = context.stage_seconds("create") + context.stage_seconds("move")
@@ -185,6 +191,7 @@ def _operate(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torc
     with context.stage("operate", bytes=size, from_device=device, to_device=device, copied=False, flops=flops) as stage:
         result = operated(spec, tensor)
     stage.describe(result)
+    stage.tell(same_object=result is tensor, remark=f"computed on {result.device}, where its operand is")
     return result
 
 

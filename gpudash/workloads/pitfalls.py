@@ -31,10 +31,11 @@ class Pitfall:
 
 def show(name: str, context: Context) -> dict[str, Any]:
     """Make the mistake called ``name`` on the run's device and tell it as a note of topic "pitfall"."""
-    with context.stage(f"pitfall: {name}"):
+    with context.stage(f"pitfall: {name}", device=str(context.device)) as stage:
         pitfall = PITFALLS[name](context.device)
     details = {"pitfall": name, **asdict(pitfall)}
     words = f"torch: {pitfall.message}" if pitfall.message is not None else "torch says nothing."
+    stage.tell(is_cuda=context.device.type == "cuda", remark=words)
     context.note("pitfall", f"{words} {pitfall.explanation} {pitfall.remedy}", **details)
     return details
 

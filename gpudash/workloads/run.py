@@ -34,7 +34,8 @@ class RunRequest:
         spec: what to run.
         device: torch's name of the device: "cpu", "cuda:0".
         run_id: its number in the session.
-        refuse: asked with the bytes of an announced allocation; a sentence refuses it.
+        refuse: asked with the bytes of an announced allocation and its memory, "cpu" or `device`; a sentence
+            refuses it.
         memory: how full the device is; ``None`` without a reading.
         warn_ratio: memory level of a warning, 0 to 1.
         expected_uuid: the GPU that NVML says ``device`` is; any other ends the run.
@@ -44,7 +45,7 @@ class RunRequest:
     spec: Spec
     device: str
     run_id: int
-    refuse: Callable[[int], str | None] | None = None
+    refuse: Callable[[int, str], str | None] | None = None
     memory: Callable[[], MemoryLevel | None] | None = None
     warn_ratio: float = 0.85
     expected_uuid: str | None = None
@@ -60,7 +61,7 @@ class Run:
         wishes: Wishes,
         emit: Callable[[Event], None],
         clock: Callable[[], float],
-        on_probe: Callable[[str, Probe | None], None] | None = None,
+        on_probe: Callable[[str, Probe], None] | None = None,
     ) -> None:
         self._request = request
         self._wishes = wishes
@@ -147,6 +148,7 @@ class Run:
 
     @contextmanager
     def _probed(self, device: torch.device) -> Iterator[None]:
+        """The allocator is read from the run's beginning on, and after it too: torch keeps what it has reserved."""
         if device.type != "cuda":
             yield
             return
@@ -158,8 +160,6 @@ class Run:
         try:
             yield
         finally:
-            if self._on_probe is not None:
-                self._on_probe(self._request.device, None)
             self._peaks = {**probe.peaks()}
 
 
@@ -214,7 +214,11 @@ def release(*, cache: bool = False) -> tuple[int | None, int | None]:
         cache: also give back the segments that torch holds idle.
 
     Returns:
-        bytes torch had and has reserved on all CUDA devices; ``None`` where it uses none.
+        bytes torch had and has reserved on all CUDA devices; ``None`` where no run has used CUDA, which is then left
+        untouched.
+
+    Raises:
+        RuntimeError: torch's, when CUDA is broken for this process.
     """
     give_back()
     torch = sys.modules.get("torch")

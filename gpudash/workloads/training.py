@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from gpudash.specs import TrainingSpec
-from gpudash.workloads.batches import Batch, Batches, batches_per_epoch, data, epoch_order
+from gpudash.workloads.batches import Batch, Batches, batches_per_epoch, data, epoch_order, placed
 from gpudash.workloads.classes import FEATURES
 from gpudash.workloads.context import Context
 from gpudash.workloads.endings import WorkloadError
@@ -172,7 +172,7 @@ class _Trainer:
         if not self._audited:
             self._audit((inputs, targets))
         if self._spec.batches == "pingpong":
-            self._return_batch(inputs, targets)
+            self._placed("batch back", (inputs, targets), torch.device("cpu"))
         now = time.perf_counter()
         throughput = self._source.items / (now - self._ended)
         self._ended = now
@@ -184,38 +184,24 @@ class _Trainer:
     def _batch(self, index: int) -> Batch:
         if self._resident is not None:
             return self._resident[index]
-        inputs, targets = self._source.batch(index)
-        copied = self._device.type != "cpu"
-        with self._context.stage(
-            "batch",
-            bytes=inputs.nbytes + targets.nbytes if copied else 0,
-            from_device="cpu",
-            to_device=str(self._device),
-            copied=copied,
-        ):
-            return inputs.to(self._device), targets.to(self._device)
+        return self._placed("batch", self._source.batch(index), self._device)
 
-    def _return_batch(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        copied = self._device.type != "cpu"
-        with self._context.stage(
-            "batch back",
-            bytes=inputs.nbytes + targets.nbytes if copied else 0,
-            from_device=str(self._device),
-            to_device="cpu",
-            copied=copied,
-        ):
-            inputs.cpu()
-            targets.cpu()
+    def _placed(self, stage: str, batch: Batch, device: torch.device) -> Batch:
+        inputs, targets = placed(stage, batch, device, self._context)
+        return inputs, targets
 
     def _make_resident(self) -> None:
-        count = batches_per_epoch(self._spec)
-        first = self._source.batch(0)
-        self._context.about_to_allocate(count * sum(tensor.nbytes for tensor in first), str(self._device))
-        self._resident = []
-        for index in range(count):
+        self._resident = self._all_placed(map(self._source.batch, range(batches_per_epoch(self._spec))))
+
+    def _all_placed(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Every batch of the training set on the device, announced as one allocation."""
+        size = batches_per_epoch(self._spec) * sum(tensor.nbytes for tensor in self._source.batch(0))
+        self._context.about_to_allocate(size, str(self._device))
+        there: list[Batch] = []
+        for batch in batches:
             self._context.check_cancelled()
-            inputs, targets = self._source.batch(index)
-            self._resident.append((inputs.to(self._device), targets.to(self._device)))
+            there.append(self._placed("batches", batch, self._device))
+        return there
 
     def _move(self) -> None:
         source, self._device = self._device, self._context.device
@@ -227,8 +213,8 @@ class _Trainer:
             ) as stage:
                 stage.tell(bytes=move(self._model, self._optimizer, self._device))
             self._autocast = autocast(self._spec, self._device)
-        if self._resident is not None:
-            self._resident = [(inputs.to(self._device), targets.to(self._device)) for inputs, targets in self._resident]
+            if self._resident is not None:
+                self._resident = self._all_placed(self._resident)
         self._audited = False
 
     def _audit(self, batch: Batch) -> None:

@@ -135,7 +135,8 @@ def _best(rates: list[dict[str, Any]]) -> dict[str, float]:
 
 def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
     """Seconds of `COPY_STEPS` steps on a block that travels every step, and on one that travels once."""
-    context.about_to_allocate(2 * size)
+    for memory in ("cpu", str(context.device)):  # at each end the block and its successor are there at once
+        context.about_to_allocate(2 * size, memory)
     block = torch.ones(size, dtype=torch.uint8)
     seconds = []
     for every_step in (True, False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from gpudash.telemetry.records import Event, Note
 from gpudash.units import format_bytes
@@ -15,6 +15,8 @@ from gpudash.workloads.run import Probe, Run, RunRequest, release
 
 __all__ = ["MemoryLevel", "RunRequest", "Worker"]
 
+_Found = TypeVar("_Found")
+
 
 class Worker:
     """Runs one workload at a time on its own daemon thread.
@@ -22,15 +24,15 @@ class Worker:
     Args:
         emit: takes every event; called on the worker's thread.
         clock: session time in seconds.
-        on_probe: given the device and a callable that reads its allocator when a CUDA run begins, and the device and
-            ``None`` when it ends.
+        on_probe: given the device and a callable that reads its allocator when a CUDA run begins; it stays good after
+            the run, and the next run on the device brings a new one.
     """
 
     def __init__(
         self,
         emit: Callable[[Event], None],
         clock: Callable[[], float],
-        on_probe: Callable[[str, Probe | None], None] | None = None,
+        on_probe: Callable[[str, Probe], None] | None = None,
     ) -> None:
         self._emit = emit
         self._clock = clock
@@ -114,10 +116,17 @@ class Worker:
             order = self._orders.get()
             if order is None or (self._closing and self._wishes is None):
                 return
-            try:
-                order()
-            except Exception as error:  # told like every failure: a thread must not die silently
-                self._note("worker", f"The worker met an error and goes on ({type(error).__name__}: {error}).")
+            self._tried(order, "The worker met an error and goes on")
+
+    def _tried(self, action: Callable[[], _Found], failure: str) -> _Found | None:
+        """What ``action`` returns; ``None`` after an error, which a note tells: the thread goes on."""
+        try:
+            return action()
+        except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
+            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            told = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            self._note("worker", f"{failure} ({told}).", details=str(error))
+            return None
 
     def _load(self) -> None:
         if self._torch is not None and self._torch["version"] is not None:
@@ -134,16 +143,21 @@ class Worker:
         self._emit(Note(time_s=self._clock(), topic=topic, text=text, details=details))
 
     def _run(self, request: RunRequest, wishes: Wishes) -> None:
-        self._load()
+        self._tried(self._load, "Torch could not be looked at")
         problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
         ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
-        release()
-        with self._lock:
-            self._wishes = None
-        self._emit(ending)
+        try:
+            self._tried(release, "What the run has left could not all be given back")
+        finally:
+            with self._lock:
+                self._wishes = None
+            self._emit(ending)
 
     def _free_cache(self) -> None:
-        before, after = release(cache=True)
+        released = self._tried(lambda: release(cache=True), "Idle memory could not be given back")
+        if released is None:
+            return
+        before, after = released
         if before is None or after is None:
             self._note("cache", "Freed heap was given back to the system.")
             return

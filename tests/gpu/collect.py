@@ -202,7 +202,7 @@ def main() -> int:
         (given.out / f"{name}.json").write_text(json.dumps(plain(found), indent=1))
         sys.stdout.write(f"{name}\n")
 
-    report = torch_report()
+    report = torch_report(properties=True)
     readings = nvml()
     uuids = [gpu["uuid"] for gpu in readings["gpus"]]
     write("torch", {**report, "uuids_match": all(device["uuid"] in uuids for device in report["devices"])})

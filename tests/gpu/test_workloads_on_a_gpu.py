@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -123,4 +125,30 @@ def test_torch_and_nvml_agree_on_uuids() -> None:
     }
     pynvml.nvmlShutdown()
 
-    assert {device["uuid"] for device in torch_report()["devices"]} <= uuids
+    assert {device["uuid"] for device in torch_report(properties=True)["devices"]} <= uuids
+
+
+def test_looking_at_torch_makes_no_cuda_context() -> None:
+    script = (
+        "import torch; from gpudash.workloads import torch_report; from gpudash.workloads.run import release;"
+        "assert torch_report()['devices'][0]['name'] == 'cuda:0'; assert release(cache=True) == (None, None);"
+        "print(torch.cuda.is_initialized())"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert found.stdout.strip() == "False"
+
+
+def test_a_runs_memory_is_asked_for_by_name(gpu: Runner) -> None:
+    asked: set[str] = set()
+    gpu.run("pipeline", {}, refuse=lambda size, memory: asked.add(memory))
+
+    assert asked == {"cpu", "cuda:0"}
+
+
+def test_resident_batches_are_told_as_transfers(gpu: Runner) -> None:
+    gpu.run("training", {"steps": 20, "batches": "resident"})
+
+    stages = [stage for stage in gpu.of(StageFinished) if stage.name == "batches"]
+    assert stages and all(stage.copied and stage.bytes for stage in stages)
+    assert {transfer.direction for transfer in gpu.of(Transfer)} == {"h2d"}

@@ -121,20 +121,27 @@ def test_copies_of_one_kind_are_added_up_between_two_events() -> None:
     assert up[0].bytes / up[0].seconds == pytest.approx(up[1].bytes / up[1].seconds)
 
 
-def test_an_announced_allocation_asks_the_guard_for_the_runs_own_memory_only(told: Told) -> None:
-    asked: list[int] = []
+def test_an_announced_allocation_asks_the_guard_of_the_memory_it_names_or_of_the_runs_own(told: Told) -> None:
+    asked: list[tuple[int, str]] = []
+
+    def refuse(size: int, memory: str) -> str | None:
+        asked.append((size, memory))
+        return f"no {memory}" if size > 5 else None
+
     context = Context(
         torch.device("meta"),
         run_id=1,
         emit=told.append,
         clock=lambda: 0.0,
-        refuse=lambda size: asked.append(size) or "no",  # type: ignore[func-returns-value]
+        refuse=refuse,
     )
     context.about_to_allocate(5, "cpu")
 
-    with pytest.raises(GuardRefused, match="no") as refusal:
+    with pytest.raises(GuardRefused, match="no cpu"):
+        context.about_to_allocate(6, "cpu")
+    with pytest.raises(GuardRefused, match="no meta") as refusal:
         context.about_to_allocate(7)
-    assert asked == [7] and refusal.value.requested_bytes == 7
+    assert asked == [(5, "cpu"), (6, "cpu"), (7, "meta")] and refusal.value.requested_bytes == 7
 
 
 def test_waiting_ends_when_the_run_is_asked_to_stop(context: Context, told: Told) -> None:

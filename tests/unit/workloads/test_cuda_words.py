@@ -13,7 +13,7 @@ from gpudash.workloads import torch_report
 from gpudash.workloads.allocator import AllocatorProbe
 from gpudash.workloads.endings import WorkloadError
 from gpudash.workloads.installed import torch_words
-from gpudash.workloads.run import confirm
+from gpudash.workloads.run import confirm, release
 from gpudash.workloads.stages import CudaTiming, Stages
 
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -26,11 +26,47 @@ def pretend_one_gpu(monkeypatch: pytest.MonkeyPatch, *, uuid: str | None = UUID)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
 
 
+def forbid(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the test fail when one of these functions of torch.cuda is called."""
+    for name in names:
+        monkeypatch.setattr(torch.cuda, name, lambda *given, name=name: pytest.fail(f"torch.cuda.{name} was called"))
+
+
+def test_the_report_counts_devices_without_initialising_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_one_gpu(monkeypatch)
+    forbid(monkeypatch, "get_device_properties", "get_device_name", "init", "_lazy_init", "mem_get_info")
+
+    report = torch_report()
+
+    assert report["cuda_available"] is True
+    assert report["devices"] == [{"name": "cuda:0", "product": None, "uuid": None, "total_bytes": None}]
+
+
+def test_letting_go_leaves_cuda_alone_when_no_run_has_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_one_gpu(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    forbid(monkeypatch, "is_available", "device_count", "memory_reserved", "empty_cache", "init", "_lazy_init")
+
+    assert release() == release(cache=True) == (None, None)
+
+
+def test_letting_go_gives_back_what_cuda_holds_idle_once_a_run_has_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_one_gpu(monkeypatch)
+    reserved = [100]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: reserved[0])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: reserved.__setitem__(0, 20))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+
+    assert release() == (100, 100)
+    assert release(cache=True) == (100, 20)
+
+
 def test_the_report_names_devices_by_nvmls_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_one_gpu(monkeypatch)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
 
-    report = torch_report()
+    report = torch_report(properties=True)
 
     assert report["devices"] == [
         {"name": "cuda:0", "product": "H200", "uuid": f"GPU-{UUID}", "total_bytes": 2**37},
@@ -66,7 +102,7 @@ def test_a_device_whose_properties_cannot_be_read_is_a_problem_in_words(monkeypa
     pretend_one_gpu(monkeypatch)
     monkeypatch.setattr(torch.cuda, "get_device_properties", broken)
 
-    report = torch_report()
+    report = torch_report(properties=True)
 
     assert report["cuda_available"] is False and report["problem"].startswith("torch cannot use CUDA: CUDA unknown")
     assert "\n" not in report["problem"]

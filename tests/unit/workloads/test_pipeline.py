@@ -43,6 +43,27 @@ def test_every_stage_tells_what_its_tensor_is(context: Context, told: Told) -> N
         assert stage.shape == (3, 3) and stage.dtype == "float32" and stage.device == "cpu"
         assert stage.is_cuda is False and stage.is_leaf is True and stage.bytes is not None
         assert stage.first_values is not None and len(stage.first_values) == 9
+        assert stage.same_object is (stage.name in ("move", "return")) and stage.copied is False and stage.remark
+
+
+def test_a_stage_that_makes_a_tensor_elsewhere_says_so(context: Context, told: Told) -> None:
+    run(PipelineSpec(move="direct"), context)
+
+    (direct,) = (stage for stage in stages(context, told) if stage.name == "create on device")
+    assert direct.remark == "a new tensor in the memory of cpu: nothing to move" and direct.same_object is False
+    assert direct.bytes == 36 and direct.device == "cpu" and direct.is_leaf is True and direct.first_values
+
+
+def test_pinning_says_that_it_copies_within_the_host(
+    context: Context, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+
+    run(PipelineSpec(move="pinned"), context)
+
+    (pin,) = (stage for stage in stages(context, told) if stage.name == "pin")
+    assert pin.copied is True and pin.same_object is False and pin.bytes == 36 and pin.shape == (3, 3)
+    assert pin.remark == "copied into page-locked memory, shape and device unchanged"
 
 
 def test_a_move_with_another_type_copies_on_the_same_device(context: Context, told: Told) -> None:
@@ -158,17 +179,17 @@ def test_stop_takes_effect_between_two_operations(context: Context, told: Told) 
 
 
 def test_large_allocations_are_announced_before_they_are_made(told: Told) -> None:
-    asked: list[int] = []
+    asked: list[tuple[int, str]] = []
     context = Context(
         torch.device("cpu"),
         run_id=1,
         emit=told.append,
         clock=lambda: 0.0,
-        refuse=asked.append,  # type: ignore[arg-type,return-value,func-returns-value]
+        refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
     )
     run(PipelineSpec(rows=100, columns=100), context)
 
-    assert asked.count(40_000) >= 2
+    assert asked.count((40_000, "cpu")) >= 2
 
 
 def test_a_size_takes_the_place_of_rows_and_columns(context: Context, told: Told) -> None:

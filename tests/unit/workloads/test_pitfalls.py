@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpudash.specs import PipelineSpec
-from gpudash.telemetry.records import Note
+from gpudash.telemetry.records import Note, StageFinished
 from gpudash.workloads.context import Context
 from gpudash.workloads.pitfalls import PITFALLS, copied_leaf, leaf, mixed_devices, numpy, show, unassigned
 from tests.unit.workloads.conftest import Told
@@ -55,6 +55,9 @@ def test_a_pitfall_is_told_as_a_note_with_explanation_and_mend(context: Context,
     (note,) = [event for event in told if isinstance(event, Note)]
     assert note.topic == "pitfall" and note.details == details and details["pitfall"] == "numpy"
     assert details["message"] in note.text and details["explanation"] in note.text and details["remedy"] in note.text
+    context.flush()
+    (stage,) = [event for event in told if isinstance(event, StageFinished)]
+    assert stage.device == "meta" and stage.is_cuda is False and stage.remark == f"torch: {details['message']}"
 
 
 def test_every_pitfall_of_the_spec_can_be_shown_and_none_runs_on_the_cpu() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import math
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.specs import TrainingSpec, build
-from gpudash.telemetry.records import EpochFinished, Note, StageFinished, StepFinished
-from gpudash.workloads.batches import batches_per_epoch, epoch_order
+from gpudash.telemetry.records import EpochFinished, Note, StageFinished, StepFinished, Transfer
+from gpudash.workloads.batches import batches_per_epoch, data, epoch_order, placed
 from gpudash.workloads.classes import classes
 from gpudash.workloads.code import code
 from gpudash.workloads.context import Context
@@ -109,7 +109,7 @@ def test_keeping_intermediates_announces_what_it_keeps(told: Told) -> None:
             run_id=1,
             emit=told.append,
             clock=lambda: 0.0,
-            refuse=sizes.append,  # type: ignore[arg-type]
+            refuse=lambda size, memory: sizes.append(size),  # type: ignore[func-returns-value]
         )
         run(TrainingSpec(**SMALL, **values), context)
         return sum(sizes)
@@ -120,12 +120,83 @@ def test_keeping_intermediates_announces_what_it_keeps(told: Told) -> None:
 
 def test_memory_is_announced_before_the_model_is_made(told: Told) -> None:
     context = Context(
-        torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: 0.0, refuse=lambda size: f"no {size}"
+        torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: 0.0, refuse=lambda size, memory: f"no {size}"
     )
 
     with pytest.raises(GuardRefused) as refusal:
         model_of(TrainingSpec(width=16384, depth=256), 96, context)
     assert refusal.value.requested_bytes > 2**40
+
+
+@pytest.mark.parametrize("mode", ["train", "inference"])
+def test_resident_batches_are_announced_and_copied_once_as_a_told_stage(
+    told: Told, mode: Literal["train", "inference"]
+) -> None:
+    asked: list[tuple[int, str]] = []
+    context = Context(
+        torch.device("cpu"),
+        run_id=1,
+        emit=told.append,
+        clock=lambda: 0.0,
+        refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
+    )
+    trained(told, context, **SMALL, mode=mode, batches="resident")
+
+    stages = [event for event in told if isinstance(event, StageFinished) and event.name.startswith("batch")]
+    count = 2 if mode == "train" else 1
+    assert {stage.name for stage in stages} == {"batches"} and sum(stage.count for stage in stages) == count
+    assert all(stage.from_device == stage.to_device == "cpu" and stage.bytes == 0 for stage in stages)
+    inputs = 4 * 16 * 8
+    assert (2 * count * inputs if mode == "train" else inputs, "cpu") in asked
+
+
+def test_a_batch_that_is_copied_to_another_device_is_a_transfer_of_its_bytes(context: Context, told: Told) -> None:
+    inputs = torch.ones(4, 16)
+    there = placed("batches", (inputs, inputs), torch.device("meta"), context)
+    context.flush()
+
+    assert [tensor.device.type for tensor in there] == ["meta", "meta"]
+    (stage,) = (event for event in told if isinstance(event, StageFinished))
+    assert (stage.name, stage.bytes, stage.copied) == ("batches", 2 * 4 * 16 * 4, True)
+    (transfer,) = (event for event in told if isinstance(event, Transfer))
+    assert (transfer.direction, transfer.bytes) == ("h2d", 2 * 4 * 16 * 4)
+
+
+def test_resident_batches_that_move_with_the_model_are_announced_and_told(told: Told) -> None:
+    from gpudash.workloads import training
+
+    asked: list[tuple[int, str]] = []
+    context = Context(
+        torch.device("meta"),
+        run_id=1,
+        emit=told.append,
+        clock=lambda: 0.0,
+        refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
+    )
+    spec = TrainingSpec(**SMALL, batches="resident", move_at_epoch=2)
+    source = data(spec, context)
+    trainer = training._Trainer(spec, context, source, model_of(spec, source.outputs, context))
+    trainer._make_resident()
+    trainer._move()
+    context.flush()
+
+    whole = 2 * 2 * 4 * 16 * 8
+    assert [announced for announced in asked if announced[0] == whole] == [(whole, "cpu"), (whole, "meta")]
+    assert sum(event.bytes for event in told if isinstance(event, Transfer) and event.to_device == "meta") > whole
+    assert trainer._resident is not None and trainer._resident[0][0].device.type == "meta"
+
+
+def test_the_hosts_memory_for_a_batch_of_text_is_asked_for_on_any_device(told: Told) -> None:
+    context = Context(
+        torch.device("meta"),
+        run_id=1,
+        emit=told.append,
+        clock=lambda: 0.0,
+        refuse=lambda size, memory: f"{memory} has no {size}" if size > 2**33 else None,
+    )
+
+    with pytest.raises(GuardRefused, match="cpu has no"):
+        data(TrainingSpec(batch=65536, sequence=8192), context)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

@@ -237,16 +237,63 @@ def test_the_guards_stop_ends_the_run_as_out_of_memory_with_its_sentence(bench: 
 
 
 def test_a_refused_allocation_ends_the_run_as_out_of_memory_with_the_bytes_asked(bench: Bench) -> None:
-    asked: list[int] = []
+    asked: list[tuple[int, str]] = []
 
-    def refuse(size: int) -> str | None:
-        asked.append(size)
+    def refuse(size: int, memory: str) -> str | None:
+        asked.append((size, memory))
         return "Stopped by the guard." if len(asked) == 3 else None
 
     ending = bench.run("pressure", request={"refuse": refuse}, step="1MiB", cap="8MiB", rate=1000, hold=0)
 
     assert isinstance(ending, OutOfMemory) and ending.error == "guard" and ending.requested_bytes == 2**20
-    assert asked == [2**20] * 3 and ending.result["allocations"] == 2
+    assert asked == [(2**20, "cpu")] * 3 and ending.result["allocations"] == 2
+
+
+POISONED = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported elsewhere"
+
+
+def broken_release(*, cache: bool = False) -> tuple[int | None, int | None]:
+    raise RuntimeError(POISONED)
+
+
+def test_a_run_whose_memory_cannot_be_given_back_ends_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpudash.workloads.worker.release", broken_release)
+
+    assert bench.run("pipeline").status == "finished"
+    assert not bench.worker.busy
+    (note,) = (event for event in bench.of(Note) if event.topic == "worker")
+    assert note.text == (
+        "What the run has left could not all be given back (RuntimeError: CUDA error: an illegal memory access was "
+        "encountered)."
+    )
+    assert note.details["details"] == POISONED
+    assert bench.run("pipeline").status == "finished"
+
+
+def test_a_cache_that_cannot_be_freed_is_told_and_the_worker_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpudash.workloads.worker.release", broken_release)
+    bench.worker.free_cache()
+
+    note = bench.wait_for(lambda event: isinstance(event, Note) and event.topic == "worker")
+    assert note.text.startswith("Idle memory could not be given back (RuntimeError: CUDA error: an illegal memory")
+    assert bench.run("pipeline").status == "finished"
+
+
+def test_a_torch_that_cannot_be_looked_at_does_not_keep_a_run_from_ending(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> dict[str, Any]:
+        raise OSError("libnvidia-ml.so.1: bad ELF header")
+
+    monkeypatch.setattr("gpudash.workloads.worker.torch_report", broken)
+
+    assert bench.run("pipeline").status == "finished" and not bench.worker.busy
+    (note,) = (event for event in bench.of(Note) if event.topic == "worker")
+    assert "libnvidia-ml.so.1: bad ELF header" in note.text
 
 
 def test_a_stop_without_a_run_does_not_stop_the_next(bench: Bench) -> None:
