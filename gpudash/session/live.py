@@ -390,11 +390,7 @@ class Session:
 
     def _knows_enough(self) -> bool:
         """Whether a run can be started: torch and the machine are known, or the latter has had its time."""
-        if self._machine.torch is None:
-            return False
-        host = self._machine.latest(HOST, "used_bytes") is not None
-        gpus = bool(self._monitor.gpus) or self._monitor.problem is not None
-        return (host and gpus) or self.clock() >= GPU_PATIENCE_S
+        return self.torch_ready and (self._machine.read or self.clock() >= GPU_PATIENCE_S)
 
     def _link(self) -> None:
         note = self._machine.link(self.clock())

@@ -115,6 +115,12 @@ class Machine:
             value = self._store.latest(table, metric, device).value
         return int(value) if isinstance(value, (int, float)) else None
 
+    @property
+    def read(self) -> bool:
+        """Whether the host's memory was read, and it is known which GPUs there are or why there is none."""
+        listed = bool(self.gpus) or self._monitor.problem is not None
+        return listed and self.latest(HOST, "used_bytes") is not None
+
     def level(self, memory: str) -> MemoryLevel | None:
         """How full a memory is; ``None`` without a reading."""
         from gpudash.workloads.worker import MemoryLevel

@@ -230,7 +230,7 @@ class Warning(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker(Event):
-    """A named moment. `category`: "user", "run", "phase", "warning", "settings"."""
+    """A named moment. `category`: "user", "run", "phase", "warning"."""
 
     kind: ClassVar[str] = "Marker"
     label: str

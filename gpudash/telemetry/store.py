@@ -267,6 +267,8 @@ def _mark(event: Event) -> tuple[str, str] | None:
             return event.status, "run"
         case RunFailed():
             return "failed", "run"
+        case StageFinished(name="move model"):
+            return "model moved", "phase"
         case OutOfMemory():
             return "stopped by the guard" if event.error == "guard" else "out of memory", "run"
         case _:

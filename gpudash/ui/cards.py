@@ -83,7 +83,7 @@ class MemoryBar(QWidget):
             left += width
         if content.mark_ratio is not None:
             painter.setBrush(QColor(self._palette.critical))
-            painter.drawRect(QRectF(whole.width() * content.mark_ratio - 1, 0, 2, self.height()))
+            painter.drawRect(QRectF(round(whole.width() * content.mark_ratio) - 1, 0, 2, self.height()))
 
 
 class Card(QFrame):

@@ -1,4 +1,4 @@
-"""What the window's commands do, and the table that gives each its menu place, key and tooltip."""
+"""What the window's commands do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import pyqtgraph
 import PySide6
@@ -24,20 +24,16 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash import __version__
-from gpudash.session import Replay
 from gpudash.settings import Settings, save_settings
 from gpudash.telemetry.recorder import RecordingError
-from gpudash.ui.actions import Command, build_menus
+from gpudash.ui.actions import build_menus
+from gpudash.ui.command_table import command_table
 from gpudash.ui.guide import GUIDE, keys_page
 from gpudash.ui.preferences import Preferences
 from gpudash.ui.theme import Choice
-from gpudash.ui.view_bar import WINDOWS
 
 if TYPE_CHECKING:
     from gpudash.ui.main_window import MainWindow
-
-ZOOM = 0.8
-"""How much narrower one step of Zoom In makes the shown time."""
 
 PAGE_SIZE = (620, 640)
 """Logical pixels of the pages behind the Help menu."""
@@ -49,7 +45,7 @@ class Commands:
     def __init__(self, window: MainWindow, set_theme: Callable[[Choice], None]) -> None:
         self._window = window
         self._set_theme = set_theme
-        self.actions: dict[str, QAction] = build_menus(window, window.plots, self._table())
+        self.actions: dict[str, QAction] = build_menus(window, window.plots, command_table(self, window))
 
     def refresh(self) -> None:
         """Words and availability that follow the session's state."""
@@ -193,205 +189,21 @@ class Commands:
         path = Path(chosen)
         return path if path.suffix else path.with_suffix(suffix)
 
-    def _choose_theme(self, choice: Choice, chosen: bool) -> None:
+    def choose_theme(self, choice: Choice, chosen: bool) -> None:
+        """Use the look `choice` from now on; its action also tells when another takes its place."""
         if chosen:
             self._set_theme(choice)
             self.attempt(lambda: save_settings({"theme": choice}))
 
-    def _full_screen(self, full: bool) -> None:
+    def full_screen(self, full: bool) -> None:
+        """Use the whole screen, or the window's own place again."""
         if full:
             self._window.showFullScreen()
         else:
             self._window.showNormal()
 
-    def _toggle_tables(self) -> None:
+    def toggle_tables(self) -> None:
+        """Collapse the tables to their bar, or open them."""
         tabs = self._window.tabs
         tabs.set_collapsed(not tabs.collapsed)
         tabs.collapsed_changed.emit()
-
-    def _table(self) -> list[Command]:
-        window = self._window
-        live = not isinstance(window.session, Replay)
-        return [
-            *self._file_commands(live),
-            *self._edit_commands(live),
-            *(self._run_commands() if live else ()),
-            *self._view_commands(),
-            *self._help_commands(),
-        ]
-
-    def _file_commands(self, live: bool) -> list[Command]:
-        window = self._window
-        save = Command(
-            "File",
-            "Save Recording As…",
-            "Write a copy of the recording as far as it has come",
-            self.save_recording,
-            ("Ctrl+Shift+S",),
-        )
-        return [
-            *((save,) if live else ()),
-            Command("File/Export", "Graph as PNG…", "Write the plots as a picture", self.save_picture),
-            Command(
-                "File/Export", "Range as CSV…", "Write the visible curves of the selection as a table", self.save_range
-            ),
-            Command(
-                "File",
-                "Exit",
-                "Stop the run, close the recording and leave",
-                window.close,
-                ("Ctrl+Q",),
-                separated=True,
-                role=QAction.MenuRole.QuitRole,
-            ),
-        ]
-
-    def _edit_commands(self, live: bool) -> list[Command]:
-        mark = Command("Edit", "Add Mark…", "Mark the cursor, or now", self.add_mark, ("M",), plot=True, separated=True)
-        return [
-            Command("Edit", "Copy Values", "Copy the selection as tab-separated text", self.copy_values, ("Ctrl+C",)),
-            Command("Edit", "Copy Graph as Image", "Copy a picture of the plots", self.copy_picture, ("Ctrl+Shift+C",)),
-            *((mark,) if live else ()),
-            Command(
-                "Edit",
-                "Preferences…",
-                "Thresholds, rates, recordings and look",
-                self.show_preferences,
-                ("Ctrl+,",),
-                separated=True,
-                role=QAction.MenuRole.PreferencesRole,
-            ),
-        ]
-
-    def _run_commands(self) -> list[Command]:
-        window = self._window
-        return [
-            Command(
-                "Run",
-                "Start or Stop Run",
-                "Start the workload, or stop it after its current operation",
-                window.panel.toggle,
-                ("F5",),
-            ),
-            Command(
-                "Run", "Free Cache", "Give memory that is held but not used back", lambda: self.do("free_cache"), ()
-            ),
-        ]
-
-    def _view_commands(self) -> list[Command]:
-        window = self._window
-        plots, view = window.plots, window.view
-        theme = window.session.settings.theme
-        widths = [
-            Command("View/Window", words, f"Show {words}", lambda seconds=seconds: view.set_window(seconds))
-            for words, seconds in WINDOWS
-        ]
-        themes = [
-            Command(
-                "View/Theme",
-                choice.capitalize(),
-                f"Use the {choice} look",
-                lambda chosen, choice=choice: self._choose_theme(choice, chosen),
-                checked=choice == theme,
-                group="theme",
-            )
-            for choice in get_args(Choice)
-        ]
-        return [
-            Command(
-                "View",
-                "Pause or Follow",
-                "Hold the view still, or follow the newest reading; recording goes on",
-                view.toggle,
-                ("Space",),
-                plot=True,
-            ),
-            Command("View", "Jump to Now", "Follow the newest reading", plots.jump_to_now, ("End",), plot=True),
-            Command(
-                "View",
-                "Zoom to Selection",
-                "Show the selected range alone",
-                view.zoom_to_selection,
-                ("Return", "F"),
-                plot=True,
-            ),
-            Command("View", "Clear Selection", "Select nothing", view.clear_selection, ("Esc",), plot=True),
-            Command("View", "Show All", "Show everything since the start", plots.show_all, ("0", "Home"), plot=True),
-            Command("View", "Back", "The view before", view.back, ("Alt+Left", "Backspace"), plot=True, separated=True),
-            Command("View", "Forward", "The view after", view.forward, ("Alt+Right",), plot=True),
-            Command(
-                "View",
-                "Previous Mark",
-                "Move the cursor to the mark before",
-                lambda: plots.jump_mark(-1),
-                ("[",),
-                plot=True,
-            ),
-            Command(
-                "View", "Next Mark", "Move the cursor to the mark after", lambda: plots.jump_mark(1), ("]",), plot=True
-            ),
-            *self._cursor_commands(),
-            Command("View", "Zoom In", "Show less time", lambda: plots.zoom(ZOOM), ("Ctrl++", "Ctrl+="), plot=True),
-            Command("View", "Zoom Out", "Show more time", lambda: plots.zoom(1 / ZOOM), ("Ctrl+-",), plot=True),
-            Command(
-                "View",
-                "Logarithmic Loss",
-                "Switch the loss axis between linear and logarithmic",
-                plots.toggle_log,
-                ("L",),
-                plot=True,
-            ),
-            *widths,
-            Command(
-                "View",
-                "Show or Hide Tables",
-                "Collapse the tables to their bar, or open them",
-                self._toggle_tables,
-                ("F9",),
-                separated=True,
-            ),
-            Command(
-                "View", "Workload Panel", "Show the panel at the left", window.panel.setVisible, ("F8",), checked=True
-            ),
-            *themes,
-            Command(
-                "View",
-                "Full Screen",
-                "Use the whole screen",
-                self._full_screen,
-                ("F11",),
-                checked=False,
-                separated=True,
-            ),
-            Command("View", "Reset Layout", "Everything back to where it was at the first start", window.reset_layout),
-        ]
-
-    def _cursor_commands(self) -> list[Command]:
-        plots = self._window.plots
-        return [
-            Command(
-                "View/Cursor",
-                f"{words} {'Earlier' if sign < 0 else 'Later'}",
-                f"Move the cursor {words.lower()} {'back' if sign < 0 else 'on'}",
-                lambda steps=sign * steps: plots.move_cursor(steps),
-                (f"{modifier}{'Left' if sign < 0 else 'Right'}",),
-                plot=True,
-            )
-            for words, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+"))
-            for sign in (-1, 1)
-        ]
-
-    def _help_commands(self) -> list[Command]:
-        return [
-            Command("Help", "Keys", "Every key of the window", self.show_keys, ("?",), plot=True),
-            Command("Help", "Guide", "What the window shows and how to use it", self.show_guide, ("F1",)),
-            Command("Help", "Copy Diagnostics", "Copy what a bug report needs", self.copy_diagnostics),
-            Command(
-                "Help",
-                "About gpudash",
-                "Version and licence",
-                self.show_about,
-                separated=True,
-                role=QAction.MenuRole.AboutRole,
-            ),
-        ]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from gpudash.devices import link_bytes_per_second
+import math
+
+from gpudash.devices import Gpu
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
+from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec
 
 
 def plots_for(
-    store: Store, *, selected: str, words: str, allocator: str | None, warn_ratio: float, to_capacity: bool = True
+    store: Store,
+    *,
+    selected: str,
+    words: str,
+    allocator: str | None,
+    warn_ratio: float,
+    to_capacity: bool = True,
+    gpu: Gpu | None = None,
 ) -> tuple[PlotSpec, ...]:
     """The plots of the device that is selected and of the run; called under the store's lock.
 
@@ -20,6 +29,7 @@ def plots_for(
         allocator: torch's name of the device, where torch can use it.
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
+        gpu: the device that is selected, where it is a GPU: its link's limit crosses the transfer plot.
     """
     host = selected == "host"
     plots = [
@@ -33,7 +43,7 @@ def plots_for(
             _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
         )
     ]
-    transfers = _transfers(store, None if host else selected)
+    transfers = _transfers(store, None if host else selected, gpu)
     if transfers is not None:
         plots.append(transfers)
     plots.append(_utilisation(None if host else selected))
@@ -81,12 +91,9 @@ def _host_memory(lines: tuple[LineSpec, ...]) -> PlotSpec:
 
 def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, lines: tuple[LineSpec, ...]) -> PlotSpec:
     known = allocator is not None and store.series("allocator", "reserved_bytes", allocator) is not None
-    context = store.series("gpu", "context_bytes", uuid) is not None
-    other = "other processes" if context else "CUDA context and other processes"
     if known:
         curves: tuple[CurveSpec, ...] = (
-            CurveSpec(("gpu", "other_bytes", uuid), other, "bytes", "other", stack=True),
-            CurveSpec(("gpu", "context_bytes", uuid), "CUDA context", "bytes", "context", stack=True),
+            *_not_ours(store, uuid),
             CurveSpec(("gpu", "allocated_bytes", uuid), "allocated", "bytes", "allocated", stack=True),
             CurveSpec(("gpu", "idle_bytes", uuid), "idle inside PyTorch", "bytes", "idle", stack=True),
         )
@@ -100,6 +107,28 @@ def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, lines
         lines=lines,
         stretch=2,
     )
+
+
+def _not_ours(store: Store, uuid: str) -> tuple[CurveSpec, ...]:
+    """The bands below the allocator's: one in all where the driver does not say what our process uses.
+
+    A GPU that is lost says nothing of either and keeps both bands.
+    """
+    context, other = (_has_value(store, ("gpu", f"{name}_bytes", uuid)) for name in ("context", "other"))
+    if other and not context:
+        words = "CUDA context and other processes"
+        return (CurveSpec(("gpu", "other_bytes", uuid), words, "bytes", "other", stack=True),)
+    return (
+        CurveSpec(("gpu", "other_bytes", uuid), "other processes", "bytes", "other", stack=True),
+        CurveSpec(("gpu", "context_bytes", uuid), "CUDA context", "bytes", "context", stack=True),
+    )
+
+
+def _has_value(store: Store, key: Key) -> bool:
+    """Whether the newest sample of a series is a number."""
+    series = store.series(*key)
+    last = None if series is None else series.last()
+    return last is not None and not math.isnan(last[1])
 
 
 def _capacity(key: tuple[str, str, str | None], warn_ratio: float, scales: bool) -> tuple[LineSpec, ...]:
@@ -139,7 +168,7 @@ _DIRECTIONS = (
 )
 
 
-def _transfers(store: Store, uuid: str | None) -> PlotSpec | None:
+def _transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | None:
     curves = [
         CurveSpec(("transfer", metric, None), name, "rate", colour, style=style)  # type: ignore[arg-type]
         for metric, name, colour, style in _DIRECTIONS
@@ -153,22 +182,15 @@ def _transfers(store: Store, uuid: str | None) -> PlotSpec | None:
         ]
     if not curves:
         return None
-    return PlotSpec(
-        id="transfer", title="TRANSFER BANDWIDTH", curves=tuple(curves), unit="rate", lines=_link(store, uuid)
-    )
+    return PlotSpec(id="transfer", title="TRANSFER BANDWIDTH", curves=tuple(curves), unit="rate", lines=_link(gpu))
 
 
-def _link(store: Store, uuid: str | None) -> tuple[LineSpec, ...]:
-    """What the PCIe link can carry; an idle link reports a lower generation, so the line may rise with the first copy."""
-    if uuid is None:
+def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
+    """What the link can carry at most; an idle one reports a lower generation, so its present one says little."""
+    if gpu is None or gpu.link_bytes_per_second is None:
         return ()
-    generation, width = (store.latest("gpu", name, uuid).value for name in ("pcie_generation", "pcie_width"))
-    if not isinstance(generation, int) or not isinstance(width, int):
-        return ()
-    rate = link_bytes_per_second(generation, width)
-    if rate is None:
-        return ()
-    return (LineSpec(f"link Gen{generation} x{width}", "link", value=rate, scales=False),)
+    name = f"link Gen{gpu.pcie_generation} x{gpu.pcie_width}"
+    return (LineSpec(name, "link", value=gpu.link_bytes_per_second, scales=False),)
 
 
 def _utilisation(uuid: str | None) -> PlotSpec:

@@ -212,11 +212,16 @@ class MainWindow(QMainWindow):
                 allocator=allocator,
                 warn_ratio=self.session.settings.warn_ratio,
                 to_capacity=self._to_capacity,
+                gpu=next((gpu for gpu in self.session.gpus if gpu.uuid == selected), None),
             )
         if specs != self._layout_key:
             self._layout_key = specs
             self.plots.set_plots(specs)
-            self.plots.set_caption(self.windowTitle(), allocator or words)
+            self.plots.set_caption(self.windowTitle(), self._caption(selected, words))
+
+    def _caption(self, selected: str, words: str) -> str:
+        found = (device for device in self.session.devices() if (device.uuid or "host") == selected)
+        return next((f"{device.name} · {device.product}" for device in found), words)
 
     def _refresh_figures(self) -> None:
         session, store = self.session, self.session.store
@@ -308,7 +313,7 @@ class MainWindow(QMainWindow):
 
     def _restore_layout(self) -> None:
         self._take_default_place()
-        if not restore_layout(self):
+        if self._live and not restore_layout(self):
             self._take_default_place()
 
     def _take_default_place(self) -> None:

@@ -12,8 +12,8 @@ from gpudash.ui.app import application
 from gpudash.ui.main_window import SLOW_REFRESH, MainWindow
 from gpudash.ui.theme import apply_theme
 
-MARGIN_S = 0.5
-"""Seconds shown on either side of a run."""
+MARGIN_S, MARGIN_RATIO = 0.5, 0.05
+"""Seconds shown on either side of a run, and their largest share of a short one."""
 
 
 def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["light", "dark"] = "dark") -> None:
@@ -51,5 +51,6 @@ def show_run(window: MainWindow) -> None:
         window.view.show(0.0, max(newest, 1.0))
     else:
         end = newest if run.ended_s is None else run.ended_s
-        window.view.show(max(0.0, run.began_s - MARGIN_S), end + MARGIN_S)
+        margin = min(MARGIN_S, (end - run.began_s) * MARGIN_RATIO)
+        window.view.show(max(0.0, run.began_s - margin), end + margin)
         window.panel.show_spec(run.workload, run.device, run.spec)

@@ -153,6 +153,7 @@ def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, s
     assert len(run.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_gpu_lost_from_second_5_to_8_is_a_gap_exactly_then(home: Path, tmp_path: Path, stub: Stub) -> None:
     recording = tmp_path / "lost.gpudash"
     scenario = three().begin_now()
@@ -239,6 +240,7 @@ def test_any_call_may_hang_for_5_seconds_and_comes_back(
         assert others[function][-1][1] == GIB, function
 
 
+@pytest.mark.slow
 def test_levels_70_84_86_85_86_94_96_60_warn_once_each_within_half_a_second(
     home: Path, tmp_path: Path, stub: Stub
 ) -> None:

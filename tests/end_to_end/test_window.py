@@ -102,6 +102,17 @@ def test_after_the_guard_stopped_a_run_the_next_one_finishes(play: Play) -> None
     assert seen["second"] == "finished"
 
 
+def test_without_torch_the_window_opens_and_a_run_is_refused_in_a_sentence(play: Play, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    seen = play("run_without_torch", {"PYTHONPATH": str(site)})
+    assert seen["summary"]["status"] == "failed"
+    assert seen["summary"]["error"]["message"] == "torch is not installed."
+    assert seen["summary"]["error"]["remedy"] == "Run: pip install torch"
+    assert "torch is not installed" in seen["banner"]
+
+
 @pytest.fixture
 def stub(tmp_path: Path) -> Callable[[Scenario], dict[str, str]]:
     if compiler() is None:

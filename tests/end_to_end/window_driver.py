@@ -158,6 +158,17 @@ def warnings_while_blocked(player: Player) -> Steps:
     player.picture("warnings")
 
 
+def run_without_torch(player: Player) -> Steps:
+    """Start where torch is not installed."""
+    yield lambda: player.session.torch_ready
+    press_start(player.window)
+    yield player.run_ended
+    player.seen["summary"] = player.session.store.run.summary()
+    yield _frames(player.window, 8)
+    player.seen["banner"] = player.window.banner.accessibleName()
+    player.picture("without_torch")
+
+
 def look(player: Player) -> Steps:
     """Only look, for a few seconds, at the first GPU where there is one."""
     began = time.monotonic()
@@ -177,6 +188,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         close_while_blocked,
         guard_and_again,
         warnings_while_blocked,
+        run_without_torch,
         look,
     )
 }

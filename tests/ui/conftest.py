@@ -60,7 +60,7 @@ def open_window(qapp: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
 
 
-def settle(window: MainWindow, frames: int = 8) -> None:
+def settle(window: MainWindow, frames: int = 6) -> None:
     """Refresh until cards, tables and layout have come to rest."""
     for _ in range(frames):
         QApplication.processEvents()

@@ -50,7 +50,7 @@ def test_a_value_out_of_range_is_marked_in_place_and_gives_no_spec(pipeline: Spe
     control.setText("0")
     assert pipeline.spec() is None
     assert control.property("invalid") is True
-    assert "greater than or equal to 1" in pipeline.errors()["rows"]
+    assert "at least 1" in pipeline.errors()["rows"]
     control.setText("4")
     assert control.property("invalid") is False
     spec = pipeline.spec()

@@ -97,9 +97,8 @@ def test_space_on_a_control_means_the_control(window: MainWindow, control: str, 
             popup.close()
 
 
-@pytest.mark.parametrize("letter", ["m", "l", "f", "0", "[", "?"])
-def test_a_single_letter_types_into_a_field_and_does_nothing_else(
-    window: MainWindow, session: FakeSession, letter: str, monkeypatch: pytest.MonkeyPatch
+def test_single_letters_type_into_a_field_and_do_nothing_else(
+    window: MainWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(QInputDialog, "getText", lambda *_args: pytest.fail("a mark was asked for"))
     window.view.select(12.0, 14.0)
@@ -108,9 +107,9 @@ def test_a_single_letter_types_into_a_field_and_does_nothing_else(
     assert isinstance(field, QLineEdit)
     field.setFocus()
     field.clear()
-    QTest.keyClicks(field, letter)
+    QTest.keyClicks(field, "mlf0[]?")
     settle(window, 4)
-    assert field.text() == letter
+    assert field.text() == "mlf0[]?"
     assert (window.view.range(), [plot.log for plot in window.plots.plots]) == before
     assert not [widget for widget in QApplication.topLevelWidgets() if widget.isModal() and widget.isVisible()]
 

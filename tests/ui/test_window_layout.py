@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QByteArray, QRect, QSettings
-from PySide6.QtWidgets import QScrollArea
+from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect, QSettings
+from PySide6.QtWidgets import QApplication, QGraphicsItem, QScrollArea, QWidget
 
 from gpudash.settings import data_folder
 from gpudash.ui.layout import DEFAULT_SIZE
 from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import DARK
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 
@@ -52,6 +53,39 @@ def test_the_default_size_shows_every_plot_of_a_run_and_the_tables(open_window: 
     assert not window.tabs.collapsed
     assert all(inside(window, plot) for plot in window.plots.plots)
     assert window.tabs.stages.view.isVisible()
+
+
+def test_opening_shows_the_window_and_never_one_of_its_parts_alone(
+    qapp: QApplication,
+) -> None:
+    shown: list[str] = []
+
+    class Watcher(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() is QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow():
+                shown.append(type(watched).__name__)
+            return False
+
+    watcher = Watcher()
+    qapp.installEventFilter(watcher)
+    window = MainWindow(FakeSession(), DARK, lambda _choice: None)  # type: ignore[arg-type]
+    window.timer.stop()
+    qapp.removeEventFilter(watcher)
+    window.close()
+    window.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    assert shown == []
+
+
+def test_a_plot_that_changed_its_height_is_drawn_wholly_anew(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(4), size=(2560, 1440))
+    window.resize(1440, 960)
+    settle(window)
+    for plot in window.plots.plots:
+        shown = plot.canvas.grab().toImage()
+        plot.canvas.frame.setCacheMode(QGraphicsItem.CacheMode.NoCache)
+        plot.canvas.viewport().update()
+        assert plot.canvas.grab().toImage() == shown, plot.spec.title
 
 
 def test_plots_share_their_left_and_right_edge(open_window: OpenWindow) -> None:
@@ -92,10 +126,7 @@ def test_reset_layout_brings_everything_back(open_window: OpenWindow) -> None:
     assert not window.tabs.collapsed
 
 
-KEPT = [QByteArray(b"no geometry"), "a text", 17, ["a", "list"]]
-
-
-@pytest.mark.parametrize("kept", KEPT, ids=["bytes", "text", "number", "list"])
+@pytest.mark.parametrize("kept", [QByteArray(b"no geometry"), "a text"], ids=["bytes", "text"])
 def test_a_corrupt_layout_opens_the_default(open_window: OpenWindow, kept: object) -> None:
     data_folder().mkdir(parents=True, exist_ok=True)
     store = QSettings(str(data_folder() / "layout.ini"), QSettings.Format.IniFormat)
@@ -128,6 +159,7 @@ from PySide6.QtCore import QRect
 from PySide6.QtWidgets import QApplication
 from gpudash.ui.app import application
 from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import DARK
 from gpudash.ui.theme import apply_theme
 from tests.ui.conftest import settle
 from tests.ui.test_window_layout import busy_session, inside

@@ -109,14 +109,9 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self.scene().addItem(item)
         self._raw: dict[str, Line] = {}
         self._bold: dict[str, Line] = {}
-        for curve in curves:
-            if not curve.stack:
-                self._raw[curve.name] = self._curve_item()
-            if curve.smoothed:
-                self._bold[curve.name] = self._curve_item()
-        self._specs = {curve.name: curve for curve in curves}
         self._area = QRectF()
         self._range: tuple[float, float, float, float] | None = None
+        self.set_curves(curves)
 
     def sizeHint(self) -> QSize:
         return QSize(400, 120)
@@ -130,6 +125,23 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self._palette = palette
         self.frame.set_palette(palette)
         self.overlay.set_palette(palette)
+
+    def set_curves(self, curves: Sequence[CurveSpec]) -> None:
+        """Have an item for each of these curves, later ones above; those of curves that stay are kept."""
+        self._specs = {curve.name: curve for curve in curves}
+        self._keep(self._raw, {curve.name for curve in curves if not curve.stack})
+        self._keep(self._bold, {curve.name for curve in curves if curve.smoothed})
+        for position, name in enumerate(self._specs):
+            for items, above in ((self._raw, 0), (self._bold, 1)):
+                if name in items:
+                    items[name].setZValue(2 * position + above)
+        self._range = None
+
+    def _keep(self, items: dict[str, Line], names: set[str]) -> None:
+        for name in items.keys() - names:
+            self.box.removeItem(items.pop(name))
+        for name in names - items.keys():
+            items[name] = self._curve_item()
 
     def set_margins(self, left: float, top: float, right: float, bottom: float) -> None:
         """Place the plot area."""

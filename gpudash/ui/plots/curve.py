@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudash.units import format_bytes, format_rate, format_scaled
+from gpudash.units import format_bytes, format_percent, format_rate, format_scaled, format_throughput
 
 Key = tuple[str, str, str | None]
 """Reading table, metric, device: the address of a series in the store."""
@@ -104,33 +104,21 @@ class PlotSpec:
     may_log: bool = False
     unit_name: str = ""
 
-    @property
-    def has_right_axis(self) -> bool:
-        """Whether a curve is read on the right axis."""
-        return any(curve.axis == "right" for curve in self.curves)
-
 
 def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
-    """``value`` with its unit; "-" where there is none."""
+    """``value`` with its unit, as everywhere else (`gpudash.units`); "-" where there is none."""
     if value is None or math.isnan(value):
         return NO_VALUE
     if unit == "bytes":
-        return format_bytes(value) if value >= 0 else f"-{format_bytes(-value)}"
+        return format_bytes(value)
     if unit == "rate":
         return format_rate(value)
-    if unit == "ratio":
-        return f"{value * 100:.1f} %"
     if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
+        return f"{'∞' if value > 0 else '-∞'} {unit_name}".strip()
+    if unit == "ratio":
+        return format_percent(value)
     if unit == "nats":
         return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
-    if abs(value) >= 99_999.5:
-        return format_scaled(value, unit_name).strip()
-    digits = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return f"{digits} {unit_name}".strip()
-
-
-def value_and_unit(unit: Unit, value: float | None, unit_name: str = "") -> tuple[str, str]:
-    """`format_value` in two columns."""
-    number, _, name = format_value(unit, value, unit_name).partition(" ")
-    return number, name
+    if unit_name == "items/s":
+        return format_throughput(value)
+    return format_scaled(value, unit_name).strip()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpudash.telemetry.series import Statistics
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.describe import describe_plot
-from gpudash.ui.plots.marks import CATEGORIES, Mark, marks_of
+from gpudash.ui.plots.marks import Mark, Marks
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import (
     Group,
+    Levels,
     PlotData,
     Smoothing,
     read_plot,
@@ -51,24 +52,13 @@ class FrameReader:
 
     def __init__(self, store: Store, view: TimeView, clock: Callable[[], float]) -> None:
         self.smoothing = Smoothing()
+        self.marks_kept = Marks(store)
+        self._levels = Levels(store)
         self._store = store
         self._view = view
         self._clock = clock
-        self._marks: list[Mark] = []
-        self._marks_key: object = None
-        self._hidden_marks: frozenset[str] = frozenset()
         self._described_at = self._measured_at = float("-inf")
         self._measured_key: object = None
-
-    @property
-    def marks(self) -> list[Mark]:
-        """The marks shown, in order of time."""
-        return self._marks
-
-    def hide_marks(self, categories: Iterable[str]) -> None:
-        """Leave out marks of these categories."""
-        self._hidden_marks = frozenset(categories) & frozenset(CATEGORIES)
-        self._marks_key = None
 
     def remeasure(self) -> None:
         """Let the figures of the strip be due at once."""
@@ -84,26 +74,23 @@ class FrameReader:
             force: whether everything is due.
         """
         span = self._view.range()
-        data = [read_plot(self._store, p.spec, p.hidden, span, p.columns, self.smoothing) for p in drawn]
+        data = [self._read_plot(plot, span) for plot in drawn]
         hidden = {plot.spec.id: plot.hidden for plot in plots}
         groups = visible_rows(self._store, [plot.spec for plot in plots], hidden, self._view.cursor_s, self.smoothing)
-        self._read_marks()
+        self.marks_kept.follow()
         curves = [curve for plot in plots for curve in plot.visible_curves]
         return FrameData(
             data,
             groups,
-            self._marks,
+            self.marks_kept.shown,
             self._statistics(curves, force=force) if measure else None,
             self._words(drawn, data, force=force),
         )
 
-    def _read_marks(self) -> None:
-        markers = self._store.markers
-        key = (self._store.event_count, len(markers), markers[-1] if markers else None)
-        if key != self._marks_key:
-            self._marks_key = key
-            marks = marks_of(markers, self._store.events)
-            self._marks = [mark for mark in marks if mark.category not in self._hidden_marks]
+    def _read_plot(self, plot: TimePlot, span: tuple[float, float]) -> PlotData:
+        data = read_plot(self._store, plot.spec, plot.hidden, span, plot.columns, self.smoothing)
+        data.levels = [self._levels.of(line) for line in plot.spec.lines]
+        return data
 
     def _statistics(
         self, curves: list[CurveSpec], *, force: bool

@@ -26,11 +26,6 @@ class Geometry:
     y_high: float
 
     @property
-    def columns(self) -> int:
-        """Pixel columns of the plot area, at least 1."""
-        return max(1, round(self.area.width()))
-
-    @property
     def seconds_per_pixel(self) -> float:
         return (self.x_high - self.x_low) / max(self.area.width(), 1.0)
 

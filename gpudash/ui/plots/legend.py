@@ -21,6 +21,9 @@ ONLY_PX = 24
 MORE_PX = 64
 """Room for the button that holds the entries for which there is none."""
 
+_BEFORE_ENTRIES = 2
+"""Places in the row before the first curve: the title and a space."""
+
 
 class Button(QToolButton):
     """A button that keeps the keys that press it, which are also keys of the plots around it."""
@@ -128,8 +131,10 @@ class Legend(QWidget):
         self, title: str, curves: Sequence[CurveSpec], palette: Palette, parent: QWidget | None = None
     ) -> None:
         super().__init__(parent)
+        self._palette = palette
         self._hidden: set[str] = set()
-        self._entries = [Entry(curve, palette, self) for curve in curves]
+        self._hidden_before: set[str] = set()
+        self._entries: list[Entry] = []
         self.setFixedHeight(HEIGHT_PX)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._row = QHBoxLayout(self)
@@ -140,9 +145,6 @@ class Legend(QWidget):
         self._title.setProperty("role", "title")
         self._row.addWidget(self._title)
         self._row.addSpacing(6)
-        for entry in self._entries:
-            entry.clicked.connect(self._clicked)
-            self._row.addWidget(entry)
         self._chip = Button(self)
         self._chip.setProperty("role", "chip")
         self._chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -158,16 +160,51 @@ class Legend(QWidget):
         self._row.addSpacing(4)
         self._row.addWidget(self._chip)
         self._row.addStretch(1)
+        self._set_entries(curves)
 
     @property
     def hidden(self) -> frozenset[str]:
         """Names of the hidden curves."""
         return frozenset(self._hidden)
 
+    def set_title(self, title: str) -> None:
+        """Head the curves with another title."""
+        if title != self._title.text():
+            self._title.setText(title)
+            self._fit()
+
+    def set_curves(self, curves: Sequence[CurveSpec]) -> None:
+        """List these curves; one that is hidden stays so, also under another name or when it goes and comes back."""
+        names = {curve.name for curve in curves}
+        renamed = {entry.spec.key for entry in self._entries if entry.spec.name in self._hidden - names}
+        before = self._hidden | self._hidden_before
+        hidden = {curve.name for curve in curves if curve.name in before or curve.key in renamed}
+        self._hidden_before = before - names
+        self._set_entries(curves)
+        self._show_hidden(hidden)
+
+    def _set_entries(self, curves: Sequence[CurveSpec]) -> None:
+        kept = {entry.spec: entry for entry in self._entries}
+        entries = [kept.pop(curve) if curve in kept else self._entry(curve) for curve in curves]
+        for entry in kept.values():
+            entry.hide()
+            self._row.removeWidget(entry)
+            entry.deleteLater()
+        for position, entry in enumerate(entries):
+            self._row.removeWidget(entry)
+            self._row.insertWidget(_BEFORE_ENTRIES + position, entry)
+        self._entries = entries
+
+    def _entry(self, curve: CurveSpec) -> Entry:
+        entry = Entry(curve, self._palette, self)
+        entry.clicked.connect(self._clicked)
+        return entry
+
     def minimumSizeHint(self) -> QSize:
         return QSize(80, HEIGHT_PX)
 
     def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
         for entry in self._entries:
             entry.set_palette(palette)
 
@@ -189,6 +226,7 @@ class Legend(QWidget):
 
     def show_all(self) -> None:
         """Hide nothing."""
+        self._hidden_before = set()
         self._set_hidden(set())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -231,13 +269,16 @@ class Legend(QWidget):
             self.toggle(name)
 
     def _set_hidden(self, hidden: set[str]) -> None:
+        self._show_hidden(hidden)
+        self.hidden_changed.emit()
+
+    def _show_hidden(self, hidden: set[str]) -> None:
         self._hidden = hidden
         for entry in self._entries:
             entry.set_shown(entry.spec.name not in hidden)
         self._chip.setText(f"{len(hidden)} hidden - show all")
         self._chip.setVisible(bool(hidden))
         self._fit()
-        self.hidden_changed.emit()
 
 
 def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from gpudash.telemetry.records import EpochFinished, Event, Marker, SourceFailed, SourceRecovered
+from gpudash.telemetry.store import MAX_EVENTS, Store
 
-CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source", "settings")
+CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
 """Kinds of marks that can be hidden on their own."""
 
-_PRIORITY = {"user": 0, "warning": 1, "run": 2, "source": 3, "epoch": 4, "phase": 5, "settings": 6}
+MOST = 4 * MAX_EVENTS
+"""Marks above which those are let go that the store let go (it has at most half as many), so that this is rare."""
+
+_PRIORITY = {"user": 0, "warning": 1, "run": 2, "source": 3, "epoch": 4, "phase": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +38,69 @@ class PlacedMark:
     text_x: float
 
 
-def marks_of(markers: Iterable[Marker], events: Iterable[Event]) -> list[Mark]:
-    """All marks in order of time: the store's markers, and epochs and lost or recovered sources from its events."""
-    marks = [Mark(marker.time_s, marker.label, marker.category) for marker in markers]
-    for event in events:
-        match event:
-            case EpochFinished(time_s=time_s, epoch=epoch):
-                marks.append(Mark(time_s, f"epoch {epoch}", "epoch"))
-            case SourceFailed(time_s=time_s, source=source):
-                marks.append(Mark(time_s, f"{_short(source)} lost", "source"))
-            case SourceRecovered(time_s=time_s, source=source):
-                marks.append(Mark(time_s, f"{_short(source)} back", "source"))
-    marks.sort(key=lambda mark: mark.time_s)
-    return marks
+class Marks:
+    """The marks of a store, brought up to date event by event.
+
+    Attributes:
+        shown: the marks that are not hidden, in order of time.
+        hidden: categories that are left out of `shown`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.shown: list[Mark] = []
+        self.hidden: frozenset[str] = frozenset()
+        self._store = store
+        self._all: list[Mark] = []
+        self._seen = 0
+        self._last_marker: Marker | None = None
+
+    def hide(self, categories: Iterable[str]) -> None:
+        """Leave out marks of these categories, and of no others."""
+        self.hidden = frozenset(categories) & frozenset(CATEGORIES)
+        self.shown = [mark for mark in self._all if mark.category not in self.hidden]
+
+    def follow(self) -> None:
+        """Take in what happened since the last call. Called under the store's lock."""
+        new = self._store.event_count - self._seen
+        markers = self._store.markers
+        if not new and (not markers or markers[-1] is self._last_marker):
+            return
+        if len(self._all) > MOST:
+            new = self._begin_anew()
+        for marker in reversed(list(takewhile(lambda m: m is not self._last_marker, reversed(markers)))):
+            self._add(Mark(marker.time_s, marker.label, marker.category))
+            self._last_marker = marker
+        for event in reversed(list(islice(reversed(self._store.events), new))):
+            if (mark := _mark_of(event)) is not None:
+                self._add(mark)
+        self._seen = self._store.event_count
+
+    def _begin_anew(self) -> int:
+        """Forget marks whose events the store has let go; returns how many events are to be read."""
+        self._all, self.shown, self._last_marker = [], [], None
+        return len(self._store.events)
+
+    def _add(self, mark: Mark) -> None:
+        insort(self._all, mark, key=_time)
+        if mark.category not in self.hidden:
+            insort(self.shown, mark, key=_time)
+
+
+def _time(mark: Mark) -> float:
+    return mark.time_s
+
+
+def _mark_of(event: Event) -> Mark | None:
+    """The mark for an event for which the store makes no marker; ``None`` when it has none."""
+    match event:
+        case EpochFinished(time_s=time_s, epoch=epoch):
+            return Mark(time_s, f"epoch {epoch}", "epoch")
+        case SourceFailed(time_s=time_s, source=source):
+            return Mark(time_s, f"{_short(source)} lost", "source")
+        case SourceRecovered(time_s=time_s, source=source):
+            return Mark(time_s, f"{_short(source)} back", "source")
+        case _:
+            return None
 
 
 def _short(source: str) -> str:
@@ -69,11 +125,12 @@ def place(
         width_of: width of a text in pixels.
         elide: shortens a text to a width.
     """
+    first = bisect_left(marks, left, key=lambda mark: x_of(mark.time_s))
+    marks = marks[first : bisect_right(marks, right, key=lambda mark: x_of(mark.time_s))]
     xs = [x_of(mark.time_s) for mark in marks]
-    inside = [i for i, x in enumerate(xs) if left <= x <= right]
     taken: list[tuple[float, float]] = []
     texts: dict[int, tuple[str, float]] = {}
-    for i in sorted(inside, key=lambda i: (_PRIORITY.get(marks[i].category, 9), -marks[i].time_s)):
+    for i in sorted(range(len(marks)), key=lambda i: (_PRIORITY.get(marks[i].category, 9), -marks[i].time_s)):
         room_left, room_right = _room(xs[i], left, right, taken)
         width = width_of(marks[i].label)
         if xs[i] + 3 + width <= room_right:
@@ -89,7 +146,7 @@ def place(
         if text:
             texts[i] = (text, start)
             taken.append((start - 4, start + width + 4))
-    return [PlacedMark(marks[i], xs[i], *texts.get(i, ("", 0.0))) for i in inside]
+    return [PlacedMark(mark, x, *texts.get(i, ("", 0.0))) for i, (mark, x) in enumerate(zip(marks, xs, strict=True))]
 
 
 def _room(x: float, left: float, right: float, taken: Iterable[tuple[float, float]]) -> tuple[float, float]:

@@ -131,11 +131,6 @@ class Gestures(QObject):
         event.accept()
         self.menu_requested.emit(event.globalPos())
 
-    def grips_edge(self, x: float) -> bool:
-        """Whether a press at canvas ``x`` would drag an edge of the selection."""
-        geometry = self._plot.geometry_now
-        return geometry is not None and self._edge_under(geometry, x) is not None
-
     def _edge_under(self, geometry: Geometry, x: float) -> float | None:
         """The *other* edge of the selection, when ``x`` grips one; dragging moves the gripped one."""
         selection = self._view.selection

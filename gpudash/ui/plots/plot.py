@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from PySide6.QtCore import QPoint, QRectF, Signal
+from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
@@ -61,14 +61,38 @@ class TimePlot(QWidget):
         self.gestures = Gestures(view, self, self)
         self.gestures.menu_requested.connect(self.menu_requested)
         self.canvas = Canvas(spec.curves, palette, self.gestures, self)
-        self.canvas.setAccessibleName(spec.title)
-        self.setAccessibleName(spec.title)
+        self._name()
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(self.legend)
         column.addWidget(self.canvas, 1)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
+
+    def set_spec(self, spec: PlotSpec) -> None:
+        """Show something else in the same place: hidden curves, logarithm, zoom, focus and a drag stay.
+
+        A zoomed axis and a forecast go only where nothing shown before is shown any more: no curve of the same name
+        and none of the same device.
+        """
+        before, self.spec = self.spec, spec
+        if spec == before:
+            return
+        if spec.title != before.title:
+            self.legend.set_title(spec.title)
+            self._name()
+        if spec.curves != before.curves:
+            self.legend.set_curves(spec.curves)
+            self.canvas.set_curves(spec.curves)
+        if spec.unit != before.unit or spec.may_log < before.may_log or not _akin(spec, before):
+            self._scale = Autoscale(spec.unit, log=self._scale.log and spec.may_log)
+            self._forecast = ()
+        elif {curve.key for curve in before.curves} - {curve.key for curve in spec.curves}:
+            self._scale.refit()
+
+    def _name(self) -> None:
+        self.canvas.setAccessibleName(self.spec.title)
+        self.setAccessibleName(self.spec.title)
 
     @property
     def geometry_now(self) -> Geometry | None:
@@ -137,10 +161,6 @@ class TimePlot(QWidget):
         self.setAccessibleDescription(words)
         self.canvas.setAccessibleDescription(words)
 
-    def release(self) -> None:
-        """Take the scene apart before the widget goes; pyqtgraph's cycles outlive it otherwise."""
-        self.canvas.scene().clear()
-
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
         self.legend.set_palette(palette)
@@ -180,7 +200,7 @@ class TimePlot(QWidget):
         self.canvas.set_margins(*self._margins)
         start, end = self._view.range()
         origin = end - self._view.lead_s if self._view.following else end
-        low, high = self._scale.range()
+        low, high = self.y_range
         geometry = Geometry(self.canvas.area, origin, round(start - origin, 9), round(end - origin, 9), low, high)
         self._geometry = geometry
         self.canvas.set_range(geometry)
@@ -320,7 +340,7 @@ class TimePlot(QWidget):
 
     def _left_ticks(self) -> Ticks:
         count = max(2, int((self.canvas.area.height() or 96) / _LINE_PX))
-        low, high = self._scale.range()
+        low, high = self.y_range
         return value_ticks(self.spec.unit, low, high, count, log=self._scale.log, unit_name=self.spec.unit_name)
 
     def _right_ticks(self) -> Ticks | None:
@@ -342,6 +362,9 @@ class TimePlot(QWidget):
         self._scale.reset()
         self.hidden_changed.emit()
 
-    def plot_area(self) -> QRectF:
-        """The plot area in this widget's pixels."""
-        return self.canvas.area.translated(self.canvas.pos().x(), self.canvas.pos().y())
+
+def _akin(one: PlotSpec, other: PlotSpec) -> bool:
+    """Whether two plots share the name of a curve or, with any curve, table and device."""
+    names = [{curve.name for curve in spec.curves} for spec in (one, other)]
+    origins = [{(curve.key[0], curve.key[2]) for curve in spec.curves} for spec in (one, other)]
+    return bool(names[0] & names[1] or origins[0] & origins[1])

@@ -114,7 +114,6 @@ def read_plot(
             series = store.series(*curve.key)
             if series is not None:
                 data.known[curve.name] = series.window(*span, ALL_SAMPLES)
-    data.levels = [_level(store, line) for line in spec.lines]
     return data
 
 
@@ -155,25 +154,30 @@ def value_at(series: Series, time_s: float) -> float | None:
     return series.at(time_s)
 
 
-def _level(store: Store, line: LineSpec) -> float | None:
-    value = line.value
-    if line.key is not None:
-        series = store.series(*line.key)
+class Levels:
+    """The levels of lines across plots; a capacity is still the capacity while its source is lost."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[Key, float | None] = {}
+
+    def of(self, line: LineSpec) -> float | None:
+        """The level now; ``None`` where it was never known. The caller holds the store's lock."""
+        value = line.value if line.key is None else self._newest(line.key)
+        return None if value is None or math.isnan(value) else value * line.factor
+
+    def _newest(self, key: Key) -> float | None:
+        """The newest value that is no gap; the history is searched for it at most once."""
+        series = self._store.series(*key)
         last = None if series is None else series.last()
-        if last is None:
-            value = None
-        elif not math.isnan(last[1]):
-            value = last[1]
-        elif series is not None:
-            value = _last_known(series)
-    return None if value is None or math.isnan(value) else value * line.factor
-
-
-def _last_known(series: Series) -> float | None:
-    """A capacity is still the capacity while its source is lost: the newest value that is no gap."""
-    extent = series.extent()
-    statistics = None if extent is None else series.statistics(*extent)
-    return None if statistics is None else statistics.end
+        if series is None or last is None:
+            return None
+        if not math.isnan(last[1]):
+            self._known[key] = last[1]
+        elif key not in self._known:
+            statistics = series.statistics(-math.inf, math.inf)
+            self._known[key] = None if statistics is None else statistics.end
+        return self._known[key]
 
 
 Group = tuple[PlotSpec, list[Row]]

@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.curve import NO_VALUE, PlotSpec, format_value
+from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, PlotSpec, format_value
 from gpudash.ui.plots.legend import swatch
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.theme import Palette
@@ -50,7 +50,7 @@ class Readout(QWidget):
         """
         title = "now" if cursor_s is None else f"at {_time_text(cursor_s)} ({cursor_s - now_s:+.1f} s)"
         shown = [(spec.title, [(row, row_text(row)) for row in rows]) for spec, rows in groups if rows]
-        if (title, [[text for _, text in rows] for _, rows in shown]) != (title, self._texts()) or title != self._title:
+        if title != self._title or _written(shown) != _written(self._groups):
             self._title, self._groups = title, shown
             self.update()
 
@@ -67,9 +67,6 @@ class Readout(QWidget):
         """Bring the words for a screen reader up to date."""
         words = "; ".join(f"{name} {text}" for name, text in self.rows())
         self.setAccessibleDescription(f"{self._title}: {words}")
-
-    def _texts(self) -> list[list[str]]:
-        return [[text for _, text in rows] for _, rows in self._groups]
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -106,6 +103,11 @@ class Readout(QWidget):
         painter.setPen(QColor(self._palette.muted))
         name = metrics.elidedText(row.curve.name, Qt.TextElideMode.ElideRight, room)
         painter.drawText(place.adjusted(_SWATCH, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
+
+
+def _written(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> list[tuple[str, list[tuple[CurveSpec, str]]]]:
+    """What is seen of the rows: titles, curves and texts."""
+    return [(title, [(row.curve, text) for row, text in rows]) for title, rows in groups]
 
 
 def row_text(row: Row) -> str:

@@ -45,6 +45,10 @@ class Autoscale:
     def reset(self) -> None:
         """Fit to the data again at the next `update`."""
         self.manual = None
+        self.refit()
+
+    def refit(self) -> None:
+        """Fit to the data again at the next `update`, and keep a range the user chose."""
         self._fresh = True
         self._calm_since = None
 

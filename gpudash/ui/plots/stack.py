@@ -114,23 +114,35 @@ class PlotStack(QFrame, Steering):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def set_plots(self, specs: Sequence[PlotSpec]) -> None:
-        """Show these plots in this order. A plot whose spec is unchanged keeps its widget and what is hidden in it."""
-        wanted = {spec.id: spec for spec in specs}
-        if [plot.spec for plot in self.plots] == list(specs):
+        """Show these plots in this order.
+
+        A plot keeps its widget, and with it hidden curves, zoom, logarithm, focus and a drag, whatever changes in its
+        spec (see `TimePlot.set_spec`) and while it is not wanted.
+        """
+        shown = [plot.spec for plot in self.plots]
+        if shown == list(specs):
             return
-        for name, plot in list(self._plots.items()):
-            if name in wanted and plot.spec != wanted[name]:
-                self._remove(name)
-            elif name not in wanted:
+        names = [spec.id for spec in specs]
+        for plot in self.plots:
+            if plot.spec.id not in names:
                 plot.hide()
-        for position, spec in enumerate(specs):
+        for spec in specs:
             plot = self._plots.get(spec.id) or self._create(spec)
-            self._column.removeWidget(plot)
-            self._column.insertWidget(position, plot, spec.stretch)
-            plot.show()
-        self._order = list(wanted)
-        self._axes = (0.0, 0.0)
+            plot.set_spec(spec)
+            self._column.setStretchFactor(plot, spec.stretch)
+        if names != self._order:
+            self._place(names)
+        if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
+            self._axes = (0.0, 0.0)
         self._touch()
+
+    def _place(self, names: list[str]) -> None:
+        for position, name in enumerate(names):
+            plot = self._plots[name]
+            self._column.removeWidget(plot)
+            self._column.insertWidget(position, plot, plot.spec.stretch)
+            plot.show()
+        self._order = names
 
     @property
     def plots(self) -> list[TimePlot]:
@@ -184,13 +196,18 @@ class PlotStack(QFrame, Steering):
 
     def set_hidden_marks(self, categories: Iterable[str]) -> None:
         """Hide marks of these categories (see `marks.CATEGORIES`)."""
-        self._reader.hide_marks(categories)
+        self._reader.marks_kept.hide(categories)
         self._touch()
+
+    @property
+    def hidden_marks(self) -> frozenset[str]:
+        """Categories of marks that are hidden."""
+        return self._reader.marks_kept.hidden
 
     @property
     def marks(self) -> list[Mark]:
         """The marks shown, in order of time."""
-        return self._reader.marks
+        return self._reader.marks_kept.shown
 
     def show_all_curves(self) -> None:
         """Hide nothing in any plot."""
@@ -301,13 +318,6 @@ class PlotStack(QFrame, Steering):
         plot.menu_requested.connect(lambda position, plot=plot: self._menu.open(plot, position))
         self._plots[spec.id] = plot
         return plot
-
-    def _remove(self, name: str) -> None:
-        plot = self._plots.pop(name)
-        plot.hide()
-        self._column.removeWidget(plot)
-        plot.release()
-        plot.deleteLater()
 
     def _draw(self, plots: Sequence[TimePlot], frame: FrameData, newest: float) -> None:
         for plot, data in zip(plots, frame.plots, strict=True):

@@ -142,7 +142,7 @@ def test_a_resting_mouse_reads_new_values_as_they_pass_under_it(drawn: PlotStack
     feed.ticks(30)
     refresh(drawn)
     second = dict(drawn.readout.rows())
-    assert first["accuracy"] == "75.0 %" and second["accuracy"] == "90.0 %"
+    assert first["accuracy"] == "75 %" and second["accuracy"] == "90 %"
     assert drawn.readout.title == "at 18.00 s (-5.0 s)"
 
 

@@ -45,8 +45,8 @@ def test_all_plots_share_range_and_pixel_edges_whatever_their_labels(drawn: Plot
     geometries = [plot.geometry_now for plot in drawn.plots]
     assert all(g is not None and g.time_at(g.area.left()) == pytest.approx(3.0) for g in geometries)
     assert all(g is not None and g.time_at(g.area.right()) == pytest.approx(7.0) for g in geometries)
-    lefts = {plot.canvas.mapTo(drawn, plot.plot_area().topLeft().toPoint()).x() for plot in drawn.plots}
-    rights = {plot.canvas.mapTo(drawn, plot.plot_area().topRight().toPoint()).x() for plot in drawn.plots}
+    lefts = {plot.canvas.mapTo(drawn, plot.canvas.area.topLeft().toPoint()).x() for plot in drawn.plots}
+    rights = {plot.canvas.mapTo(drawn, plot.canvas.area.topRight().toPoint()).x() for plot in drawn.plots}
     assert len(lefts) == len(rights) == 1
 
 
@@ -332,7 +332,7 @@ def test_arrow_keys_move_the_cursor_by_samples(drawn: PlotStack, view: TimeView)
     drawn.move_cursor(1)
     assert view.cursor_s == pytest.approx(19.0)
     refresh(drawn)
-    assert dict(drawn.readout.rows())["accuracy"] == "95.0 %"
+    assert dict(drawn.readout.rows())["accuracy"] == "95 %"
 
 
 def test_show_all_shows_everything_and_jump_to_now_follows(drawn: PlotStack, view: TimeView) -> None:

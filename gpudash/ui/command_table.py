@@ -1,0 +1,256 @@
+"""The table of commands: the menu place, the key and the tooltip of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from PySide6.QtGui import QAction
+
+from gpudash.session import Replay
+from gpudash.ui.actions import Command
+from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.theme import Choice
+from gpudash.ui.view_bar import WINDOWS
+
+if TYPE_CHECKING:
+    from gpudash.ui.commands import Commands
+    from gpudash.ui.main_window import MainWindow
+
+ZOOM = 0.8
+"""How much narrower one step of Zoom In makes the shown time."""
+
+
+def command_table(commands: Commands, window: MainWindow) -> list[Command]:
+    """Every command of ``window``, in the order of the menus."""
+    live = not isinstance(window.session, Replay)
+    return [
+        *_file_commands(commands, window, live),
+        *_edit_commands(commands, live),
+        *(_run_commands(commands, window) if live else ()),
+        *_view_commands(window),
+        *_mark_commands(window.plots),
+        *_axis_commands(window.plots),
+        *_window_commands(commands, window),
+        *_help_commands(commands),
+    ]
+
+
+def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[Command]:
+    save = Command(
+        "File",
+        "Save Recording As…",
+        "Write a copy of the recording as far as it has come",
+        commands.save_recording,
+        ("Ctrl+Shift+S",),
+    )
+    return [
+        *((save,) if live else ()),
+        Command("File/Export", "Graph as PNG…", "Write the plots as a picture", commands.save_picture),
+        Command(
+            "File/Export", "Range as CSV…", "Write the visible curves of the selection as a table", commands.save_range
+        ),
+        Command(
+            "File",
+            "Exit",
+            "Stop the run, close the recording and leave",
+            window.close,
+            ("Ctrl+Q",),
+            separated=True,
+            role=QAction.MenuRole.QuitRole,
+        ),
+    ]
+
+
+def _edit_commands(commands: Commands, live: bool) -> list[Command]:
+    mark = Command("Edit", "Add Mark…", "Mark the cursor, or now", commands.add_mark, ("M",), plot=True, separated=True)
+    return [
+        Command("Edit", "Copy Values", "Copy the selection as tab-separated text", commands.copy_values, ("Ctrl+C",)),
+        Command("Edit", "Copy Graph as Image", "Copy a picture of the plots", commands.copy_picture, ("Ctrl+Shift+C",)),
+        *((mark,) if live else ()),
+        Command(
+            "Edit",
+            "Preferences…",
+            "Thresholds, rates, recordings and look",
+            commands.show_preferences,
+            ("Ctrl+,",),
+            separated=True,
+            role=QAction.MenuRole.PreferencesRole,
+        ),
+    ]
+
+
+def _run_commands(commands: Commands, window: MainWindow) -> list[Command]:
+    return [
+        Command(
+            "Run",
+            "Start or Stop Run",
+            "Start the workload, or stop it after its current operation",
+            window.panel.toggle,
+            ("F5",),
+        ),
+        Command(
+            "Run", "Free Cache", "Give memory that is held but not used back", lambda: commands.do("free_cache"), ()
+        ),
+    ]
+
+
+def _view_commands(window: MainWindow) -> list[Command]:
+    plots, view = window.plots, window.view
+    return [
+        Command(
+            "View",
+            "Pause or Follow",
+            "Hold the view still, or follow the newest reading; recording goes on",
+            view.toggle,
+            ("Space",),
+            plot=True,
+        ),
+        Command("View", "Jump to Now", "Follow the newest reading", plots.jump_to_now, ("End",), plot=True),
+        Command(
+            "View",
+            "Zoom to Selection",
+            "Show the selected range alone",
+            view.zoom_to_selection,
+            ("Return", "F"),
+            plot=True,
+        ),
+        Command("View", "Clear Selection", "Select nothing", view.clear_selection, ("Esc",), plot=True),
+        Command("View", "Show All", "Show everything since the start", plots.show_all, ("0", "Home"), plot=True),
+        Command("View", "Back", "The view before", view.back, ("Alt+Left", "Backspace"), plot=True, separated=True),
+        Command("View", "Forward", "The view after", view.forward, ("Alt+Right",), plot=True),
+    ]
+
+
+def _mark_commands(plots: PlotStack) -> list[Command]:
+    return [
+        Command(
+            "View",
+            "Previous Mark",
+            "Move the cursor to the mark before",
+            lambda: plots.jump_mark(-1),
+            ("[",),
+            plot=True,
+        ),
+        Command(
+            "View", "Next Mark", "Move the cursor to the mark after", lambda: plots.jump_mark(1), ("]",), plot=True
+        ),
+        *_mark_kinds(plots),
+        *_cursor_commands(plots),
+    ]
+
+
+def _axis_commands(plots: PlotStack) -> list[Command]:
+    return [
+        Command("View", "Zoom In", "Show less time", lambda: plots.zoom(ZOOM), ("Ctrl++", "Ctrl+="), plot=True),
+        Command("View", "Zoom Out", "Show more time", lambda: plots.zoom(1 / ZOOM), ("Ctrl+-",), plot=True),
+        Command(
+            "View",
+            "Logarithmic Loss",
+            "Switch the loss axis between linear and logarithmic",
+            plots.toggle_log,
+            ("L",),
+            plot=True,
+        ),
+    ]
+
+
+def _window_commands(commands: Commands, window: MainWindow) -> list[Command]:
+    view = window.view
+    widths = [
+        Command("View/Window", words, f"Show {words}", lambda seconds=seconds: view.set_window(seconds))
+        for words, seconds in WINDOWS
+    ]
+    return [
+        *widths,
+        Command(
+            "View",
+            "Show or Hide Tables",
+            "Collapse the tables to their bar, or open them",
+            commands.toggle_tables,
+            ("F9",),
+            separated=True,
+        ),
+        Command("View", "Workload Panel", "Show the panel at the left", window.panel.setVisible, ("F8",), checked=True),
+        *_theme_commands(commands, window.session.settings.theme),
+        Command(
+            "View",
+            "Full Screen",
+            "Use the whole screen",
+            commands.full_screen,
+            ("F11",),
+            checked=False,
+            separated=True,
+        ),
+        Command("View", "Reset Layout", "Everything back to where it was at the first start", window.reset_layout),
+    ]
+
+
+def _theme_commands(commands: Commands, theme: Choice) -> list[Command]:
+    return [
+        Command(
+            "View/Theme",
+            choice.capitalize(),
+            f"Use the {choice} look",
+            lambda chosen, choice=choice: commands.choose_theme(choice, chosen),
+            checked=choice == theme,
+            group="theme",
+        )
+        for choice in get_args(Choice)
+    ]
+
+
+MARK_WORDS = {
+    "user": "My Marks",
+    "run": "Runs",
+    "phase": "Phases",
+    "epoch": "Epochs",
+    "warning": "Warnings",
+    "source": "Lost and Found Devices",
+}
+
+
+def _mark_kinds(plots: PlotStack) -> list[Command]:
+    def show(category: str, shown: bool) -> None:
+        plots.set_hidden_marks(plots.hidden_marks - {category} if shown else plots.hidden_marks | {category})
+
+    return [
+        Command(
+            "View/Marks",
+            words,
+            f"Show marks: {words.lower()}",
+            lambda shown, category=category: show(category, shown),
+            checked=True,
+        )
+        for category, words in MARK_WORDS.items()
+    ]
+
+
+def _cursor_commands(plots: PlotStack) -> list[Command]:
+    return [
+        Command(
+            "View/Cursor",
+            f"{words} {'Earlier' if sign < 0 else 'Later'}",
+            f"Move the cursor {words.lower()} {'back' if sign < 0 else 'on'}",
+            lambda steps=sign * steps: plots.move_cursor(steps),
+            (f"{modifier}{'Left' if sign < 0 else 'Right'}",),
+            plot=True,
+        )
+        for words, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+"))
+        for sign in (-1, 1)
+    ]
+
+
+def _help_commands(commands: Commands) -> list[Command]:
+    return [
+        Command("Help", "Keys", "Every key of the window", commands.show_keys, ("?",), plot=True),
+        Command("Help", "Guide", "What the window shows and how to use it", commands.show_guide, ("F1",)),
+        Command("Help", "Copy Diagnostics", "Copy what a bug report needs", commands.copy_diagnostics),
+        Command(
+            "Help",
+            "About gpudash",
+            "Version and licence",
+            commands.show_about,
+            separated=True,
+            role=QAction.MenuRole.AboutRole,
+        ),
+    ]

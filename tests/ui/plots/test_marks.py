@@ -1,0 +1,131 @@
+from collections import Counter, deque
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Event,
+    Marker,
+    Note,
+    RunStarted,
+    SourceFailed,
+    SourceRecovered,
+    StageFinished,
+    Warning,
+)
+from gpudash.telemetry.store import Store
+from gpudash.ui.plots import marks as marks_module
+from gpudash.ui.plots.marks import CATEGORIES, Mark, Marks, place
+from gpudash.ui.plots.stack import PlotStack
+from tests.ui.plots.conftest import Feed, refresh
+
+
+def _epoch(time_s: float, epoch: int = 1) -> EpochFinished:
+    return EpochFinished(time_s=time_s, epoch=epoch, device="cpu", loss=1, accuracy=0, seconds=1, observation="")
+
+
+def _every_kind(time_s: float) -> list[Event]:
+    return [
+        Marker(time_s=time_s, label="here"),
+        RunStarted(time_s=time_s, run_id=1, workload="training", device="cpu", spec={}),
+        _epoch(time_s),
+        StageFinished(time_s=time_s, run_id=1, name="move model", seconds=0.1),
+        Warning(time_s=time_s, level="warning", device="host", text="memory"),
+        SourceFailed(time_s=time_s, source="GPU-1", text="gone"),
+        SourceRecovered(time_s=time_s, source="GPU-1", text=""),
+        Note(time_s=time_s, topic="other", text="no mark"),
+    ]
+
+
+def test_every_category_that_can_be_hidden_is_one_that_something_makes(store: Store) -> None:
+    for event in _every_kind(1.0):
+        store.apply(event)
+    marks = Marks(store)
+    marks.follow()
+    assert {mark.category for mark in marks.shown} == set(CATEGORIES)
+    assert [mark.label for mark in marks.shown if mark.category == "source"] == ["GPU lost", "GPU back"]
+
+
+class _Counted(deque[Any]):
+    """A deque that counts what is taken out of it from its end."""
+
+    taken = 0
+
+    def __reversed__(self) -> Any:
+        for item in super().__reversed__():
+            self.taken += 1
+            yield item
+
+
+def test_only_new_events_are_looked_at(store: Store) -> None:
+    for i in range(500):
+        store.apply(_epoch(float(i), i))
+        store.apply(Marker(time_s=float(i), label="m"))
+    marks = Marks(store)
+    marks.follow()
+    store.events, store.markers = _Counted(store.events), _Counted(store.markers)
+    store.apply(Marker(time_s=3.5, label="late"))
+    marks.follow()
+    marks.follow()
+    assert store.events.taken == 1 and store.markers.taken == 2
+    assert len(marks.shown) == 1001 and [m.time_s for m in marks.shown] == sorted(m.time_s for m in marks.shown)
+    assert marks.shown[8] == Mark(3.5, "late", "user")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 7), st.floats(0, 100), st.booleans()), max_size=60))
+def test_marks_taken_one_by_one_are_those_taken_at_once(happened: list[tuple[int, float, bool]]) -> None:
+    store = Store()
+    followed = Marks(store)
+    followed.hide({"epoch"})
+    for kind, time_s, look in happened:
+        store.apply(_every_kind(time_s)[kind])
+        if look:
+            followed.follow()
+    followed.follow()
+    whole = Marks(store)
+    whole.follow()
+    whole.hide({"epoch"})
+    assert Counter(followed.shown) == Counter(whole.shown)
+    assert [mark.time_s for mark in followed.shown] == [mark.time_s for mark in whole.shown]
+    followed.hide(())
+    assert len(followed.shown) == sum(kind != 7 for kind, _, _ in happened)
+
+
+def test_marks_are_as_bounded_as_the_events_of_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.events, store.markers = deque(maxlen=10), deque(maxlen=10)
+    monkeypatch.setattr(marks_module, "MOST", 40)
+    marks = Marks(store)
+    store.apply(Marker(time_s=0.0, label="kept"))
+    for i in range(300):
+        store.apply(_epoch(float(i)))
+        marks.follow()
+        assert len(marks.shown) <= 41
+    assert marks.shown[0].label == "kept" and marks.shown[-1].time_s == 299.0
+
+
+def test_hidden_categories_are_told_and_come_back(drawn: PlotStack, feed: Feed) -> None:
+    feed.store.apply(Marker(time_s=15.0, label="m"))
+    feed.store.apply(_epoch(16.0))
+    drawn.set_hidden_marks({"user", "nothing of that kind"})
+    refresh(drawn)
+    assert drawn.hidden_marks == {"user"} and [mark.category for mark in drawn.marks] == ["epoch"]
+    drawn.set_hidden_marks(())
+    refresh(drawn)
+    assert [mark.category for mark in drawn.marks] == ["user", "epoch"]
+
+
+def test_marks_outside_the_plot_are_not_placed() -> None:
+    marks = [Mark(float(i), f"m{i}", "user") for i in range(100)]
+    asked: list[float] = []
+
+    def x_of(time_s: float) -> float:
+        asked.append(time_s)
+        return time_s * 10
+
+    placed = place(marks, x_of, 500.0, 520.0, lambda text: 5.0, lambda text, width: text)
+    assert [item.mark.time_s for item in placed] == [50.0, 51.0, 52.0]
+    assert len(asked) < 30

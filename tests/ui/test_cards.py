@@ -1,0 +1,134 @@
+"""Device cards: what they say of a device in the room they have."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gpudash.devices import Device
+from gpudash.telemetry.records import Sample, State
+from gpudash.telemetry.store import Store
+from gpudash.ui.cards import Card, CardContent, DeviceCards, short_product, whole_words
+from gpudash.ui.readings import device_rows, gpu_card, host_card
+from gpudash.ui.theme import DARK, Palette
+from gpudash.units import GIB
+from tests.ui.fake_session import FakeSession, gpu
+
+CONTENT = CardContent(
+    key="GPU-1",
+    device="cuda:0",
+    product="RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+    used=12.0 * GIB,
+    total=24.0 * GIB,
+    memory_words="VRAM",
+    bands=[("other", 6.0 * GIB, "other processes"), ("allocated", 6.0 * GIB, "allocated")],
+    mark_ratio=0.85,
+    facts=("97 %", "71 °C", "412 W", "Gen4 x16"),
+)
+
+
+def made(qtbot: QtBot, width: int, *, compact: bool = False, content: CardContent = CONTENT) -> Card:
+    card = Card("GPU-1", DARK)
+    qtbot.addWidget(card)
+    card.set_compact(compact)
+    card.resize(width, 84)
+    card.show()
+    card.show_content(content, DARK, selected=False)
+    return card
+
+
+def test_a_wide_card_shows_the_whole_name_and_every_fact(qtbot: QtBot) -> None:
+    card = made(qtbot, 900)
+    assert card._name.text() == f"cuda:0 · {CONTENT.product}"
+    assert card._facts.text() == "97 %   71 °C   412 W   Gen4 x16"
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("width", [180, 220, 260, 340, 500])
+def test_a_narrow_card_drops_whole_words_and_facts_from_the_end(qtbot: QtBot, width: int, compact: bool) -> None:
+    card = made(qtbot, width, compact=compact)
+    name, facts = card._name.text(), card._facts.text()
+    assert name.startswith("cuda:0") and f"cuda:0 · {CONTENT.product}".startswith(name)
+    assert not name.endswith(("·", " ", "…"))
+    assert "97 %   71 °C   412 W   Gen4 x16".startswith(facts)
+    assert CONTENT.product in card.toolTip()
+
+
+def test_words_are_never_cut_and_the_first_always_stays(qapp: QApplication) -> None:
+    metrics = QFontMetrics(qapp.font())
+    assert whole_words("cuda:0 · RTX 4090", metrics, 10_000) == "cuda:0 · RTX 4090"
+    assert whole_words("cuda:0 · RTX 4090", metrics, 0) == "cuda:0"
+    room = metrics.horizontalAdvance("cuda:0 · RTX") + 1
+    assert whole_words("cuda:0 · RTX 4090", metrics, room) == "cuda:0 · RTX"
+
+
+def test_a_reading_that_was_not_had_is_no_zero(qtbot: QtBot) -> None:
+    card = made(qtbot, 400, content=CardContent("GPU-1", "cuda:0", "RTX 4090", None, None, "VRAM"))
+    assert card._used.text() == "–"
+    assert card._total.text() == "VRAM: not reported"
+    assert "not reported" in card.accessibleName()
+
+
+def test_the_bar_draws_bands_and_warning_level_to_scale(qtbot: QtBot, palette: Palette) -> None:
+    card = made(qtbot, 500)
+    card.show_content(CONTENT, palette, selected=False)
+    bar = card._bar
+    image = bar.grab().toImage()
+    at = {ratio: image.pixelColor(round(bar.width() * ratio), 4) for ratio in (0.1, 0.4, 0.7, 0.85)}
+    assert at[0.1] == QColor(palette.curves["other"])
+    assert at[0.4] == QColor(palette.curves["allocated"])
+    assert at[0.7] == QColor(palette.window)
+    assert at[0.85] == QColor(palette.critical)
+
+
+def test_cards_are_kept_while_their_device_is(qtbot: QtBot) -> None:
+    cards = DeviceCards(DARK)
+    qtbot.addWidget(cards)
+    contents = [CardContent(key, key, "", 1, 2, "VRAM") for key in ("a", "b", "c")]
+    cards.show_contents(contents, "a")
+    kept = cards._cards["c"]
+    cards.show_contents([contents[2], contents[0]], "a")
+    assert list(cards._cards) == ["c", "a"] and cards._cards["c"] is kept
+
+
+def test_makers_and_trademarks_are_left_out_of_products() -> None:
+    assert short_product("NVIDIA GeForce RTX 4090") == "RTX 4090"
+    assert short_product("Intel(R) Core(TM) i7-9700K CPU @ 3.60GHz") == "Core i7-9700K"
+
+
+def test_the_host_card_names_a_containers_limit() -> None:
+    session = FakeSession()
+    session.feed(0.2)
+    device = Device("cpu", "AMD EPYC 9554", None)
+    assert host_card(session.store, device, "RAM", 0.85).memory_words == "RAM"
+    limited = host_card(session.store, device, "/sys/fs/cgroup/memory.max", 0.85)
+    assert limited.memory_words == "of a limit" and "memory.max" in limited.details
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (State.LOST, "stopped answering"),
+        (State.ASLEEP, "asleep, not woken"),
+        (State.STALE, "driver does not answer"),
+        (State.NO_PERMISSION, "not permitted"),
+        (State.NOT_SUPPORTED, ""),
+    ],
+)
+def test_each_state_of_a_gpu_has_its_words(state: State, words: str) -> None:
+    store = Store()
+    store.apply(Sample(1.0, "gpu", gpu(0).uuid, {"used_bytes": None}, {"used_bytes": state}))
+    assert gpu_card(store, gpu(0), "cuda:0", 0.85).state == words
+
+
+def test_the_devices_table_gives_every_reading_with_unit_and_state() -> None:
+    session = FakeSession([gpu(0)])
+    session.feed(0.2)
+    session.feed(0.1, lost=gpu(0).uuid)
+    rows = device_rows(session.store, [("cpu", "host", None), ("cuda:0", "gpu", gpu(0).uuid)])
+    found = {(device, reading): (value, state) for device, reading, value, state in rows}
+    assert found["cpu", "capacity"] == ("128.0 GiB", "ok")
+    assert found["cpu", "CPU"][0].endswith(" %")
+    assert found["cuda:0", "power"] == ("not reported", "lost")

@@ -1,0 +1,78 @@
+"""The line at the bottom, in more and less room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gpudash.session import Status
+from gpudash.ui.status_line import StatusLine
+
+STATUS = Status(
+    recording=Path("/somewhere/2026-11-21-101500-session.gpudash"),
+    recording_bytes=3 * 1024**2,
+    rate_hz=20.0,
+    missed=2,
+    own_cpu_ratio=0.004,
+    driver="580.159",
+    torch="torch 2.13.0",
+)
+LONG = "The driver's library and its kernel module differ in version (580.159 and 575.51); restart the machine."
+
+
+@pytest.fixture
+def line(qtbot: QtBot) -> StatusLine:
+    made = StatusLine()
+    qtbot.addWidget(made)
+    made.resize(1256, 26)
+    made.show()
+    return made
+
+
+def said(line: StatusLine) -> tuple[str, str]:
+    return line._left.text(), line._right.text()
+
+
+def test_it_says_what_is_recorded_how_fast_and_at_what_cost(line: StatusLine) -> None:
+    line.show_status(STATUS, "Live", None, "")
+    assert said(line) == (
+        "Live   ● recording 2026-11-21-101500-session.gpudash  3 MiB   sampling 20 Hz · 2 missed · 0.4 % of one core",
+        "NVML 580.159 · torch 2.13.0",
+    )
+
+
+@pytest.mark.parametrize("width", [960, 1100, 1256])
+def test_in_less_room_it_says_less_and_never_half_a_word(line: StatusLine, width: int) -> None:
+    line.resize(width, 26)
+    line.show_status(replace(STATUS, driver=None), "Paused 12 s behind - still recording", LONG, "")
+    left, right = said(line)
+    assert left.startswith("Paused 12 s behind - still recording")
+    assert not left.endswith(("…", " ", "·"))
+    assert left.count("●") <= 1
+    metrics = line._left.fontMetrics()
+    assert metrics.horizontalAdvance(left) + metrics.horizontalAdvance(right) <= width - 40
+    assert LONG.rstrip(".") in line._right.toolTip()
+
+
+def test_a_reason_for_no_gpu_is_whole_in_a_low_window(line: StatusLine) -> None:
+    line.show_status(replace(STATUS, driver=None), "Live", LONG, "")
+    assert said(line)[1] == f"{LONG.rstrip('.')} · torch 2.13.0"
+
+
+def test_not_recording_is_said(line: StatusLine) -> None:
+    line.show_status(replace(STATUS, recording=None), "Live", None, "PyTorch loading…")
+    left, right = said(line)
+    assert "not recording" in left and right.endswith("PyTorch loading…")
+
+
+def test_a_passing_message_gives_way_again(line: StatusLine) -> None:
+    line.show_status(STATUS, "Live", None, "")
+    before = said(line)
+    line.tell("Copied 312 rows of values.")
+    assert said(line)[0] == "Copied 312 rows of values."
+    line._forget.timeout.emit()
+    line._forget.stop()
+    assert said(line) == before

@@ -1,0 +1,92 @@
+"""Which plots a session calls for, from idling to a run on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudash.telemetry.records import Note, RunStarted, Sample
+from gpudash.telemetry.store import Store
+from gpudash.ui.live_plots import plots_for, reaches_to_capacity
+from gpudash.ui.plots.curve import PlotSpec
+from gpudash.units import GIB
+from tests.ui.fake_session import FakeSession, gpu
+
+UUID = gpu(0).uuid
+
+
+def plots(session: FakeSession, selected: str = "host", allocator: str | None = None) -> dict[str, PlotSpec]:
+    found = plots_for(session.store, selected=selected, words="GPU 0", allocator=allocator, warn_ratio=0.85)
+    return {plot.id: plot for plot in found}
+
+
+def names(plot: PlotSpec) -> list[str]:
+    return [curve.name for curve in plot.curves]
+
+
+def test_an_idle_cpu_calls_for_memory_and_utilisation() -> None:
+    session = FakeSession()
+    session.feed(0.5)
+    assert list(plots(session)) == ["memory", "utilisation"]
+
+
+def test_a_run_adds_loss_and_throughput() -> None:
+    session = FakeSession()
+    session.start()
+    session.train(1)
+    found = plots(session)
+    assert list(found) == ["memory", "utilisation", "loss", "throughput"]
+    accuracy = found["loss"].curves[1]
+    assert accuracy.axis == "right" and accuracy.style == "dash"
+    assert all(curve.smoothed for curve in found["loss"].curves)
+    assert [line.value for line in found["loss"].lines] == [3.1]
+
+
+def test_a_run_without_a_corpus_has_no_reference_line() -> None:
+    session = FakeSession()
+    session.apply(RunStarted(time_s=0.0, run_id=1, workload="training", device="cpu", spec={}))
+    session.apply(Note(time_s=0.1, run_id=1, topic="audit", text="all on cpu"))
+    session.train(1)
+    assert plots(session)["loss"].lines == ()
+
+
+def test_a_gpu_without_torch_memory_shows_what_is_used_against_its_capacity() -> None:
+    session = FakeSession([gpu(0)])
+    session.feed(0.5)
+    memory = plots(session, UUID, "cuda:0")["memory"]
+    assert names(memory) == ["used"]
+    assert [line.name for line in memory.lines] == ["capacity", "warning at 85 %"]
+
+
+def test_a_gpu_that_torch_uses_shows_its_memory_in_the_agreed_words() -> None:
+    session = FakeSession([gpu(0)])
+    session.apply(Sample(0.0, "allocator", "cuda:0", {"allocated_bytes": 2 * GIB, "reserved_bytes": 3 * GIB}))
+    session.feed(0.5)
+    assert names(plots(session, UUID, "cuda:0")["memory"]) == [
+        "other processes",
+        "CUDA context",
+        "allocated",
+        "idle inside PyTorch",
+    ]
+
+
+def test_no_two_curves_of_a_plot_look_alike() -> None:
+    session = FakeSession([gpu(0)])
+    session.start("cuda:0")
+    session.train(2, device="cuda:0")
+    for plot in plots(session, UUID, "cuda:0").values():
+        looks = [(curve.colour, curve.style, curve.stack) for curve in plot.curves]
+        assert len(set(looks)) == len(looks), plot.title
+
+
+@pytest.mark.parametrize(
+    ("used", "before", "expected"),
+    [(0.1, True, False), (0.3, True, True), (0.3, False, False), (0.5, False, True)],
+)
+def test_the_axis_reaches_to_the_capacity_with_hysteresis(used: float, before: bool, expected: bool) -> None:
+    store = Store()
+    store.apply(Sample(0.0, "gpu", UUID, {"used_bytes": round(used * 100), "total_bytes": 100}))
+    assert reaches_to_capacity(store, UUID, before) is expected
+
+
+def test_an_unknown_use_reaches_to_the_capacity() -> None:
+    assert reaches_to_capacity(Store(), "host", False)
