@@ -83,8 +83,8 @@ def test_a_plot_that_changed_its_height_is_drawn_wholly_anew(open_window: OpenWi
     settle(window)
     for plot in window.plots.plots:
         shown = plot.canvas.grab().toImage()
-        plot.canvas.frame.setCacheMode(QGraphicsItem.CacheMode.NoCache)
-        plot.canvas.viewport().update()
+        for mode in (QGraphicsItem.CacheMode.NoCache, QGraphicsItem.CacheMode.DeviceCoordinateCache):
+            plot.canvas.frame.setCacheMode(mode)
         assert plot.canvas.grab().toImage() == shown, plot.spec.title
 
 
