@@ -78,7 +78,7 @@ def press_start(window: MainWindow) -> None:
 def default_run(player: Player) -> Steps:
     """Wait for torch, start, wait for the end; both themes are pictured."""
     window = player.window
-    window.resize(1440, 900)
+    window.resize(1440, 960)
     yield lambda: player.session.torch_ready
     press_start(window)
     yield lambda: player.session.running
