@@ -1,8 +1,10 @@
 """``gpudash monitor``: watch only."""
 
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -11,6 +13,9 @@ from gpudash.cli.interruption import interruptible
 from gpudash.cli.json_lines import JsonLines
 from gpudash.cli.output import Exit, RequestError, leave, print_json, print_notice
 from gpudash.settings import load_settings
+
+if TYPE_CHECKING:
+    from gpudash.cli.live_table import LiveTable
 
 POLL_S = 0.1
 """How soon Ctrl+C and a reader that went away are noticed."""
@@ -59,21 +64,14 @@ def monitor(
     lines = JsonLines() if json_lines else None
     if lines is not None:
         session.on_record = lines.put
+    try:
+        session.start(worker=False)
+    except RecordingError as error:
+        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+    table = None if json or json_lines else LiveTable(session)
     with interruptible() as interruption:
         try:
-            session.start(worker=False)
-        except RecordingError as error:
-            raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
-        table = None if json or json_lines else LiveTable(session)
-        until = float("inf") if seconds is None else time.monotonic() + seconds
-        try:
-            while not interruption.asked and not (lines is not None and lines.reader_left):
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                time.sleep(min(left, POLL_S))
-                if table is not None:
-                    table.refresh()
+            _watch(seconds, lambda: interruption.asked or (lines is not None and lines.reader_left), table)
         finally:
             if table is not None:
                 table.close()
@@ -88,3 +86,12 @@ def monitor(
     if target is not None:
         print_notice(f"Recording: {target}")
     return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
+
+
+def _watch(seconds: float | None, ended: Callable[[], bool], table: "LiveTable | None") -> None:
+    """Wait until the time is over or ``ended``, keeping the table up to date."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    while not ended() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, POLL_S))
+        if table is not None:
+            table.refresh()

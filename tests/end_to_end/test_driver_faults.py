@@ -139,6 +139,7 @@ def test_three_gpus_are_listed_with_their_uuids(gpudash: Command, stub: Stub) ->
     assert [device["readings"]["used_bytes"] for device in found[1:]] == [GIB, 2 * GIB, 3 * GIB]
 
 
+@pytest.mark.slow
 def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, stub: Stub) -> None:
     env = stub(three())
     devices = gpudash("devices", "--json", env=env).document
@@ -232,14 +233,17 @@ def wait_for_rows(recording: Path, table: str) -> None:
     deadline = time.monotonic() + 60.0
     pause = threading.Event()
     while time.monotonic() < deadline:
-        with contextlib.suppress(sqlite3.OperationalError):  # not there, or without its tables, yet
-            with contextlib.closing(sqlite3.connect(f"file:{recording}?mode=ro", uri=True)) as database:
-                if database.execute(f"select count(*) from {table}").fetchone()[0]:
-                    return
+        with (
+            contextlib.suppress(sqlite3.OperationalError),  # not there, or without its tables, yet
+            contextlib.closing(sqlite3.connect(f"file:{recording}?mode=ro", uri=True)) as database,
+        ):
+            if database.execute(f"select count(*) from {table}").fetchone()[0]:
+                return
         pause.wait(0.05)
     raise AssertionError(f"{recording} never had a row in {table}")
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_for_ever_stops_neither_host_nor_exit(home: Path, tmp_path: Path, library: Path) -> None:
     functions = ("nvmlInit", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2")
     others = hanging(home, tmp_path, library, functions, later=False, end=1e9, watch_s=3.0)
@@ -278,7 +282,7 @@ def test_any_call_may_hang_for_5_seconds_and_comes_back(
 def test_levels_70_84_86_85_86_94_96_60_warn_once_each_within_half_a_second(
     home: Path, tmp_path: Path, stub: Stub
 ) -> None:
-    recording, began, step = tmp_path / "levels.gpudash", 2.5, 0.6
+    recording, began, step = tmp_path / "levels.gpudash", 4.0, 0.6
     fullness = (70, 84, 86, 85, 86, 94, 96, 60)
     points = [(0.0, 70 * GIB), *((began + number * step, full * GIB) for number, full in enumerate(fullness))]
     gpu = StubGpu(0, total=100 * GIB, reserved=0, used=points)
