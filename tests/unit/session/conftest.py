@@ -14,6 +14,7 @@ import pytest
 from gpudash.devices import Gpu
 from gpudash.session import Session
 from gpudash.settings import Settings
+from gpudash.telemetry.reading import Recording, open_recording
 from gpudash.telemetry.records import Note, Record, RunFinished, RunStarted, Sample
 from gpudash.units import GIB
 
@@ -188,6 +189,11 @@ class Live:
 
 
 Make = Callable[..., Live]
+
+
+def reopened(live: Live) -> Recording:
+    assert live.session.recording is not None
+    return open_recording(live.session.recording)
 
 
 @pytest.fixture
