@@ -162,7 +162,10 @@ class MemoryWatch:
         )
 
     def _filling(self, name: str, ahead: Forecast, level: Level) -> str:
-        seconds = format_duration(ahead.seconds) if ahead.seconds < 1 else f"{ahead.seconds:.0f} s"
+        low, middle, high = (round(seconds) for seconds in (ahead.seconds_low, ahead.seconds, ahead.seconds_high))
+        seconds = format_duration(ahead.seconds) if ahead.seconds < 1 else f"{middle} s"
+        if ahead.seconds >= 1 and high > low:
+            seconds += f" ({low}–{high} s)"
         speed, unit = ahead.bytes_per_second, memory_unit(level.capacity)
         rate = f"+{format_bytes(speed, unit=None if format_number(speed, unit) == '0.00' else unit)}/s"
         if ahead.limit == "guard":

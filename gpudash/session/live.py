@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -354,7 +355,7 @@ class Session:
 
     def _watch_memory(self, sample: Sample) -> None:
         for event in self._watch.observe(sample):
-            self._take(event)
+            self._take(replace(event, run_id=self._run_id if self.running else None))
         crossed = self._guards.observe(sample)
         if crossed is None:
             return

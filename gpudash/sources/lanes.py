@@ -32,7 +32,7 @@ class LaneStatistics:
         name: the lane.
         period_s: its present period.
         readings: ticks read.
-        missed: ticks that never happened because the one before took too long.
+        missed: ticks that never happened because the one before took too long, or is still taking.
         late: ticks that began more than half a period after their time.
         worst_lateness_s: the latest beginning of a tick.
         busy_s: wall time spent reading.
@@ -142,16 +142,18 @@ class Lane:
     @property
     def statistics(self) -> LaneStatistics:
         with self._wake:
+            silence_s = self._silence_s(self._clock())
+            stuck = silence_s >= self._silence_limit_s()
             return LaneStatistics(
                 name=self.name,
                 period_s=self._period_s,
                 readings=self._readings,
-                missed=self._missed,
+                missed=self._missed + (int(silence_s / self._period_s) if stuck else 0),
                 late=self._late,
                 worst_lateness_s=self._worst_lateness_s,
                 busy_s=self._busy_s,
                 cpu_s=self._cpu_s,
-                stuck=self._silence_s(self._clock()) >= self._silence_limit_s(),
+                stuck=stuck,
             )
 
     def check(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -158,6 +160,20 @@ def test_a_ramp_is_foretold_before_the_warning_and_only_once() -> None:
     assert found[0].text == (
         "This computer's memory fills in about 13 s: 12.8 of 16.0 GiB, +0.25 GiB/s. Stop the run or free the cache."
     )
+
+
+def test_a_growth_that_wavers_is_foretold_as_a_range() -> None:
+    samples = [host(t * TICK_S, 8 * GIB) for t in range(round(3 / TICK_S))]
+    used, time_s = 8.0 * GIB, 3.0
+    while used < 14 * GIB:
+        used += (160 + 60 * math.sin(7 * time_s)) * MIB * TICK_S
+        time_s += TICK_S
+        samples.append(host(time_s, used))
+    foretold = next(warning for warning in told(MemoryWatch(), samples) if warning.level == "forecast")
+    match = re.search(r"fills in about (\d+) s \((\d+)–(\d+) s\)", foretold.text)
+    assert match is not None, foretold.text
+    middle, low, high = map(int, match.groups())
+    assert low <= middle <= high
 
 
 def test_a_growth_that_stops_after_its_forecast_has_passed() -> None:

@@ -131,6 +131,7 @@ def test_a_stuck_call_gives_gaps_at_the_lanes_pace_and_one_event() -> None:
         failed = events(records.records, SourceFailed)
         assert [event.source for event in failed] == ["GPU-1"]
         assert failed[0].text.startswith("GPU 0 (X) has not answered for 1.2 s")
+        assert lane.statistics.missed == 13
 
 
 def test_a_call_that_returns_late_is_stamped_after_the_gaps_it_caused() -> None:
