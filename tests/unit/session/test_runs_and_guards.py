@@ -188,3 +188,13 @@ def test_a_crossing_while_a_run_is_being_requested_still_stops_it(make: Make) ->
     live.worker.on_submit = lambda _request: live.monitor.host(6 * GIB)
     live.session.start_run(PressureSpec(), "cpu", guard_bytes=GIB)
     assert live.worker.stopped.wait(PATIENCE_S)
+
+
+def test_a_warning_during_a_run_belongs_to_it(make: Make) -> None:
+    live = make()
+    live.monitor.host(4 * GIB)
+    live.settle()
+    run = live.session.start_run(PressureSpec(), "cpu")
+    live.worker.begin()
+    live.monitor.host(int(0.9 * HOST_TOTAL))
+    assert live.seen.wait_event(Warning, level="warning").run_id == run

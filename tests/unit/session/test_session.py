@@ -50,16 +50,6 @@ def test_a_warning_follows_its_reading_and_is_recorded(make: Make) -> None:
         assert [event.level for event in opened.events() if isinstance(event, Warning)] == ["warning"]
 
 
-def test_a_warning_during_a_run_belongs_to_it(make: Make) -> None:
-    live = make()
-    live.monitor.host(4 * GIB)
-    live.settle()
-    run = live.session.start_run(PressureSpec(), "cpu")
-    live.worker.begin()
-    live.monitor.host(int(0.9 * HOST_TOTAL))
-    assert live.seen.wait_event(Warning, level="warning").run_id == run
-
-
 def test_a_window_that_holds_the_store_delays_no_record_for_long(make: Make) -> None:
     live = make()
     with live.session.store.lock:
