@@ -94,7 +94,7 @@ def _stages(stages: list[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("stage", "device", "shape", "type"):
         table.add_column(title)
-    for title in ("count", "bytes", "time", "rate"):
+    for title in ("count", "bytes", "time in all", "rate"):
         table.add_column(title, justify="right")
     table.add_column("remark", overflow="fold")
     for stage in stages:
