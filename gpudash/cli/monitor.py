@@ -77,10 +77,7 @@ def monitor(
                 table.close()
             summary = session.summary()
             joined = session.close()
-    if lines is not None:
-        joined = lines.close(LINES_TIMEOUT_S) and joined
-        if lines.left_out:
-            print_notice(f"{lines.left_out} lines were left out because nobody read them in time.")
+    joined = _end_lines(lines) and joined
     if json:
         print_json(summary)
     if target is not None:
@@ -95,3 +92,13 @@ def _watch(seconds: float | None, ended: Callable[[], bool], table: "LiveTable |
         time.sleep(min(left, POLL_S))
         if table is not None:
             table.refresh()
+
+
+def _end_lines(lines: JsonLines | None) -> bool:
+    """Let the last lines be read; false when their thread could not be joined."""
+    if lines is None:
+        return True
+    joined = lines.close(LINES_TIMEOUT_S)
+    if lines.left_out:
+        print_notice(f"{lines.left_out} lines were left out because nobody read them in time.")
+    return joined

@@ -170,7 +170,7 @@ _DIRECTIONS = (
 
 def _transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | None:
     curves = [
-        CurveSpec(("transfer", metric, None), name, "rate", colour, style=style)  # type: ignore[arg-type]
+        CurveSpec(("transfer", metric, None), name, "rate", colour, style=style)  # type: ignore[arg-type]  # a Style
         for metric, name, colour, style in _DIRECTIONS
         if store.series("transfer", metric) is not None
     ]
@@ -195,7 +195,7 @@ def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
 
 def _utilisation(uuid: str | None) -> PlotSpec:
     curves = [
-        CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]
+        CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]  # a Style
         for metric, name, colour, style in (
             ("gpu_utilisation", "GPU", "gpu", "solid"),
             ("memory_utilisation", "memory controller", "memory_controller", "dash"),
