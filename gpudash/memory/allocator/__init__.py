@@ -1,0 +1,20 @@
+"""A model of torch's CUDA caching allocator: standard library only, and no torch."""
+
+from gpudash.memory.allocator.caching import CachingAllocator
+from gpudash.memory.allocator.device_memory import DeviceMemory
+from gpudash.memory.allocator.heap import Observer
+from gpudash.memory.allocator.refusal import AllocationRefused, format_size, message
+from gpudash.memory.allocator.segments import BlockView, Segment
+from gpudash.memory.allocator.settings import AllocatorSettings
+
+__all__ = [
+    "AllocationRefused",
+    "AllocatorSettings",
+    "BlockView",
+    "CachingAllocator",
+    "DeviceMemory",
+    "Observer",
+    "Segment",
+    "format_size",
+    "message",
+]

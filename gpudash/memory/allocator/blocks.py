@@ -1,0 +1,117 @@
+"""Blocks, the lists of free ones, and the pools they belong to."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable
+from typing import Any
+
+from gpudash.memory.allocator.statistics import PoolStatistics
+
+FREE, ALLOCATED, WAITING, UNMAPPED = range(4)
+"""States of a block: WAITING is freed but in use by another stream; UNMAPPED has addresses but no memory."""
+
+STATE_NAMES = ("inactive", "active_allocated", "active_pending_free", "unmapped")
+"""Torch's words for them in a snapshot."""
+
+
+class FreeList:
+    """The free blocks of one stream in one pool, sorted by size and address, and the unmapped ones by address."""
+
+    __slots__ = ("entries", "pool", "stream", "unmapped")
+
+    def __init__(self, pool: Pool, stream: int) -> None:
+        self.pool = pool
+        self.stream = stream
+        self.entries: list[tuple[int, int]] = []
+        self.unmapped: list[int] = []
+
+    def insert_unmapped(self, block: Block) -> None:
+        """Enter a range without memory."""
+        insort(self.unmapped, block.address)
+
+    def remove_unmapped(self, block: Block) -> None:
+        """Take a range without memory out."""
+        del self.unmapped[bisect_left(self.unmapped, block.address)]
+
+
+class Pool:
+    """Blocks for small requests or for large ones: those shared by all, or those of one private pool."""
+
+    __slots__ = ("counted", "is_small", "lists", "private", "searches", "statistics")
+
+    def __init__(self, is_small: bool, everything: PoolStatistics, own: PoolStatistics, private: PrivatePool | None):
+        self.is_small = is_small
+        self.statistics = own
+        self.counted = (everything, own)
+        self.private = private
+        self.lists: dict[int, FreeList] = {}
+        self.searches = 0
+
+    def of(self, stream: int) -> FreeList:
+        """The free list of a stream."""
+        found = self.lists.get(stream)
+        if found is None:
+            found = self.lists[stream] = FreeList(self, stream)
+        return found
+
+
+class PrivatePool:
+    """A pool of one user: a captured graph, or a MemPool.
+
+    Attributes:
+        users: graphs that still need it; at 0 its free segments may be released.
+    """
+
+    __slots__ = ("identity", "large", "small", "users")
+
+    def __init__(
+        self, identity: Hashable, everything: PoolStatistics, small: PoolStatistics, large: PoolStatistics
+    ) -> None:
+        self.identity = identity
+        self.users = 1
+        self.small = Pool(True, everything, small, self)
+        self.large = Pool(False, everything, large, self)
+
+
+class ExpandableRange:
+    """The addresses of one expandable segment.
+
+    Attributes:
+        address, size: of the range, bytes.
+        granule: bytes mapped at a time: 2 MiB for small requests, the size of a large segment otherwise.
+    """
+
+    __slots__ = ("address", "granule", "size")
+
+    def __init__(self, address: int, size: int, granule: int) -> None:
+        self.address = address
+        self.size = size
+        self.granule = granule
+
+
+class Block:
+    """A piece of a segment.
+
+    Attributes:
+        address, size: bytes.
+        requested: bytes that were asked for, 0 while free.
+        state: FREE, ALLOCATED, WAITING or UNMAPPED.
+        home: the list it is in while free.
+        before, after: its neighbours in the segment.
+        expandable: the range it lies in, ``None`` in an ordinary segment.
+        owner: whatever the caller gave to know it again.
+    """
+
+    __slots__ = ("address", "after", "before", "expandable", "home", "owner", "requested", "size", "state")
+
+    def __init__(self, address: int, size: int, home: FreeList) -> None:
+        self.address = address
+        self.size = size
+        self.home = home
+        self.state = FREE
+        self.requested = 0
+        self.before: Block | None = None
+        self.after: Block | None = None
+        self.expandable: ExpandableRange | None = None
+        self.owner: Any = None

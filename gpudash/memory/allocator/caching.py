@@ -1,0 +1,372 @@
+"""The model of torch's CUDA caching allocator.
+
+The rules are those of torch's c10/cuda/CUDACachingAllocator.cpp (torch 2.0 to 2.13).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from gpudash.memory.allocator import expandable, layout, releasing
+from gpudash.memory.allocator.blocks import ALLOCATED, FREE, UNMAPPED, WAITING, Block, FreeList
+from gpudash.memory.allocator.device_memory import DeviceMemory
+from gpudash.memory.allocator.heap import Observer
+from gpudash.memory.allocator.pooling import Pooled
+from gpudash.memory.allocator.refusal import LARGEST_REQUEST, AllocationRefused
+from gpudash.memory.allocator.rounding import LARGEST_SMALL, SMALLEST_BLOCK, Rounding, segment_size
+from gpudash.memory.allocator.segments import Segment
+from gpudash.memory.allocator.settings import AllocatorSettings
+
+NOT_SPLIT = LARGEST_SMALL
+"""A large block whose rest would not exceed 1 MiB is handed out whole."""
+
+UNKNOWN = -1
+"""Stands for a stream that is not known."""
+
+
+class CachingAllocator(Pooled):
+    """Places requests as torch would, in the memory of one card.
+
+    Not for several threads at once, and not to be entered again from a call of its own: whoever frees from finalizers
+    has to put the frees off until a running call has returned.
+
+    Args:
+        memory: the card.
+        settings: torch's settings.
+        device: index of the card, for messages.
+        observer: called at every event.
+    """
+
+    def __init__(
+        self,
+        memory: DeviceMemory,
+        settings: AllocatorSettings | None = None,
+        device: int = 0,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(memory, settings or AllocatorSettings(), observer)
+        self.device = device
+        self._blocks = self._heap.blocks
+        self._rounding = Rounding(self.settings)
+        self._used_by: dict[int, set[int]] = {}
+        self._waiting: dict[int, set[int]] = {}
+        self.set_fraction(self.settings.per_process_memory_fraction)
+        limit = self.settings.max_split_size
+        self._limit = 2**63 if limit is None else limit
+        self._plain = limit is None and not self.settings.expandable_segments
+
+    def malloc(self, size: int, stream: int = 0, pool: Hashable | None = None, owner: Any = None) -> int:
+        """Address of a block for ``size`` bytes; 0 for 0 bytes.
+
+        Args:
+            size: bytes.
+            stream: stream that will use it.
+            pool: private pool to take it from; by default the one being recorded for the stream, else the shared ones.
+            owner: anything, to know the block again in `segments`.
+
+        Raises:
+            AllocationRefused: there is no memory for it, also after releasing what was free.
+            ValueError: ``size`` is negative.
+        """
+        if size <= 0:
+            return _nothing(size)
+        heap = self._heap
+        rounded = (size + 511) & -512 if self._rounding.is_plain else self._rounding.rounded(size)
+        is_small = rounded <= LARGEST_SMALL
+        if pool is None and not self._recording:
+            shared = heap.small if is_small else heap.large
+        else:
+            shared = self._private(pool, stream, is_small)
+        home = shared.lists.get(stream) or shared.of(stream)
+        if heap.freed_at is not None:
+            shared.searches += 1
+        place = self._best(home, rounded)
+        block = self._take(home, place) if place >= 0 else self._grow(home, rounded, size)
+        return self._hand_out(block, rounded, size, owner)
+
+    def _hand_out(self, block: Block, rounded: int, size: int, owner: Any) -> int:
+        """Let a block that is in no list serve a request, split if the rest is worth it, and return its address."""
+        heap, pool, taken = self._heap, block.home.pool, block.size
+        rest = taken - rounded
+        if rest >= SMALLEST_BLOCK and (
+            pool.is_small or self.settings.expandable_segments or (rest > NOT_SPLIT and rounded < self._limit)
+        ):
+            self._split(block, rounded)
+            taken = rounded
+        elif block.expandable is None and (block.before is not None or block.after is not None):
+            for pools in pool.counted:
+                pools.add_split(-1, -taken)
+        block.state = ALLOCATED
+        block.requested = size
+        block.owner = owner
+        if heap.observer is not None:
+            heap.observer("alloc", block.address, size, block.home.stream)
+        for pools in pool.counted:
+            pools.counts += 1
+            pools.sizes += taken
+            pools.requests += size
+            pools.count = level = pools.count + 1
+            if level > pools.count_peak:
+                pools.count_peak = level
+            pools.size = level = pools.size + taken
+            if level > pools.size_peak:
+                pools.size_peak = level
+            pools.requested = level = pools.requested + size
+            if level > pools.requested_peak:
+                pools.requested_peak = level
+            if pools.waiting:
+                pools.note_active_peak()
+        if taken >= self._limit:
+            heap.statistics.oversize_allocations.add(1)
+        return block.address
+
+    def free(self, address: int) -> None:
+        """Free the block at ``address``; one that other streams used waits until `process_events` says they are done.
+
+        Raises:
+            ValueError: no allocated block begins there.
+        """
+        if not address:
+            return
+        block = self._blocks.get(address)
+        if block is None or block.state != ALLOCATED:
+            raise ValueError(f"No allocated block begins at {address:#x}, so that it cannot be freed.")
+        heap, size = self._heap, block.size
+        if heap.observer is not None:
+            heap.observer("free_requested", address, block.requested, block.home.stream)
+        for pools in block.home.pool.counted:
+            pools.count -= 1
+            pools.size -= size
+        if size >= self._limit:
+            heap.statistics.oversize_allocations.add(-1)
+        streams = self._used_by.pop(address, None) if self._used_by else None
+        if streams:
+            block.state = WAITING
+            self._waiting[address] = streams
+            for pools in block.home.pool.counted:
+                pools.wait(size)
+        else:
+            self._complete(block)
+
+    def _split(self, block: Block, rounded: int) -> None:
+        """Cut a block that was free at ``rounded`` bytes and let the rest be free."""
+        heap, size = self._heap, block.size
+        was_split = block.before is not None or block.after is not None
+        rest = heap.split(block, rounded)
+        heap.put_in(rest)
+        if block.expandable is None:
+            for pools in block.home.pool.counted:
+                if was_split:
+                    pools.split_size -= rounded
+                else:
+                    pools.add_split(1, size - rounded)
+
+    def _complete(self, block: Block) -> None:
+        """Make a block free and merge it with its free neighbours."""
+        heap = self._heap
+        requested, split_count, split_size = block.requested, 0, 0
+        if heap.observer is not None:
+            heap.observer("free_completed", block.address, requested, block.home.stream)
+        block.state = FREE
+        block.requested = 0
+        block.owner = None
+        after = block.after
+        if after is not None and after.state == FREE:
+            heap.take_out(after)
+            split_count, split_size = -1, -after.size
+            heap.swallow(block, after)
+        before = block.before
+        if before is not None and before.state == FREE:
+            heap.take_out(before)
+            split_count, split_size = split_count - 1, split_size - before.size
+            heap.swallow(before, block)
+            block = before
+        heap.put_in(block)
+        counted = block.home.pool.counted
+        for pools in counted:
+            pools.requested -= requested
+        if block.expandable is None:
+            if block.before is not None or block.after is not None:
+                split_count, split_size = split_count + 1, split_size + block.size
+            if split_size:
+                for pools in counted:
+                    pools.add_split(split_count, split_size)
+
+    def _best(self, home: FreeList, rounded: int) -> int:
+        """Place in the list of the free block that fits best, -1 if none does."""
+        if not self._plain:
+            return self._best_specially(home, rounded)
+        place = bisect_left(home.entries, (rounded,))
+        return place if place < len(home.entries) else -1
+
+    def _best_specially(self, home: FreeList, rounded: int) -> int:
+        """The same where blocks may be too large to split, or able to grow."""
+        blocks, entries = self._blocks, home.entries
+        place = bisect_left(entries, (rounded,))
+        if place == len(entries):
+            return -1
+        block = blocks[entries[place][1]]
+        if self.settings.expandable_segments:
+            # a block that can grow counts with what it can grow to
+            while block.expandable is not None and place + 1 < len(entries):
+                following = blocks[entries[place + 1][1]]
+                if self._can_grow_to(following) >= self._can_grow_to(block):
+                    break
+                block, place = following, place + 1
+        else:
+            while block.expandable is not None:
+                place += 1
+                if place == len(entries):
+                    return -1
+                block = blocks[entries[place][1]]
+        too_large = block.size >= self._limit and (
+            rounded < self._limit or block.size >= rounded + self.settings.max_non_split_rounding
+        )
+        return -1 if too_large else place
+
+    def _can_grow_to(self, block: Block) -> int:
+        after = block.after
+        return block.size + (after.size if after is not None and after.state == UNMAPPED else 0)
+
+    def _take(self, home: FreeList, place: int) -> Block:
+        """Take the free block at a place out of the list."""
+        address = home.entries.pop(place)[1]
+        if self._heap.freed_at is not None:
+            del self._heap.freed_at[address]
+        return self._blocks[address]
+
+    def _grow(self, home: FreeList, rounded: int, size: int) -> Block:
+        """A block from the card, releasing what is free if need be."""
+        heap, events = self._heap, self._heap.statistics.events
+        if size >= LARGEST_REQUEST:
+            raise self._refusal(size, rounded, home)
+        wanted = segment_size(rounded, self.settings)
+        if heap.freed_at is not None:
+            releasing.collect_garbage(heap)
+        block = self._from_card(home, rounded, wanted)
+        if block is None and releasing.release_oversize(heap, home, rounded):
+            block = self._from_card(home, rounded, wanted)
+        if block is None and not self._recording:
+            self._release_cached()
+            events["num_alloc_retries"] += 1
+            block = self._from_card(home, rounded, wanted)
+        if block is None:
+            events["num_ooms"] += 1
+            heap.note("oom", heap.memory.free_bytes, rounded, home.stream)
+            raise self._refusal(size, wanted, home)
+        return block
+
+    def _from_card(self, home: FreeList, rounded: int, wanted: int) -> Block | None:
+        heap = self._heap
+        if heap.allowed is not None and heap.reserved + wanted > heap.allowed:
+            return None
+        if self.settings.expandable_segments:
+            return expandable.allocate(heap, home, rounded)
+        address = heap.memory.malloc(wanted)
+        return None if address is None else heap.add_segment(home, address, wanted)
+
+    def _refusal(self, size: int, requested: int, home: FreeList) -> AllocationRefused:
+        heap, everything = self._heap, self._heap.statistics.all
+        private = [b for b in self._blocks.values() if b.home.pool.private is not None and b.state != UNMAPPED]
+        return AllocationRefused(
+            requested=requested,
+            size=size,
+            device=self.device,
+            capacity=self.memory.capacity,
+            device_free=self.memory.free_bytes,
+            allowed=heap.allowed,
+            allocated=everything.size,
+            reserved=heap.reserved,
+            private_reserved=sum(block.size for block in private),
+            private_idle=sum(block.size for block in private if block.state == FREE),
+            pending=everything.waiting_size,
+            stream=home.stream,
+        )
+
+    def record_stream(self, address: int, stream: int) -> None:
+        """Let a freed block wait for ``stream``; the stream it was allocated on needs no waiting.
+
+        Raises:
+            ValueError: no allocated block begins there.
+        """
+        block = self._blocks.get(address)
+        if block is None or block.state != ALLOCATED:
+            raise ValueError(f"No allocated block begins at {address:#x}, so that no stream can use it.")
+        if stream != block.home.stream:
+            self._used_by.setdefault(address, set()).add(stream)
+
+    def process_events(self, streams: Iterable[int]) -> None:
+        """``streams`` have done all their work: complete the frees that waited for no others."""
+        done = set(streams)
+        for address, waited in list(self._waiting.items()):
+            waited -= done
+            if not waited:
+                del self._waiting[address]
+                self._complete_waiting(self._blocks[address])
+
+    def complete_free(self, address: int) -> None:
+        """The streams that the freed block at ``address`` waits for are done; nothing if it does not wait."""
+        if self._waiting.pop(address, None) is not None:
+            self._complete_waiting(self._blocks[address])
+
+    def synchronize(self) -> None:
+        """Every stream has done all its work."""
+        for address in list(self._waiting):
+            del self._waiting[address]
+            self._complete_waiting(self._blocks[address])
+
+    def _complete_waiting(self, block: Block) -> None:
+        for pools in block.home.pool.counted:
+            pools.stop_waiting(block.size)
+        self._complete(block)
+
+    def empty_cache(self) -> None:
+        """Give everything that is wholly free back to the card, once all streams are done.
+
+        While a private pool is being recorded to, only private pools without a user are emptied, as in torch.
+        """
+        if self._recording:
+            releasing.release_private(self._heap)
+        else:
+            self._release_cached()
+
+    def _release_cached(self) -> None:
+        self._heap.statistics.events["num_sync_all_streams"] += 1
+        self.synchronize()
+        releasing.release_cached(self._heap)
+        releasing.release_private(self._heap)
+
+    def set_fraction(self, fraction: float) -> None:
+        """Let the allocator reserve at most this share of the card's capacity; 1 lifts the limit.
+
+        Raises:
+            ValueError: not between 0 and 1.
+        """
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"The fraction of the memory must be between 0 and 1, not {fraction}.")
+        heap = self._heap
+        heap.allowed = None if fraction == 1 else int(fraction * self.memory.capacity)
+        collects = heap.allowed is not None and self.settings.garbage_collection_threshold > 0
+        if not collects:
+            heap.freed_at = None
+        elif heap.freed_at is None:
+            heap.freed_at = {address: 0 for address, block in self._blocks.items() if block.state == FREE}
+
+    def seed(self, segments: Iterable[Segment]) -> None:
+        """Begin with a recorded layout. Its memory is taken from the card; the figures begin with it.
+
+        Raises:
+            ValueError: the allocator holds something already, or the card has not as much.
+        """
+        layout.seed(self._heap, segments)
+        # what a recorded block waits for is not known: `complete_free` or `synchronize` ends it
+        self._waiting = {block.address: {UNKNOWN} for block in self._blocks.values() if block.state == WAITING}
+        self._plain = self._plain and all(block.expandable is None for block in self._blocks.values())
+
+
+def _nothing(size: int) -> int:
+    if size < 0:
+        raise ValueError(f"A negative number of bytes ({size}) cannot be allocated.")
+    return 0

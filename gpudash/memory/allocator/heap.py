@@ -1,0 +1,207 @@
+"""The state of an allocator: its pools, blocks and figures, and what every change of a segment does to them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterator
+
+from gpudash.memory.allocator.blocks import ALLOCATED, FREE, UNMAPPED, WAITING, Block, FreeList, Pool, PrivatePool
+from gpudash.memory.allocator.device_memory import DeviceMemory
+from gpudash.memory.allocator.settings import AllocatorSettings
+from gpudash.memory.allocator.statistics import Statistics
+
+Observer = Callable[[str, int, int, int], None]
+"""Called with an action in the words of torch's trace, an address, a size in bytes, and a stream."""
+
+
+class Heap:
+    """Everything the allocator knows of one card.
+
+    Attributes:
+        blocks: by address; every block that is not part of another.
+        reserved: bytes taken from the card.
+        freed_at: address of a free block → searches of its pool when it was freed; kept only when garbage is collected.
+    """
+
+    __slots__ = (
+        "allowed",
+        "blocks",
+        "freeable",
+        "freed_at",
+        "large",
+        "memory",
+        "observer",
+        "private",
+        "reserved",
+        "settings",
+        "small",
+        "statistics",
+    )
+
+    def __init__(self, memory: DeviceMemory, settings: AllocatorSettings) -> None:
+        self.memory = memory
+        self.settings = settings
+        self.observer: Observer | None = None
+        self.allowed: int | None = None
+        self.reserved = 0
+        self.blocks: dict[int, Block] = {}
+        self.freed_at: dict[int, int] | None = None
+        self.statistics = Statistics()
+        self.small = Pool(True, self.statistics.all, self.statistics.small, None)
+        self.large = Pool(False, self.statistics.all, self.statistics.large, None)
+        self.private: dict[Hashable, PrivatePool] = {}
+        self.freeable: list[PrivatePool] = []
+
+    def pools(self) -> Iterator[Pool]:
+        """Every pool: the shared ones, then those of each private pool."""
+        yield self.small
+        yield self.large
+        for private in self.private.values():
+            yield private.small
+            yield private.large
+
+    def private_pool(self, identity: Hashable) -> PrivatePool:
+        """The private pool of this name, made at its first use."""
+        found = self.private.get(identity)
+        if found is None:
+            counted = self.statistics
+            found = self.private[identity] = PrivatePool(identity, counted.all, counted.small, counted.large)
+        return found
+
+    def note(self, action: str, address: int, size: int, stream: int) -> None:
+        """Tell the observer."""
+        if self.observer is not None:
+            self.observer(action, address, size, stream)
+
+    def reserve(self, home: FreeList, size: int) -> None:
+        """Count ``size`` bytes more from the card."""
+        self.reserved += size
+        self.statistics.events["num_device_alloc"] += 1
+        for pools in home.pool.counted:
+            pools.reserved.add(size)
+
+    def unreserve(self, home: FreeList, size: int) -> None:
+        """Count ``size`` bytes given back to the card."""
+        self.reserved -= size
+        self.statistics.events["num_device_free"] += 1
+        for pools in home.pool.counted:
+            pools.reserved.add(-size)
+
+    def add_segment(self, home: FreeList, address: int, size: int) -> Block:
+        """A segment from cudaMalloc as one free block, which is not in its list yet."""
+        block = self.blocks[address] = Block(address, size, home)
+        self.reserve(home, size)
+        for pools in home.pool.counted:
+            pools.segment.add(1)
+        limit = self.settings.max_split_size
+        if limit is not None and size >= limit:
+            self.statistics.oversize_segments.add(1)
+        self.note("segment_alloc", address, size, home.stream)
+        return block
+
+    def release_segment(self, block: Block) -> None:
+        """Give a segment that is one free block back to the card."""
+        home, size = block.home, block.size
+        self.note("segment_free", block.address, size, home.stream)
+        self.take_out(block)
+        del self.blocks[block.address]
+        self.memory.free(block.address)
+        self.unreserve(home, size)
+        for pools in home.pool.counted:
+            pools.segment.add(-1)
+        limit = self.settings.max_split_size
+        if limit is not None and size >= limit:
+            self.statistics.oversize_segments.add(-1)
+
+    def begin_with(self, home: FreeList, size: int, is_expandable: bool) -> None:
+        """Count a recorded segment, which no call of the card gave."""
+        self.reserved += size
+        limit = self.settings.max_split_size
+        if limit is not None and size >= limit:
+            self.statistics.oversize_segments.add(1)
+        for pools in home.pool.counted:
+            pools.reserved.add(size)
+            if not is_expandable:
+                pools.segment.add(1)
+
+    def count_seeded(self, block: Block) -> None:
+        """Count a block of a recorded segment, and enter it in its list if it is free."""
+        size, counted = block.size, block.home.pool.counted
+        if block.state == FREE:
+            self.put_in(block)
+            if block.expandable is None and not is_whole(block):
+                for pools in counted:
+                    pools.add_split(1, size)
+            return
+        for pools in counted:
+            pools.requested += block.requested
+            if block.state == WAITING:
+                pools.wait(size)
+            else:
+                pools.count += 1
+                pools.size += size
+        limit = self.settings.max_split_size
+        if block.state == ALLOCATED and limit is not None and size >= limit:
+            self.statistics.oversize_allocations.add(1)
+
+    def put_in(self, block: Block) -> None:
+        """Enter a free block in its list."""
+        insort(block.home.entries, (block.size, block.address))
+        if self.freed_at is not None:
+            self.freed_at[block.address] = block.home.pool.searches
+
+    def take_out(self, block: Block) -> None:
+        """Take a free block out of its list."""
+        entries = block.home.entries
+        del entries[bisect_left(entries, (block.size, block.address))]
+        if self.freed_at is not None:
+            del self.freed_at[block.address]
+
+    def split(self, block: Block, size: int) -> Block:
+        """Cut ``block`` at ``size`` bytes and return the rest, which is in no list yet."""
+        rest = Block(block.address + size, block.size - size, block.home)
+        rest.state, rest.expandable = block.state, block.expandable
+        rest.before, rest.after = block, block.after
+        if rest.after is not None:
+            rest.after.before = rest
+        block.after, block.size = rest, size
+        self.blocks[rest.address] = rest
+        return rest
+
+    def swallow(self, block: Block, after: Block) -> None:
+        """Merge ``after``, which is in no list, into the block before it."""
+        block.size += after.size
+        block.after = after.after
+        if block.after is not None:
+            block.after.before = block
+        del self.blocks[after.address]
+
+    def blocks_in_segments(self) -> Iterator[list[Block]]:
+        """The blocks of each segment by address; of an expandable segment, of each mapped range."""
+        heads = [b for b in self.blocks.values() if b.state != UNMAPPED and _is_head(b)]
+        for head in sorted(heads, key=lambda block: block.address):
+            found: list[Block] = []
+            block: Block | None = head
+            while block is not None and block.state != UNMAPPED:
+                found.append(block)
+                block = block.after
+            yield found
+
+
+def _is_head(block: Block) -> bool:
+    return block.before is None or block.before.state == UNMAPPED
+
+
+def is_busy(block: Block) -> bool:
+    """Whether a block can be neither merged nor handed out."""
+    return block.state in (ALLOCATED, WAITING)
+
+
+def is_whole(block: Block) -> bool:
+    """Whether a block is all of its segment."""
+    return block.before is None and block.after is None
+
+
+def is_free(block: Block | None) -> bool:
+    """Whether there is a block and it is free, with memory."""
+    return block is not None and block.state == FREE

@@ -1,0 +1,74 @@
+"""The segments of an allocator as a snapshot tells them, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpudash.memory.allocator import expandable
+from gpudash.memory.allocator.blocks import FREE, STATE_NAMES, Block, ExpandableRange
+from gpudash.memory.allocator.heap import Heap
+from gpudash.memory.allocator.segments import BlockView, Segment
+
+SHARED = (0, 0)
+"""The identity torch gives the pools that are nobody's."""
+
+
+def segments(heap: Heap) -> list[Segment]:
+    """Everything the heap holds, by address."""
+    return [_view(blocks) for blocks in heap.blocks_in_segments()]
+
+
+def _view(blocks: list[Block]) -> Segment:
+    home = blocks[0].home
+    return Segment(
+        address=blocks[0].address,
+        total_size=sum(block.size for block in blocks),
+        stream=home.stream,
+        is_small=home.pool.is_small,
+        pool_id=SHARED if home.pool.private is None else home.pool.private.identity,
+        is_expandable=blocks[0].expandable is not None,
+        blocks=tuple(
+            BlockView(block.address, block.size, block.requested, STATE_NAMES[block.state], block.owner)
+            for block in blocks
+        ),
+    )
+
+
+def seed(heap: Heap, given: Iterable[Segment]) -> None:
+    """Fill an empty heap with segments; its figures begin with them.
+
+    Raises:
+        ValueError: the heap is not empty, or the card has not as much.
+    """
+    if heap.blocks:
+        raise ValueError("The allocator holds memory already, so that it cannot be given a recorded layout.")
+    for segment in sorted(given, key=lambda segment: segment.address):
+        if not heap.memory.take(segment.address, segment.total_size):
+            raise ValueError(
+                f"The recorded layout does not fit: the card has {heap.memory.free_bytes} bytes free and its segment "
+                f"at {segment.address:#x} has {segment.total_size}."
+            )
+        _seed_segment(heap, segment)
+    heap.statistics.reset_peak()
+    heap.statistics.reset_accumulated()
+
+
+def _seed_segment(heap: Heap, segment: Segment) -> None:
+    pools = heap if segment.pool_id == SHARED else heap.private_pool(segment.pool_id)
+    home = (pools.small if segment.is_small else pools.large).of(segment.stream)
+    heap.begin_with(home, segment.total_size, segment.is_expandable)
+    reserved = None
+    if segment.is_expandable:
+        granule = expandable.SMALL_GRANULE if segment.is_small else heap.settings.large_segment_size
+        reserved = ExpandableRange(segment.address, segment.total_size, granule)
+    before: Block | None = None
+    for view in segment.blocks:
+        block = heap.blocks[view.address] = Block(view.address, view.size, home)
+        block.state, block.owner, block.expandable = STATE_NAMES.index(view.state), view.owner, reserved
+        block.before, before = before, block
+        if block.before is not None:
+            block.before.after = block
+        if block.state != FREE:
+            block.requested = view.requested_size
+    for view in segment.blocks:
+        heap.count_seeded(heap.blocks[view.address])

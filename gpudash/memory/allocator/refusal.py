@@ -1,0 +1,90 @@
+"""What is known when no memory was had, and torch's words for it."""
+
+from __future__ import annotations
+
+LARGEST_REQUEST = 2**60
+
+
+class AllocationRefused(Exception):  # noqa: N818 - what happened, not a fault
+    """No memory for a request, after everything that could be freed was freed.
+
+    Attributes:
+        requested: bytes asked of the card: the size of the segment that was missing, as torch's message tells it.
+        size: bytes asked of the allocator.
+        device: index of the card.
+        capacity, device_free: of the card, bytes.
+        allowed: bytes the process may reserve, ``None`` without a limit.
+        allocated, reserved: of the allocator, bytes, private pools included.
+        private_reserved, private_idle: of private pools: all they hold, and their free blocks.
+        pending: bytes freed but still used by another stream.
+        stream: stream the request was for.
+    """
+
+    def __init__(
+        self,
+        requested: int,
+        size: int,
+        device: int,
+        capacity: int,
+        device_free: int,
+        allowed: int | None,
+        allocated: int,
+        reserved: int,
+        private_reserved: int,
+        private_idle: int,
+        pending: int,
+        stream: int,
+    ) -> None:
+        self.requested = requested
+        self.size = size
+        self.device = device
+        self.capacity = capacity
+        self.device_free = device_free
+        self.allowed = allowed
+        self.allocated = allocated
+        self.reserved = reserved
+        self.private_reserved = private_reserved
+        self.private_idle = private_idle
+        self.pending = pending
+        self.stream = stream
+        super().__init__(message(self))
+
+
+def format_size(size: int) -> str:
+    """Bytes as torch writes them: ``512 bytes``, ``1.50 KiB``, ``20.00 MiB``, ``2.00 GiB``."""
+    if size <= 2**10:
+        return f"{size} bytes"
+    if size <= 2**20:
+        return f"{size / 2**10:.2f} KiB"
+    if size <= 2**30:
+        return f"{size / 2**20:.2f} MiB"
+    return f"{size / 2**30:.2f} GiB"
+
+
+def message(refused: AllocationRefused, device_word: str = "CUDA", processes: str = "") -> str:
+    """The text of torch 2.13's ``OutOfMemoryError``.
+
+    Args:
+        refused: what happened.
+        device_word: what torch calls the kind of device.
+        processes: torch's sentences about other processes, each ended by a space.
+    """
+    if refused.size >= LARGEST_REQUEST:
+        return f"{device_word} out of memory. Tried to allocate more than 1EB memory."
+    allowed = "" if refused.allowed is None else f"{format_size(refused.allowed)} allowed; "
+    # torch counts the free blocks of private pools as allocated, and calls them so
+    allocated = refused.allocated + refused.private_idle
+    private = (
+        f"with {format_size(refused.private_idle)} allocated in private pools (e.g., {device_word} Graphs), "
+        if refused.private_idle
+        else ""
+    )
+    return (
+        f"{device_word} out of memory. Tried to allocate {format_size(refused.requested)}. GPU {refused.device} has a "
+        f"total capacity of {format_size(refused.capacity)} of which {format_size(refused.device_free)} is free. "
+        f"{processes}{allowed}Of the allocated memory {format_size(allocated)} is allocated by PyTorch, "
+        f"{private}and {format_size(refused.reserved - allocated)} is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to "
+        "avoid fragmentation.  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
+        "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+    )

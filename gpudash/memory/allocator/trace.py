@@ -1,0 +1,107 @@
+"""What a run asked of the allocator, in order: enough to replay it on any card with any settings."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "inputs", "temporary", "workspace")
+"""What a block was for; the order in which a bar shows them."""
+
+WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE = CATEGORIES
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where in the events a phase of a step begins.
+
+    Attributes:
+        at: index of the first event that belongs to it.
+        step: number of the step, from 1; 0 before the first.
+        phase: "forward", "backward", "optimizer", or "" between them.
+    """
+
+    at: int
+    step: int
+    phase: str
+
+
+@dataclass
+class Trace:
+    """Allocations and frees.
+
+    Attributes:
+        events: ``n`` allocates block n, counted from 1, and ``-n`` frees it.
+        sizes: bytes asked for each block.
+        categories: what each block was for, one of `CATEGORIES`.
+        marks: where steps and phases begin, in order.
+    """
+
+    events: array[int] = field(default_factory=lambda: array("q"))
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    categories: list[str] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        """Steps that were taken."""
+        return max((mark.step for mark in self.marks), default=0)
+
+    def step_events(self, step: int) -> tuple[int, int]:
+        """First event of a step, and the first behind it.
+
+        Raises:
+            ValueError: when there is no such step.
+        """
+        starts = [mark.at for mark in self.marks if mark.step == step]
+        if not starts:
+            raise ValueError(f"The trace has {self.steps} steps, and no step {step}.")
+        later = [mark.at for mark in self.marks if mark.step > step]
+        return starts[0], later[0] if later else len(self.events)
+
+    def with_constant(self, size: int, category: str = GRADIENTS) -> Trace:
+        """The same beside a block of ``size`` bytes that is there from the beginning to the end."""
+        shifted = array("q", (event + 1 if event > 0 else event - 1 for event in self.events))
+        marks = [Mark(mark.at + 1, mark.step, mark.phase) for mark in self.marks]
+        return Trace(array("q", [1, *shifted]), array("q", [size, *self.sizes]), [category, *self.categories], marks)
+
+
+def repeated(trace: Trace, steps: int) -> Trace:
+    """``trace`` gone on to ``steps`` steps, each as its last one.
+
+    A block that the last step freed and an earlier step had allocated is freed as many steps after its allocation
+    again; so what a run keeps from step to step keeps adding up.
+    """
+    last = trace.steps
+    if last < 2 or steps <= last:
+        return trace
+    first, behind = trace.step_events(last)
+    template = trace.events[first:behind]
+    made = [event for event in template if event > 0]
+    if not made:
+        return trace
+    born = {block: position for position, block in enumerate(made)}
+    before_first, before_behind = trace.step_events(last - 1)
+    previous = {
+        block: position for position, block in enumerate(e for e in trace.events[before_first:before_behind] if e > 0)
+    }
+    events, sizes, categories = array("q", trace.events), array("q", trace.sizes), list(trace.categories)
+    marks = list(trace.marks)
+    inner = [mark for mark in trace.marks if mark.step == last]
+    blocks_of = [made]
+    for step in range(last + 1, steps + 1):
+        offset = len(events) - first
+        marks += [Mark(mark.at + offset, step, mark.phase) for mark in inner]
+        fresh: list[int] = []
+        for event in template:
+            if event > 0:
+                sizes.append(trace.sizes[event - 1])
+                categories.append(trace.categories[event - 1])
+                fresh.append(len(sizes))
+                events.append(len(sizes))
+            elif -event in born:
+                events.append(-fresh[born[-event]])
+            elif -event in previous and previous[-event] < len(blocks_of[-1]):
+                events.append(-blocks_of[-1][previous[-event]])
+        blocks_of.append(fresh)
+    return Trace(events, sizes, categories, marks)

@@ -1,0 +1,179 @@
+"""What is predicted of a run before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.fit import PhasePeak, minimum_capacity, peaks, run_on
+
+CARDS_BYTES = tuple(gib * 2**30 for gib in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 180, 288))
+"""Memory of the cards that are sold, for naming the smallest that would do."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a run is to fit, in bytes.
+
+    Attributes:
+        device: "cpu", "cuda:0", "sim:0".
+        capacity_bytes: of the device; ``None`` where it is not known.
+        free_bytes: what the run can have now, the idle part of this process's own cache included; ``None`` where it
+            is not known.
+        overhead_bytes: what the process will take outside the allocator and has not taken yet: the context.
+        overhead_words: whether that was measured or is assumed, and on what.
+        margin_ratio: how far the true peak may lie from the predicted one, as a part of it; 0 on a simulated device,
+            whose memory is the model's own.
+        settings: of the allocator.
+    """
+
+    device: str
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+    overhead_bytes: int = 0
+    overhead_words: str = ""
+    margin_ratio: float = 0.0
+    settings: AllocatorSettings = field(default_factory=AllocatorSettings)
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What the allocator can have."""
+        return None if self.free_bytes is None else self.free_bytes - self.overhead_bytes
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A change that would let a run take less memory, with its price.
+
+    Attributes:
+        change: in words: "batch 24".
+        fields: fields of the spec and their new values; empty when the change is none of the spec.
+        device: another device, ``None`` for the same one.
+        allocator: setting of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes it; empty for none.
+        peak_reserved_bytes: predicted, per GPU; ``None`` when it could not be predicted.
+        fits: as of `Estimate`.
+        slowdown: expected time per item over that of the unchanged run; ``None`` when nothing can be said.
+        slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "measured", "" when there is none.
+        changes_training: whether convergence may differ.
+    """
+
+    change: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    allocator: str = ""
+    peak_reserved_bytes: int | None = None
+    fits: bool | None = None
+    slowdown: float | None = None
+    slowdown_from: str = ""
+    changes_training: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A prediction, in bytes.
+
+    Attributes:
+        peak_allocated_bytes, peak_reserved_bytes: with room to spare; ``None`` when nothing can be said, and reserved
+            on the CPU, which has no caching allocator.
+        minimum_capacity_bytes: smallest capacity of a card, empty but for this run, on which it passes.
+        overhead_bytes: outside the allocator: the context.
+        by_category: what is allocated at the peak; adds up to `peak_allocated_bytes`.
+        free_bytes: what the run could have now, before `overhead_bytes`.
+        fits: ``None`` within the margin, or when free memory is not known.
+        spare_bytes: free memory left at the peak, negative when short of it.
+        margin_bytes: how far the true peak may be off, either way.
+        largest_batch_size: of the otherwise same run that fits; ``None`` where there is no batch or it is not known.
+        first_step_bytes, steady_bytes: peak allocated of the first and the last step.
+        method: how it was predicted.
+        reason: why there is no prediction; "" when there is one.
+        seconds: that predicting took.
+    """
+
+    workload: str
+    device: str
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    minimum_capacity_bytes: int | None = None
+    overhead_bytes: int = 0
+    by_category: Mapping[str, int] = field(default_factory=dict)
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+    fits: bool | None = None
+    spare_bytes: int | None = None
+    margin_bytes: int = 0
+    largest_batch_size: int | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    first_step_bytes: int | None = None
+    steady_bytes: int | None = None
+    phases: tuple[PhasePeak, ...] = ()
+    method: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``gpudash estimate --json`` prints it."""
+        return asdict(self)
+
+
+METHOD = "dry run on sizes alone, {steps} steps, replayed by a model of torch's caching allocator; {overhead}"
+
+
+def judge(trace: Trace, target: Target, workload: str) -> Estimate:
+    """Whether a traced run fits ``target``, and what it takes."""
+    found = peaks(trace, target.settings)
+    margin = int(found.reserved * target.margin_ratio)
+    least = minimum_capacity(trace, found.allocated, found.reserved, target.settings)
+    fits = None if target.room_bytes is None else _fits(trace, target.room_bytes, margin, target.settings)
+    need = found.reserved + target.overhead_bytes
+    return Estimate(
+        workload=workload,
+        device=target.device,
+        peak_allocated_bytes=found.allocated,
+        peak_reserved_bytes=found.reserved,
+        minimum_capacity_bytes=least + target.overhead_bytes,
+        overhead_bytes=target.overhead_bytes,
+        by_category=found.by_category,
+        capacity_bytes=target.capacity_bytes,
+        free_bytes=target.free_bytes,
+        fits=fits,
+        spare_bytes=_spare(target.free_bytes, need, least + target.overhead_bytes, fits),
+        margin_bytes=margin,
+        first_step_bytes=found.first_step,
+        steady_bytes=found.steady,
+        phases=found.phases,
+        method=METHOD.format(steps=trace.steps, overhead=target.overhead_words or "no overhead"),
+    )
+
+
+def fits(trace: Trace, target: Target) -> bool | None:
+    """Whether a traced run fits ``target``; ``None`` within the margin or without knowing what is free."""
+    if target.room_bytes is None:
+        return None
+    margin = int(peaks(trace, target.settings).reserved * target.margin_ratio) if target.margin_ratio else 0
+    return _fits(trace, target.room_bytes, margin, target.settings)
+
+
+def smallest_card(minimum_capacity_bytes: int) -> int | None:
+    """Capacity in bytes of the smallest card on which a run passes; ``None`` when there is none so large."""
+    return next((size for size in CARDS_BYTES if size >= minimum_capacity_bytes), None)
+
+
+def _fits(trace: Trace, room: int, margin: int, settings: AllocatorSettings) -> bool | None:
+    if run_on(trace, room - margin, settings).fits:
+        return True
+    return None if margin and run_on(trace, room + margin, settings).fits else False
+
+
+def _spare(free: int | None, need: int, least: int, fits: bool | None) -> int | None:
+    """What is left at the peak; for a run that does not fit, how much more the least it needs is than what is free.
+
+    A run that fits only because cached segments are released in time leaves nothing.
+    """
+    if free is None:
+        return None
+    if fits is None or fits:
+        return max(0, free - need)
+    return min(-1, free - least)

@@ -1,0 +1,143 @@
+"""Whether a traced run fits a card, and what it takes: the trace replayed by the allocator's model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
+from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
+from gpudash.memory.allocator.trace import Trace
+
+GRANULE = 2 * 2**20
+"""Segments are multiples of 2 MiB, and so is what a run needs."""
+
+
+@dataclass(frozen=True)
+class PhasePeak:
+    """The most a phase of a step had allocated, in bytes."""
+
+    step: int
+    phase: str
+    allocated: int
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What a run takes with room to spare, in bytes.
+
+    Attributes:
+        allocated, reserved: the highest of each.
+        by_category: what the allocated bytes were for at their peak; adds up to `allocated`.
+        first_step, steady: peaks of the first step and of the last one; `allocated` of a run without steps.
+        phases: peak of every phase of the first and the last step.
+    """
+
+    allocated: int
+    reserved: int
+    by_category: dict[str, int]
+    first_step: int
+    steady: int
+    phases: tuple[PhasePeak, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a replay on a card of some capacity ended.
+
+    Attributes:
+        fits: whether every request was served.
+        failed_at: index of the event that was not; ``None`` when all were.
+        retries: how often cached segments had to be released first.
+        refused: what is known of the failure.
+        live: blocks that were allocated at the failure.
+    """
+
+    fits: bool
+    failed_at: int | None
+    retries: int
+    refused: AllocationRefused | None = None
+    live: tuple[int, ...] = ()
+
+
+def peaks(trace: Trace, settings: AllocatorSettings | None = None) -> Peaks:
+    """Replay ``trace`` on a card without end."""
+    allocator = CachingAllocator(DeviceMemory(LARGEST_CAPACITY), settings)
+    held: dict[int, tuple[int, int]] = {}
+    by_category = dict.fromkeys(trace.categories, 0)
+    highest, reserved, at_highest = 0, 0, dict(by_category)
+    phase_peaks: dict[tuple[int, str], int] = {}
+    marks = iter([*trace.marks, None])
+    coming = next(marks)
+    key = (0, "")
+    allocated = 0
+    for index, event in enumerate(trace.events):
+        while coming is not None and coming.at <= index:
+            key, coming = (coming.step, coming.phase), next(marks)
+        block = abs(event)
+        category = trace.categories[block - 1]
+        if event > 0:
+            address = allocator.malloc(trace.sizes[block - 1])
+            size = allocator.allocated_bytes - allocated
+            held[block] = address, size
+            allocated += size
+            by_category[category] += size
+            if allocated > highest:
+                highest, at_highest = allocated, dict(by_category)
+            phase_peaks[key] = max(phase_peaks.get(key, 0), allocated)
+        else:
+            address, size = held.pop(block)
+            allocator.free(address)
+            allocated -= size
+            by_category[category] -= size
+    reserved = allocator.statistics()["reserved_bytes.all.peak"]
+    steps = {step: max(peak for (s, _), peak in phase_peaks.items() if s == step) for step, _ in phase_peaks if step}
+    ends = {min(steps), max(steps)} if steps else set()
+    return Peaks(
+        allocated=highest,
+        reserved=reserved,
+        by_category={name: size for name, size in at_highest.items() if size},
+        first_step=steps[min(steps)] if steps else highest,
+        steady=steps[max(steps)] if steps else highest,
+        phases=tuple(PhasePeak(step, phase, peak) for (step, phase), peak in phase_peaks.items() if step in ends),
+    )
+
+
+def run_on(trace: Trace, capacity: int, settings: AllocatorSettings | None = None) -> Outcome:
+    """Replay ``trace`` on a card with ``capacity`` bytes for the allocator, with its releasing and retrying."""
+    if capacity <= 0:
+        return Outcome(fits=not trace.events, failed_at=0 if trace.events else None, retries=0)
+    allocator = CachingAllocator(DeviceMemory(min(capacity, LARGEST_CAPACITY)), settings)
+    held: dict[int, int] = {}
+    sizes, malloc, free = trace.sizes, allocator.malloc, allocator.free
+    index = 0
+    try:
+        for index, event in enumerate(trace.events):  # noqa: B007 - where it failed
+            if event > 0:
+                held[event] = malloc(sizes[event - 1])
+            else:
+                free(held.pop(-event))
+    except AllocationRefused as refused:
+        return Outcome(False, index, _retries(allocator), refused, tuple(held))
+    return Outcome(True, None, _retries(allocator))
+
+
+def minimum_capacity(trace: Trace, least: int, most: int, settings: AllocatorSettings | None = None) -> int:
+    """The smallest capacity, in bytes, on which ``trace`` passes.
+
+    Args:
+        trace: what is replayed.
+        least: on anything smaller it fails: the peak of what is allocated.
+        most: on this it passes: the peak of what is reserved with room to spare.
+    """
+    low, high = least // GRANULE, -(-most // GRANULE)  # fails below low, passes on high
+    while low < high:
+        middle = (low + high) // 2
+        if run_on(trace, middle * GRANULE, settings).fits:
+            high = middle
+        else:
+            low = middle + 1
+    return high * GRANULE
+
+
+def _retries(allocator: CachingAllocator) -> int:
+    return int(allocator.statistics()["num_alloc_retries"])
