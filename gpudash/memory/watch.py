@@ -6,28 +6,22 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gpudash.memory.forecast import Forecast, Growth, Trend, forecast
+from gpudash.memory.forecast import SOON_S, Forecast, Forecaster, is_due
 from gpudash.memory.guard import Guard
 from gpudash.memory.levels import HOST, Level, LevelReader
-from gpudash.telemetry.records import Event, Sample, Value, Warning
+from gpudash.telemetry.records import Event, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
 from gpudash.telemetry.records import Level as Gravity
 from gpudash.units import format_bytes, format_duration, format_number, format_pair, format_percent, memory_unit
 
 ACTIONS = ("stop", "free_cache", "save_recording")
 """What every warning offers."""
 
-SOON_S = 60.0
-"""Remaining time below which a forecast is worth a notice."""
-
-NEAR_RATIO = 0.8
+GUARD_RATIO = 0.8
 """Part of the way to a guard's level (from the use when it was armed) that must be covered before a forecast becomes a
 notice: a run that stops short of its guard is nothing to warn about."""
 
 CALM_S = 2.0
 """Time without a forecast after which a growth has ended."""
-
-GAP_S = 2.0
-"""Time without a reading after which a trend begins anew."""
 
 ROUNDING = 1e-9
 """Slack for ratios such as 0.85 − 0.05, which binary fractions miss by a hair."""
@@ -37,9 +31,9 @@ ROUNDING = 1e-9
 class _Memory:
     """What is known of one memory. `height`: 0 calm, 1 past the warning level, 2 past the critical one."""
 
-    trend: Trend = field(default_factory=Trend)
+    forecaster: Forecaster = field(default_factory=Forecaster)
     level: Level | None = None
-    growth: Growth | None = None
+    ahead: Forecast | None = None
     height: int = 0
     foretold: bool = False
     growing_s: float = 0.0
@@ -57,16 +51,19 @@ class MemoryWatch:
 
     Attributes:
         describe: memory ("host" or a GPU's UUID) → its name at the beginning of a sentence.
+        memory_of: a run's device as torch names it ("cpu", "cuda:0") → its memory; ``None`` when it is not known.
         guards: memory → the guard of the run that is on.
     """
 
     def __init__(self, warn_ratio: float = 0.85, critical_ratio: float = 0.95, hysteresis_ratio: float = 0.05) -> None:
         self.describe: Callable[[str], str] = _describe
+        self.memory_of: Callable[[str], str | None] = _memory_of
         self.guards: Mapping[str, Guard] = {}
         self._levels = (warn_ratio, critical_ratio)
         self._hysteresis = hysteresis_ratio
         self._reader = LevelReader()
         self._memories: dict[str, _Memory] = {}
+        self._stepping: set[str] = set()
         self._processes: dict[str, tuple[float, list[Mapping[str, Value]]]] = {}
 
     def set_levels(self, warn_ratio: float, critical_ratio: float, hysteresis_ratio: float) -> None:
@@ -82,34 +79,71 @@ class MemoryWatch:
         if sample.table == "process":
             self._process(sample)
             return []
+        if sample.table == "allocator":
+            self._allocator(sample)
+            return []
         found = self._reader.read(sample)
         if found is None:
             return []
         name, level = found
-        memory = self._memories.setdefault(name, _Memory())
+        memory = self._memory(name)
         self._follow(name, memory, level)
         warning = self._threshold(name, memory, level) or self._growth(name, memory, level)
         return [] if warning is None else [warning]
 
+    def observe_event(self, event: Event) -> None:
+        """Take in what a run tells: its beginning, its steps and its end divide readings into those of equal phase.
+
+        Steps count for the memory of the run's device and, since its data pass there, for the host's.
+        """
+        match event:
+            case RunStarted():
+                self._stepping = {HOST, self.memory_of(event.device) or HOST}
+                for name in self._stepping:
+                    self._memory(name).forecaster.begin_run()
+            case StepFinished():
+                for name in self._stepping:
+                    self._memory(name).forecaster.observe_step(event.time_s, event.step, event.steps)
+            case Warning(cause=str()):
+                self.set_cause(event.device, event.cause)
+            case _ if isinstance(event, RunEnded):
+                for name in self._stepping:
+                    self._memory(name).forecaster.begin_run()
+                self._stepping = set()
+            case _:
+                pass
+
+    def set_cause(self, device: str, cause: str | None) -> None:
+        """What grows in ``device`` ("host" or a UUID) in this run, for a sentence; ``None`` takes it back."""
+        self._memory(device).forecaster.set_cause(cause)
+
     def forecast(self, device: str) -> Forecast | None:
         """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` when it does not grow."""
         memory = self._memories.get(device)
-        if memory is None or memory.growth is None or memory.level is None:
-            return None
-        return forecast(memory.growth, memory.level.used, memory.level.capacity, memory.guard_level)
+        return None if memory is None else memory.ahead
+
+    def _memory(self, name: str) -> _Memory:
+        return self._memories.setdefault(name, _Memory())
 
     def _follow(self, name: str, memory: _Memory, level: Level) -> None:
-        if memory.level is not None and level.time_s - memory.level.time_s > GAP_S:
-            memory.trend.clear()
         memory.level = level
-        if memory.trend.add(level.time_s, level.used):
-            memory.growth = memory.trend.growth(level.capacity)
+        memory.forecaster.observe(level.time_s, level.used, level.capacity)
         guard = self.guards.get(name)
         guard_level = None if guard is None else guard.level_bytes
         if guard_level is not None:
             guard_level += level.driver_reserved  # a guard counts what the driver calls used, without its own share
         if guard_level != memory.guard_level:
             memory.guard_level, memory.guard_base = guard_level, level.used
+        memory.ahead = memory.forecaster.forecast(guard_level)
+
+    def _allocator(self, sample: Sample) -> None:
+        name = self.memory_of(sample.device or "")
+        allocated, reserved = (sample.values.get(key) for key in ("allocated_bytes", "reserved_bytes"))
+        if name is None or not isinstance(allocated, int | float) or not isinstance(reserved, int | float):
+            return
+        peak = sample.values.get("peak_allocated_bytes")
+        known = peak if isinstance(peak, int | float) else None
+        self._memory(name).forecaster.observe_allocator(sample.time_s, allocated, reserved, known)
 
     def _threshold(self, name: str, memory: _Memory, level: Level) -> Warning | None:
         """One warning per crossing upwards, one "passed" when the lowest level has been left."""
@@ -118,7 +152,6 @@ class MemoryWatch:
         held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
         memory.height = max(reached, min(before, held))
         if memory.height > before:
-            memory.foretold = False
             return self._warning("critical" if memory.height == 2 else "warning", name, level, self._full(name, level))
         if before and not memory.height:
             memory.foretold = False
@@ -127,24 +160,24 @@ class MemoryWatch:
         return None
 
     def _growth(self, name: str, memory: _Memory, level: Level) -> Warning | None:
-        """One notice for a growth that ends soon, one when it has ended; none on top of a warning that stands."""
-        ahead = self.forecast(name)
+        """One notice for a growth that ends soon; one when it has ended, unless a warning of the same memory stands."""
+        ahead = memory.ahead
         if ahead is not None:
             memory.growing_s = level.time_s
         if memory.foretold and level.time_s - memory.growing_s >= CALM_S:
             memory.foretold = False
             text = f"{self.describe(name)} has stopped filling at {_pair(level)}."
-            return self._warning("passed", name, level, text)
-        if ahead is None or memory.foretold or ahead.seconds >= SOON_S or not self._near(memory, ahead, level):
+            return None if memory.height else self._warning("passed", name, level, text)
+        if ahead is None or memory.foretold or not self._due(memory, ahead, level):
             return None
         memory.foretold = True
         return self._warning("forecast", name, level, self._filling(name, ahead, level))
 
-    def _near(self, memory: _Memory, ahead: Forecast, level: Level) -> bool:
+    def _due(self, memory: _Memory, ahead: Forecast, level: Level) -> bool:
         if ahead.limit == "guard":
             way = ahead.limit_bytes - memory.guard_base
-            return way > 0 and level.used - memory.guard_base >= NEAR_RATIO * way
-        return memory.height == 0 and level.ratio >= self._levels[0] - self._hysteresis
+            return ahead.seconds < SOON_S and way > 0 and level.used - memory.guard_base >= GUARD_RATIO * way
+        return is_due(ahead)
 
     def _warning(self, gravity: Gravity, name: str, level: Level, text: str) -> Warning:
         actions = () if gravity == "passed" else ACTIONS
@@ -167,13 +200,15 @@ class MemoryWatch:
         if ahead.seconds >= 1 and high > low:
             seconds += f" ({low}–{high} s)"
         speed, unit = ahead.bytes_per_second, memory_unit(level.capacity)
-        rate = f"+{format_bytes(speed, unit=None if format_number(speed, unit) == '0.00' else unit)}/s"
+        rate = f"+{_rounded(speed, unit)}/s"
+        if ahead.bytes_per_step is not None:
+            rate += f", +{_rounded(ahead.bytes_per_step, unit)} per step"
+        cause = "" if ahead.cause is None else f" It is {ahead.cause} that grows."
         if ahead.limit == "guard":
             used = format_pair(level.used, ahead.limit_bytes)
-            return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}."
-        return (
-            f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}. Stop the run or free the cache."
-        )
+            return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}.{cause}"
+        words = f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}.{cause}"
+        return f"{words} Stop the run or free the cache."
 
     def _process(self, sample: Sample) -> None:
         name = sample.device or HOST
@@ -198,6 +233,15 @@ class MemoryWatch:
 
 def _describe(name: str) -> str:
     return "This computer's memory" if name == HOST else f"GPU {name}"
+
+
+def _memory_of(device: str) -> str | None:
+    return HOST if device == "cpu" else None
+
+
+def _rounded(size: float, unit: str) -> str:
+    """``size`` in ``unit``, or in one of its own where it would be nought."""
+    return format_bytes(size, unit=None if format_number(size, unit) == "0.00" else unit)
 
 
 def _pair(level: Level) -> str:

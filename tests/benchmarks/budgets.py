@@ -49,6 +49,18 @@ BUDGETS = (
     Budget("instrumentation", "cost_percent", "instrumentation of a run, of a bare loop", 5.0, "ratio", "%"),
     Budget("bare", "transfer_off", "transfer's rate against a bare copy_, either way", 1.25, "ratio", "×"),
     Budget("bare", "matmul_off", "matmul's rate against a bare product, either way", 1.25, "ratio", "×"),
+    Budget(
+        "forecast",
+        "recall_over_best",
+        "forecast's recall, over its best peer's",
+        1.0,
+        "ratio",
+        "×",
+        at_least=True,
+    ),
+    Budget("forecast", "false_over_best", "forecast's false alarms, over its best peer's", 1.0, "ratio", "×"),
+    Budget("forecast", "coverage", "ranges of due forecasts that held the truth", 0.75, "ratio", at_least=True),
+    Budget("forecast", "reading_us", "forecast, a reading", 1000.0, "absolute", "µs"),
     Budget("series_and_recorder", "row_us", "recorder, a row", 25.0, "absolute", "µs"),
     Budget("series_and_recorder", "lost_rows", "committed rows lost by kill -9", 0.5, "ratio", "rows"),
 )

@@ -1,0 +1,209 @@
+"""Whether bins grow along a line, how fast, for how long, and whether they slow down."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FITTED = 32
+"""Newest bins of a level that are fitted."""
+
+MIN_BINS = 8
+"""Bins without which a level says nothing."""
+
+MIN_GROWTH_RATIO = 0.001
+"""Growth over the fitted bins, as a part of capacity, that counts as noise of the machine."""
+
+MIN_GROWTH_BYTES = 16 * 1024**2
+
+MAX_SPREAD = 0.5
+"""Largest interquartile range of the pairwise slopes, as a part of their median, that is still called a line."""
+
+NEWEST = 6
+"""Bins whose median on the line is where it ends."""
+
+MAX_JUMP = 0.45
+"""Largest single rise, as a part of the whole, of what grows rather than jumped."""
+
+OVER_NOISE = 4.0
+"""Growth over the fitted bins, in typical deviations from the line."""
+
+STRAY = 0.3
+"""How far a bin may lie off the line drawn backwards from now, as a part of the growth since, and belong to it."""
+
+FALLEN = 0.1
+"""Fall, as a part of the whole growth and beyond the usual swing, with which a growth has ended at once."""
+
+PATIENCE = 1.5
+"""Time without a rise after which a growth has ended, in its longest pauses."""
+
+BEYOND = 0.05
+"""How much further than to an earlier peak a rise must go, as a part of itself, to be something new."""
+
+SLOWS_BELOW = 0.75
+"""Growth of the later half of its time, as a part of the earlier half's, from which a growth slows down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A growth along a line, in bytes and seconds.
+
+    Attributes:
+        low, median, high: slope in bytes a second; quartiles over all pairs of bins that lie far enough apart.
+        at_s: time of the newest bin.
+        at_level: peak there, on the line.
+        lasted_s: for how long it has been growing along this line.
+        swing: how far use typically falls within a bin.
+        slowing: k of a rate that falls as exp(−k·t); 0 where it does not.
+        to_come: bytes that a slowing growth still has before it.
+        grain_s: longest pause between two rises: the time is not known more exactly.
+    """
+
+    low: float
+    median: float
+    high: float
+    at_s: float
+    at_level: float
+    lasted_s: float
+    swing: float = 0.0
+    slowing: float = 0.0
+    to_come: float = math.inf
+    grain_s: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the slopes as a part of their median."""
+        return (self.high - self.low) / self.median
+
+    @property
+    def quality(self) -> float:
+        """1 for a perfect line, ½ for the most spread that is still one."""
+        return 1 - self.spread / MAX_SPREAD / 2
+
+    def level(self, now_s: float) -> float:
+        """Peak use on the line at ``now_s``."""
+        return self.at_level + self.median * max(0.0, now_s - self.at_s)
+
+
+def growth_of(table: Array, capacity: int, least_bins: int = MIN_BINS) -> Growth | None:
+    """The growth of a level's newest `FITTED` rows; ``None`` when they do not grow, too little, or not along a line.
+
+    Theil–Sen over the highs, restricted to pairs at least a third of the window apart: close pairs of a staircase, as
+    allocations make it, have slopes of nought or far too much, distant ones average over the steps (Theil 1950; Sen
+    1968; the restriction is the incomplete variant of Jaeckel 1972).
+    """
+    least = max(MIN_GROWTH_BYTES, capacity * MIN_GROWTH_RATIO)
+    if len(table) < least_bins:
+        return None
+    newest = table[-FITTED:]
+    times, highs, lows = newest[:, 1], newest[:, 2], newest[:, 3]
+    if highs[-1] - highs.min() < least:
+        return None
+    slopes = _slopes(times, highs)
+    if slopes is None:
+        return None
+    low, median, high = slopes
+    span = float(times[-1] - times[0])
+    if low <= 0 or median * span < least or (high - low) > MAX_SPREAD * median:
+        return None
+    rises = np.diff(highs)
+    if rises.max() > MAX_JUMP * (highs.max() - highs.min()):
+        return None
+    projected = highs + median * (times[-1] - times)
+    noise = float(np.median(np.abs(projected - np.median(projected))))
+    if median * span < OVER_NOISE * noise:
+        return None
+    level = min(float(np.median(projected[-NEWEST:])), float(highs[-NEWEST:].max()))
+    swing = float(np.median(highs - lows))
+    return Growth(low, median, high, float(times[-1]), level, span, swing)
+
+
+def lasting(growth: Growth, tables: Sequence[Array]) -> float:
+    """For how long the growth's line, drawn backwards from its end, has been followed; at least what was fitted."""
+    longest = growth.lasted_s
+    for table in tables:
+        back = growth.at_s - table[:, 1]
+        line = growth.at_level - growth.median * back
+        off = (np.abs(table[:, 2] - line) > STRAY * growth.median * np.maximum(back, growth.lasted_s)).nonzero()[0]
+        first = int(off[-1]) + 1 if len(off) else 0
+        if first < len(table):
+            longest = max(longest, float(back[first]))
+    return longest
+
+
+def settled(growth: Growth, table: Array, now_s: float, now: float) -> Growth | None:
+    """``growth`` with what its whole time shows: whether it slows down and how it pauses; ``None`` when it has ended.
+
+    Args:
+        growth: with `Growth.lasted_s` known.
+        table: the finest rows that reach back to its beginning.
+        now_s: time of the newest reading.
+        now: its peak in bytes.
+    """
+    if growth.at_level - now > FALLEN * growth.median * growth.lasted_s + 2 * growth.swing:
+        return None
+    table = table[table[:, 1] >= growth.at_s - growth.lasted_s - 1e-9]
+    if len(table) < MIN_BINS:
+        return growth
+    times, peaks = table[:, 1], np.maximum.accumulate(table[:, 2])
+    pauses = np.diff(times[np.flatnonzero(np.diff(peaks, prepend=-np.inf) > 0)])
+    pauses = pauses[1:] if len(pauses) > 2 else pauses  # before the first rise it may have been level for long
+    longest = float(pauses.max()) if len(pauses) else 0.0
+    bin_s = float(times[-1] - times[0]) / (len(times) - 1)
+    since = now_s - float(times[int(np.argmax(peaks >= peaks[-1]))])
+    if since > PATIENCE * longest + 2 * bin_s:
+        return None
+    k, to_come = _slowing(times, peaks)
+    return dataclasses.replace(growth, slowing=k, to_come=to_come, grain_s=max(longest, bin_s))
+
+
+def _slowing(times: Array, peaks: Array) -> tuple[float, float]:
+    """k of a rate exp(−k·t) and the bytes still to come, from the two halves of a growth; (0, ∞) when it goes on.
+
+    With growths a and b < a of two equal spans h, k = ln(a/b)/h, and the geometric series b²/a, b³/a², … sums up to
+    b²/(a − b).
+    """
+    middle = (times[0] + times[-1]) / 2
+    at_middle = float(np.interp(middle, times, peaks))
+    early, late = at_middle - float(peaks[0]), float(peaks[-1]) - at_middle
+    if early <= 0 or late <= 0 or late >= SLOWS_BELOW * early:
+        return 0.0, math.inf
+    return math.log(early / late) / float(middle - times[0]), late * late / (early - late)
+
+
+def has_precedent(growth: Growth, tables: Sequence[Array]) -> bool:
+    """Whether the memory was as high before and fell: the rise may be one more of the same kind."""
+    began_s, began = growth.at_s - growth.lasted_s, growth.at_level - growth.median * growth.lasted_s
+    grown = growth.at_level - began
+    for table in tables:
+        before = table[table[:, 1] <= began_s, 2]
+        if len(before) and grown < (1 + BEYOND) * (float(before.max()) - began):
+            return True
+    return False
+
+
+def _slopes(times: Array, values: Array) -> tuple[float, float, float] | None:
+    """Quartiles of the slopes of all pairs that are at least a third of the span apart."""
+    first, second = _pairs(len(times))
+    apart = times[second] - times[first]
+    far = apart >= (times[-1] - times[0]) / 3
+    if apart.max() <= 0:
+        return None
+    slopes = (values[second] - values[first])[far] / apart[far]
+    slopes.sort()
+    count = len(slopes)
+    return float(slopes[count // 4]), float(slopes[count // 2]), float(slopes[min(3 * count // 4, count - 1)])
+
+
+@functools.cache
+def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    first, second = np.triu_indices(count, 1)
+    return first, second
