@@ -6,7 +6,16 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from gpudash.specs.base import CPU_FLOPS, NEEDS_CUDA, Presets, Spec, field, long_operation
+from gpudash.specs.base import CPU_FLOPS, NEEDS_GPU, Presets, Spec, field, long_operation
+
+IMAGE_SIDE = 16
+"""Rows and columns of the images a CNN tells apart."""
+
+HALVINGS = 2
+"""So many of a CNN's first blocks halve the images' rows and columns."""
+
+KERNEL = 3
+"""Rows and columns of a convolution."""
 
 
 class TrainingSpec(Spec):
@@ -22,13 +31,22 @@ class TrainingSpec(Spec):
         "Inference": {"mode": "inference", "steps": 200},
     }
 
-    model: Literal["transformer", "mlp"] = field(
-        "transformer", "Transformer on text (next character) or MLP on generated classes", words={"mlp": "MLP"}
+    model: Literal["transformer", "mlp", "cnn"] = field(
+        "transformer",
+        "Transformer on text (next character), MLP on generated classes or CNN on generated images",
+        words={"mlp": "MLP", "cnn": "CNN"},
     )
     mode: Literal["train", "inference"] = field("train", "Train, or run eval() under no_grad")
-    width: int = field(128, "Width of the hidden layers", ge=8, le=16384)
+    width: int = field(128, "Width of the hidden layers; channels of a CNN", ge=8, le=16384)
     depth: int = field(4, "Number of layers", ge=1, le=256)
-    batch: int = field(16, "Sequences or samples per step", ge=1, le=65536)
+    batch: int = field(16, "Sequences or samples per forward pass", ge=1, le=65536)
+    accumulation: int = field(
+        1,
+        "Forward and backward passes per optimizer step; their gradients add up as those of one larger batch",
+        when={"mode": ("train",)},
+        ge=1,
+        le=65536,
+    )
     sequence: int = field(
         64, "Length of a sequence", unit="characters", when={"model": ("transformer",)}, ge=4, le=8192
     )
@@ -39,7 +57,16 @@ class TrainingSpec(Spec):
         when={"mode": ("train",)},
     )
     learning_rate: float = field(0.003, "Step size of the optimizer", when={"mode": ("train",)}, ge=0, le=100)
-    precision: Literal["fp32", "bf16"] = field("fp32", "fp32, or bfloat16 autocast", words={"bf16": "bf16 autocast"})
+    precision: Literal["fp32", "bf16", "fp16"] = field(
+        "fp32",
+        "fp32, bfloat16 autocast, or float16 autocast with its gradients scaled",
+        words={"bf16": "bf16 autocast", "fp16": "fp16 autocast"},
+    )
+    checkpointing: bool = field(
+        False,
+        "Keep only each layer's input and compute the layer again in the backward pass",
+        when={"mode": ("train",)},
+    )
     batches: Literal["resident", "moved", "pingpong"] = field(
         "moved",
         "Where batches live: on the device from the start, moved each step, or there and back each step",
@@ -78,8 +105,8 @@ class TrainingSpec(Spec):
 
     def problems(self, device: str) -> list[str]:
         found = super().problems(device)
-        if self.move_at_epoch and not device.startswith("cuda"):
-            found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_CUDA.format(device=device)}")
+        if self.move_at_epoch and device == "cpu":
+            found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_GPU.format(device=device)}")
         return found
 
     @property
@@ -93,14 +120,51 @@ class TrainingSpec(Spec):
         return next(heads for heads in range(max(1, self.width // 32), 0, -1) if self.width % heads == 0)
 
     @property
+    def sides(self) -> list[int]:
+        """Rows of the images that each block of the CNN puts out."""
+        return [IMAGE_SIDE >> min(block, HALVINGS) for block in range(1, self.depth + 1)]
+
+    @property
+    def micro_batches(self) -> int:
+        """Batches per step: `accumulation` when training, else one."""
+        return self.accumulation if self.mode == "train" else 1
+
+    @property
+    def step_batch(self) -> int:
+        """Sequences or samples per step."""
+        return self.batch * self.micro_batches
+
+    @property
     def parameters(self) -> int:
-        """Weights of the hidden layers, without embeddings: 12 w² a transformer block, w² an MLP layer."""
-        return self.depth * self.width**2 * (12 if self.model == "transformer" else 1)
+        """Weights of the hidden layers, without embeddings: 12 w² a transformer block, w² an MLP layer, 9 w² a CNN
+        block."""
+        return self.depth * self._layer_weights
+
+    @property
+    def forward_flops(self) -> int:
+        """What the hidden layers' forward pass costs for one batch: about 2 FLOP a weight and place it is applied to.
+
+        The backward pass costs twice as much (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+        """
+        return 2 * self.batch * self._layer_weights * sum(self._places)
+
+    @property
+    def _layer_weights(self) -> int:
+        return self.width**2 * {"transformer": 12, "mlp": 1, "cnn": KERNEL**2}[self.model]
+
+    @property
+    def _places(self) -> list[int]:
+        """How often each layer's weights are applied to one sequence or sample."""
+        if self.model == "cnn":
+            return [side**2 for side in self.sides]
+        return [self.sequence if self.model == "transformer" else 1] * self.depth
 
     def cautions(self, device: str) -> list[str]:
-        if device != "cpu":
+        if not device.startswith(("cpu", "sim")):
             return []
-        items = self.batch * (self.sequence if self.model == "transformer" else 1)
-        # Forward and backward cost about 6 FLOP per weight and item (Kaplan et al. 2020, arXiv:2001.08361, 2.1);
-        # a step is cut into per-layer operations, of which the largest is about a third of a layer.
-        return long_operation(6 * self.parameters / self.depth * items / 3 / CPU_FLOPS, "one layer's operation")
+        # A step is cut into per-layer operations; the largest is about a third of a layer forward and backward.
+        layer_flops = 2 * self.batch * self._layer_weights * max(self._places)
+        found = long_operation(layer_flops / CPU_FLOPS, "one layer's operation")
+        if self.precision == "fp16":
+            found.append("fp16 is slow here: most CPUs compute no float16 matrix products themselves; bf16 is faster.")
+        return found

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal, Protocol
 
 import torch
 
 from gpudash.specs import TrainingSpec
-from gpudash.workloads.classes import CLASSES, FEATURES, classes
+from gpudash.specs.training import IMAGE_SIDE
+from gpudash.units import MIB
+from gpudash.workloads.classes import CLASSES, COLOURS, FEATURES, classes, images
 from gpudash.workloads.context import Context
 from gpudash.workloads.placement import same_device
 from gpudash.workloads.text import corpus
@@ -16,8 +19,8 @@ from gpudash.workloads.text import corpus
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets."""
 
-MOST_SAMPLES = 2**20
-"""Generated samples kept, 128 MiB; a longer training set repeats them."""
+MOST_BYTES = 128 * MIB
+"""Size of the generated samples kept; a longer training set repeats them."""
 
 
 class Batches(Protocol):
@@ -25,7 +28,7 @@ class Batches(Protocol):
 
     Attributes:
         outputs: how many different targets there are.
-        items: items (characters or samples) a batch holds.
+        items: items (characters or samples) a step's batch holds.
         item: what one is called.
         facts: what the result says about the data.
     """
@@ -36,7 +39,7 @@ class Batches(Protocol):
     facts: dict[str, Any]
 
     def batch(self, index: int) -> Batch:
-        """Batch number ``index``, on the CPU."""
+        """What step ``index`` of an epoch takes, on the CPU; `micro_batches` cuts it up."""
         ...
 
 
@@ -63,7 +66,7 @@ class TextBatches:
         self._text = number[torch.frombuffer(bytearray(found.data), dtype=torch.uint8).to(torch.int64)]
         self._spec = spec
         self.outputs = len(vocabulary)
-        self.items = spec.batch * spec.sequence
+        self.items = spec.step_batch * spec.sequence
         told = {
             "source": found.source,
             "sha256": found.sha256,
@@ -85,21 +88,23 @@ class TextBatches:
         )
 
     def batch(self, index: int) -> Batch:
-        return text_batch(self._text, self._spec.batch, self._spec.sequence, self._spec.seed, index)
+        return text_batch(self._text, self._spec.step_batch, self._spec.sequence, self._spec.seed, index)
 
 
 class ClassBatches:
-    """Consecutive parts of the generated set."""
+    """Consecutive parts of the generated set: points for an MLP, images for a CNN."""
 
     item: Literal["character", "sample"] = "sample"
 
     def __init__(self, spec: TrainingSpec, context: Context) -> None:
-        samples = min(batches_per_epoch(spec), max(1, MOST_SAMPLES // spec.batch)) * spec.batch
-        context.about_to_allocate(samples * (FEATURES * 4 + 8), "cpu")
-        self._points, self._labels = classes(samples, spec.seed)
-        self._batch = spec.batch
+        numbers = COLOURS * IMAGE_SIDE**2 if spec.model == "cnn" else FEATURES
+        batches = min(batches_per_epoch(spec), max(1, MOST_BYTES // (numbers * 4 * spec.step_batch)))
+        samples = batches * spec.step_batch
+        context.about_to_allocate(samples * (numbers * 4 + 8), "cpu")
+        drawn = images(samples, IMAGE_SIDE, spec.seed) if spec.model == "cnn" else classes(samples, spec.seed)
+        self._points, self._labels = drawn
+        self._batch = self.items = spec.step_batch
         self.outputs = CLASSES
-        self.items = spec.batch
         shares = torch.bincount(self._labels, minlength=CLASSES).double() / samples
         entropy = -sum(share * math.log(share) for share in shares.tolist() if share > 0)
         share = float(shares.max())
@@ -108,10 +113,10 @@ class ClassBatches:
             "class_entropy": entropy,
             "most_frequent_share": share,
         }
+        what = f"{IMAGE_SIDE} × {IMAGE_SIDE} pixels" if spec.model == "cnn" else f"{FEATURES} features"
         context.note(
             "classes",
-            f"{CLASSES} classes of {FEATURES} features, {samples} samples; guessing without looking gives a loss of "
-            f"{entropy:.2f}.",
+            f"{CLASSES} classes of {what}, {samples} samples; guessing without looking gives a loss of {entropy:.2f}.",
             samples=samples,
             class_entropy=entropy,
             most_frequent_share=share,
@@ -133,6 +138,12 @@ def epoch_order(spec: TrainingSpec, epoch: int) -> list[int]:
     generator = torch.Generator().manual_seed(spec.seed * 1_000_003 + epoch)
     order: list[int] = torch.randperm(batches_per_epoch(spec), generator=generator).tolist()
     return order
+
+
+def micro_batches(batch: Batch, rows: int) -> Iterator[Batch]:
+    """Parts of ``rows`` sequences or samples of a step's batch."""
+    inputs, targets = batch
+    return zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True)
 
 
 def placed(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -12,37 +11,34 @@ from torch import nn
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.batches import Batches, batches_per_epoch, placed
 from gpudash.workloads.context import Context
+from gpudash.workloads.training_step import InferenceStep
 
 WARM_UP = 3
 """First steps left out of the latencies."""
 
 
-def infer(
-    model: nn.Module, spec: TrainingSpec, source: Batches, context: Context, autocast: AbstractContextManager[Any]
-) -> dict[str, Any]:
+def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Context) -> dict[str, Any]:
     """``spec.steps`` forward passes under ``eval()`` and ``no_grad``.
 
     Returns:
         ``steps_per_second, items_per_second``, ``latency_p50_seconds`` and ``latency_p95_seconds`` (from the batch on
         the CPU to the answer on the CPU; the first `WARM_UP` left out where there are more).
     """
-    model.eval()
+    answer = InferenceStep(spec, model, context.device, context)
     resident = _resident(source, context) if spec.batches == "resident" else None
     latencies: list[float] = []
     context.begin_steps()
     began = time.perf_counter()
-    with torch.no_grad():
-        for step in range(1, spec.steps + 1):
-            context.check_cancelled()
-            given = resident if resident is not None else source.batch((step - 1) % batches_per_epoch(spec))[0]
-            asked = time.perf_counter()
-            inputs = given if resident is not None else placed("batch", (given,), context.device, context)[0]
-            with context.stage("forward"), autocast:
-                logits = model(inputs)
-            with context.stage("read output"):
-                logits.argmax(-1).cpu()
-            latencies.append(time.perf_counter() - asked)
-            context.step(step, spec.steps, throughput=source.items / latencies[-1])
+    for step in range(1, spec.steps + 1):
+        context.check_cancelled()
+        given = resident if resident is not None else source.batch((step - 1) % batches_per_epoch(spec))[0]
+        asked = time.perf_counter()
+        inputs = given if resident is not None else placed("batch", (given,), context.device, context)[0]
+        logits = answer(inputs)
+        with context.stage("read output"):
+            logits.argmax(-1).cpu()
+        latencies.append(time.perf_counter() - asked)
+        context.step(step, spec.steps, throughput=source.items / latencies[-1])
     seconds = time.perf_counter() - began
     measured = torch.tensor(latencies[WARM_UP:] or latencies, dtype=torch.float64)
     return {

@@ -6,33 +6,22 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from gpudash.specs import TrainingSpec
-from gpudash.workloads.batches import Batch, Batches, batches_per_epoch, data, epoch_order, placed
-from gpudash.workloads.classes import FEATURES
+from gpudash.workloads.batches import Batch, Batches, batches_per_epoch, data, epoch_order, micro_batches, placed
 from gpudash.workloads.context import Context
 from gpudash.workloads.endings import WorkloadError
 from gpudash.workloads.epochs import Epochs
 from gpudash.workloads.inference import infer
 from gpudash.workloads.interruption import make_interruptible
-from gpudash.workloads.models import Mlp, Transformer
 from gpudash.workloads.placement import audit, move
-
-MOMENTUM = 0.9
-
-OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
-"""Tensors of a parameter's size that each optimizer keeps for it."""
-
-BLOCK_ACTIVATIONS = 17
-"""Values of the width's size that a block's backward pass keeps per character: both norms' inputs and outputs (4),
-query, key and value (3), attention's output and its projection (2), the feed-forward's hidden layer before and after
-GELU (8)."""
+from gpudash.workloads.training_size import step_bytes
+from gpudash.workloads.training_step import TrainingStep, build_model, optimizer_of
 
 
 def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
@@ -54,8 +43,8 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
         context.keep(parameters=sum(parameter.numel() for parameter in model.parameters()))
         if spec.mode == "inference":
             model.to(context.device)
-            make_interruptible(model, spec, source.items, context.device, context.check_stopped)
-            result = infer(model, spec, source, context, autocast(spec, context.device))
+            make_interruptible(model, spec, context.device, context.check_stopped)
+            result = infer(model, spec, source, context)
         else:
             result = _Trainer(spec, context, source, model).train()
     return {**context.kept, **result}
@@ -64,46 +53,12 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
 def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:
     """The model of ``spec`` on the CPU, freshly initialised; its memory announced before it is taken."""
     with torch.device("meta"):
-        size = sum(parameter.nbytes for parameter in _build(spec, outputs).parameters())
+        size = sum(parameter.nbytes for parameter in build_model(spec, outputs).parameters())
     context.about_to_allocate(size, "cpu")
     if context.device.type != "cpu":
         context.about_to_allocate(size)
-    return _build(spec, outputs)
-
-
-def _build(spec: TrainingSpec, outputs: int) -> nn.Module:
-    if spec.model == "transformer":
-        return Transformer(outputs, spec.width, spec.depth, spec.heads, spec.sequence)
-    return Mlp(FEATURES, spec.width, spec.depth, outputs)
-
-
-def optimizer_of(spec: TrainingSpec, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of ``spec`` for the weights of ``model``."""
-    weights = model.parameters()
-    match spec.optimizer:
-        case "sgd":
-            return torch.optim.SGD(weights, lr=spec.learning_rate)
-        case "momentum":
-            return torch.optim.SGD(weights, lr=spec.learning_rate, momentum=MOMENTUM)
-        case "adam":
-            return torch.optim.Adam(weights, lr=spec.learning_rate)
-        case "adamw":
-            return torch.optim.AdamW(weights, lr=spec.learning_rate)
-
-
-def autocast(spec: TrainingSpec, device: torch.device) -> AbstractContextManager[Any]:
-    """Where the forward pass runs in bfloat16, if `spec.precision` says so; may be entered again and again."""
-    return torch.autocast(device.type, torch.bfloat16) if spec.precision == "bf16" else nullcontext()
-
-
-def step_bytes(spec: TrainingSpec, weights_bytes: int, outputs: int) -> int:
-    """Estimate of what the first step allocates: gradients, optimizer state, activations; in bytes of float32."""
-    if spec.model == "transformer":
-        items = spec.batch * spec.sequence
-        activations = 4 * items * (spec.depth * BLOCK_ACTIVATIONS * spec.width + 3 * outputs)
-    else:
-        activations = 4 * spec.batch * (2 * spec.depth * spec.width + 3 * outputs)
-    return (1 + OPTIMIZER_STATES[spec.optimizer]) * weights_bytes + activations
+    with torch.device(context.host):
+        return build_model(spec, outputs)
 
 
 class _Trainer:
@@ -116,12 +71,12 @@ class _Trainer:
         self._model = model
         self._device = torch.device("cpu") if spec.move_at_epoch > 1 else context.device
         self._model.to(self._device)
-        make_interruptible(model, spec, source.items, self._device, context.check_stopped)
+        make_interruptible(model, spec, self._device, context.check_stopped)
         self._optimizer = optimizer_of(spec, model)
-        self._autocast = autocast(spec, self._device)
+        self._take_step = TrainingStep(spec, model, self._optimizer, self._device, context)
         self._resident: list[Batch] | None = None
-        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._audited = False
+        self._to_audit: Batch | None = None
         self._told_nan = False
 
     def train(self) -> dict[str, Any]:
@@ -151,28 +106,13 @@ class _Trainer:
         }
 
     def _step(self, index: int, step: int) -> tuple[float, float]:
-        context, stage = self._context, self._context.stage
-        context.check_cancelled()
-        inputs, targets = self._batch(index)
-        with stage("forward"), self._autocast:
-            logits = self._model(inputs)
-            loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
-        context.check_cancelled()
-        with stage("backward"):
-            loss.backward()  # type: ignore[no-untyped-call]
-        context.check_cancelled()
-        with stage("optimizer"):
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=True)
-        with stage("read loss"):
-            read_loss, accuracy = _read(loss, logits, targets)
-        if self._spec.keep_intermediates:
-            context.about_to_allocate(logits.nbytes, str(self._device))
-            self._kept.append((loss, logits))
-        if not self._audited:
-            self._audit((inputs, targets))
-        if self._spec.batches == "pingpong":
-            self._placed("batch back", (inputs, targets), torch.device("cpu"))
+        context = self._context
+        loss, right = self._take_step(self._batches(index))
+        with context.stage("read loss"):
+            read_loss, count = _read(loss, right)
+        accuracy = count / self._source.items
+        if self._to_audit is not None:
+            self._audit(self._to_audit)
         now = time.perf_counter()
         throughput = self._source.items / (now - self._ended)
         self._ended = now
@@ -181,10 +121,16 @@ class _Trainer:
             self._not_finite(read_loss, step)
         return read_loss, accuracy
 
-    def _batch(self, index: int) -> Batch:
-        if self._resident is not None:
-            return self._resident[index]
-        return self._placed("batch", self._source.batch(index), self._device)
+    def _batches(self, index: int) -> Iterator[Batch]:
+        """The micro-batches of a step on the device, each there by the time it is asked for."""
+        whole = self._source.batch(index) if self._resident is None else self._resident[index]
+        for part in micro_batches(whole, self._spec.batch):
+            batch = part if self._resident is not None else self._placed("batch", part, self._device)
+            if not self._audited:
+                self._to_audit = batch
+            yield batch
+            if self._spec.batches == "pingpong":
+                self._placed("batch back", batch, torch.device("cpu"))
 
     def _placed(self, stage: str, batch: Batch, device: torch.device) -> Batch:
         inputs, targets = placed(stage, batch, device, self._context)
@@ -212,14 +158,14 @@ class _Trainer:
                 "move model", from_device=str(source), to_device=str(self._device), copied=True
             ) as stage:
                 stage.tell(bytes=move(self._model, self._optimizer, self._device))
-            self._autocast = autocast(self._spec, self._device)
+            self._take_step.move_to(self._device)
             if self._resident is not None:
                 self._resident = self._all_placed(self._resident)
         self._audited = False
 
     def _audit(self, batch: Batch) -> None:
         words, facts = audit(self._model, self._optimizer, batch, self._device)
-        self._audited = True
+        self._audited, self._to_audit = True, None
         self._context.note("placement", words, **facts)
         self._context.keep(placement=facts)
 
@@ -236,13 +182,12 @@ class _Trainer:
             self._context.note("nan", f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
 
 
-def _read(loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
-    """Loss and accuracy as numbers; from a GPU in one copy, since each waits for it."""
-    right = (logits.detach().argmax(-1) == targets).sum()
+def _read(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
+    """Loss and count as numbers; from a GPU in one copy, since each waits for it."""
     if loss.device.type == "cpu":
-        return loss.item(), right.item() / targets.numel()
-    read_loss, count = torch.stack((loss.detach().double(), right.double())).tolist()
-    return read_loss, count / targets.numel()
+        return loss.item(), right.item()
+    read_loss, count = torch.stack((loss.double(), right.double())).tolist()
+    return read_loss, count
 
 
 @contextmanager

@@ -6,27 +6,39 @@ import inspect
 from typing import Any
 
 from gpudash.specs import TrainingSpec
+from gpudash.specs.training import HALVINGS, IMAGE_SIDE
 from gpudash.workloads.batches import batches_per_epoch, text_batch
-from gpudash.workloads.classes import CLASSES, FEATURES, SPREAD, classes
-from gpudash.workloads.models import Block, Mlp, Transformer
+from gpudash.workloads.classes import CLASSES, COLOURS, CONTRAST, FEATURES, SPREAD, TILE, classes, images
+from gpudash.workloads.models import Block, Cnn, Convolution, Mlp, Transformer
 from gpudash.workloads.text import LEFT_OUT, LIMIT
-from gpudash.workloads.training import MOMENTUM
+from gpudash.workloads.training_step import AUTOCAST, MOMENTUM
+
+_USED: dict[str, list[Any]] = {
+    "transformer": [Block, Transformer, text_batch],
+    "mlp": [Mlp, classes],
+    "cnn": [Convolution, Cnn, images],
+}
+_CONSTANTS = {
+    "transformer": [],
+    "mlp": [f"FEATURES, CLASSES, SPREAD = {FEATURES}, {CLASSES}, {SPREAD}"],
+    "cnn": [f"COLOURS, CLASSES, CONTRAST, TILE = {COLOURS}, {CLASSES}, {CONTRAST}, {TILE}"],
+}
+"""What the sources of `_USED` need."""
 
 
 def training_code(spec: TrainingSpec, device: str) -> list[str]:
     """The lines of the program."""
-    imports = ["import itertools", "import pathlib", "import sysconfig", "import time", ""]
-    used: list[Any] = [Block, Transformer, text_batch] if spec.model == "transformer" else [Mlp, classes]
-    sources = [line for part in used for line in ("", "", *inspect.getsource(part).rstrip().splitlines())]
-    constants = [] if spec.model == "transformer" else [f"FEATURES, CLASSES, SPREAD = {FEATURES}, {CLASSES}, {SPREAD}"]
+    imports = ["import itertools", "import math", "import pathlib", "import sysconfig", "import time", ""]
+    sources = [line for part in _USED[spec.model] for line in ("", "", *inspect.getsource(part).rstrip().splitlines())]
     return [
         *imports,
         "import torch",
         "from torch import nn",
         "from torch.nn import functional",
+        "from torch.utils.checkpoint import checkpoint",
         "",
         "Batch = tuple[torch.Tensor, torch.Tensor]",
-        *constants,
+        *_CONSTANTS[spec.model],
         *sources,
         "",
         "",
@@ -62,32 +74,50 @@ def _text(spec: TrainingSpec) -> list[str]:
         "",
         "",
         "def batch(index):",
-        f"    return text_batch(text, {spec.batch}, {spec.sequence}, {spec.seed}, index)",
+        f"    return text_batch(text, {spec.step_batch}, {spec.sequence}, {spec.seed}, index)",
         "",
         "",
-        f"model = Transformer(len(set(data)), {spec.width}, {spec.depth}, {spec.heads}, {spec.sequence})",
+        (
+            f"model = Transformer(len(set(data)), {spec.width}, {spec.depth}, {spec.heads}, "
+            f"{spec.sequence}{_checkpointing(spec)})"
+        ),
     ]
 
 
 def _classes(spec: TrainingSpec) -> list[str]:
+    samples = batches_per_epoch(spec) * spec.step_batch
+    if spec.model == "cnn":
+        drawn = f"images({samples}, {IMAGE_SIDE}, {spec.seed})"
+        model = f"Cnn(COLOURS, {spec.width}, {spec.depth}, {HALVINGS}, CLASSES{_checkpointing(spec)})"
+    else:
+        drawn = f"classes({samples}, {spec.seed})"
+        model = f"Mlp(FEATURES, {spec.width}, {spec.depth}, CLASSES{_checkpointing(spec)})"
     return [
-        f"points, labels = classes({batches_per_epoch(spec) * spec.batch}, {spec.seed})",
+        f"points, labels = {drawn}",
         "",
         "",
         "def batch(index):",
-        f"    part = slice(index * {spec.batch}, (index + 1) * {spec.batch})",
+        f"    part = slice(index * {spec.step_batch}, (index + 1) * {spec.step_batch})",
         "    return points[part], labels[part]",
         "",
         "",
-        f"model = Mlp(FEATURES, {spec.width}, {spec.depth}, CLASSES)",
+        f"model = {model}",
     ]
 
 
-def _forward(spec: TrainingSpec, indent: str, *more: str) -> list[str]:
+def _checkpointing(spec: TrainingSpec) -> str:
+    return ", checkpointing=True" if spec.checkpointing and spec.mode == "train" else ""
+
+
+def _forward(spec: TrainingSpec, *more: str) -> list[str]:
     lines = ["logits = model(inputs)", *more]
     if spec.precision == "fp32":
-        return [f"{indent}{line}" for line in lines]
-    return [f"{indent}with torch.autocast(device.type, torch.bfloat16):", *(f"{indent}    {line}" for line in lines)]
+        return lines
+    return [f"with torch.autocast(device.type, {AUTOCAST[spec.precision]}):", *_indented(lines)]
+
+
+def _indented(lines: list[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" for line in lines]
 
 
 def _inference(spec: TrainingSpec) -> list[str]:
@@ -99,7 +129,7 @@ def _inference(spec: TrainingSpec) -> list[str]:
         f"        inputs = batch(step % {batches_per_epoch(spec)})[0]",
         "        began = time.perf_counter()",
         "        inputs = inputs.to(device)",
-        *_forward(spec, "        "),
+        *_indented(_forward(spec), 2),
         "        logits.argmax(-1).cpu()",
         "        seconds.append(time.perf_counter() - began)",
         'print(f"median latency {sorted(seconds)[len(seconds) // 2]:.6f} s")',
@@ -108,23 +138,10 @@ def _inference(spec: TrainingSpec) -> list[str]:
 
 def _training(spec: TrainingSpec, device: str) -> list[str]:
     count = batches_per_epoch(spec)
-    optimizer = {
-        "sgd": f"torch.optim.SGD(model.parameters(), lr={spec.learning_rate!r})",
-        "momentum": f"torch.optim.SGD(model.parameters(), lr={spec.learning_rate!r}, momentum={MOMENTUM})",
-        "adam": f"torch.optim.Adam(model.parameters(), lr={spec.learning_rate!r})",
-        "adamw": f"torch.optim.AdamW(model.parameters(), lr={spec.learning_rate!r})",
-    }[spec.optimizer]
-    moving = [
-        f"    if epoch == {spec.move_at_epoch}:  # the model, then the optimizer's state after its parameters",
-        f'        device = torch.device("{device}")',
-        "        state = optimizer.state_dict()",
-        "        model.to(device)",
-        "        optimizer.load_state_dict(state)",
-    ]
     resident = spec.batches == "resident"
-    place = "resident[index]" if resident else "(tensor.to(device) for tensor in batch(index))"
     return [
-        f"optimizer = {optimizer}",
+        f"optimizer = {_optimizer(spec)}",
+        *(["scaler = torch.amp.GradScaler(device.type)"] if spec.precision == "fp16" else []),
         *(
             [f"resident = [[tensor.to(device) for tensor in batch(index)] for index in range({count})]"]
             if resident
@@ -133,17 +150,76 @@ def _training(spec: TrainingSpec, device: str) -> list[str]:
         *(["kept = []"] if spec.keep_intermediates else []),
         "step = 0",
         f"for epoch in range(1, {spec.passes + 1}):",
-        *(moving if spec.move_at_epoch else []),
+        *(_moving(spec, device) if spec.move_at_epoch else []),
         f"    generator = torch.Generator().manual_seed({spec.seed} * 1_000_003 + epoch)",
         f"    for index in torch.randperm({count}, generator=generator).tolist()[: {spec.steps} - step]:",
         "        step += 1",
-        f"        inputs, targets = {place}",
-        *_forward(spec, "        ", "loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten())"),
-        "        loss.backward()",
-        "        optimizer.step()",
-        "        optimizer.zero_grad(set_to_none=True)",
-        *(["        kept.append((loss, logits))"] if spec.keep_intermediates else []),
-        *(["        inputs.cpu(), targets.cpu()"] if spec.batches == "pingpong" else []),
-        "        accuracy = (logits.detach().argmax(-1) == targets).float().mean()",
-        '        print(f"{step} {loss.item()!r} {accuracy.item():.4f}")',
+        *_indented(_step(spec), 2),
+    ]
+
+
+def _optimizer(spec: TrainingSpec) -> str:
+    name, more = {
+        "sgd": ("SGD", ""),
+        "momentum": ("SGD", f", momentum={MOMENTUM}"),
+        "adam": ("Adam", ""),
+        "adamw": ("AdamW", ""),
+    }[spec.optimizer]
+    return f"torch.optim.{name}(model.parameters(), lr={spec.learning_rate!r}{more})"
+
+
+def _moving(spec: TrainingSpec, device: str) -> list[str]:
+    scaler = [
+        "        scale = scaler.state_dict()",
+        "        scaler = torch.amp.GradScaler(device.type)",
+        "        scaler.load_state_dict(scale)",
+    ]
+    return [
+        f"    if epoch == {spec.move_at_epoch}:  # the model, then the optimizer's state after its parameters",
+        f'        device = torch.device("{device}")',
+        "        state = optimizer.state_dict()",
+        "        model.to(device)",
+        "        optimizer.load_state_dict(state)",
+        *(scaler if spec.precision == "fp16" else []),
+    ]
+
+
+def _step(spec: TrainingSpec) -> list[str]:
+    """One optimizer step: the gradients of one batch, or of several that add up."""
+    whole = "resident[index]" if spec.batches == "resident" else "batch(index)"
+    moved = [] if spec.batches == "resident" else ["inputs, targets = inputs.to(device), targets.to(device)"]
+    update = ["scaler.step(optimizer)", "scaler.update()"] if spec.precision == "fp16" else ["optimizer.step()"]
+    gradients = [*moved, *_gradients(spec)]
+    if spec.micro_batches == 1:
+        return [
+            f"inputs, targets = {whole}",
+            *gradients,
+            *update,
+            "optimizer.zero_grad(set_to_none=True)",
+            "accuracy = (logits.detach().argmax(-1) == targets).float().mean()",
+            'print(f"{step} {loss.item()!r} {accuracy.item():.4f}")',
+        ]
+    return [
+        "losses, right = [], []",
+        f"parts = (tensor.split({spec.batch}) for tensor in {whole})",
+        "for inputs, targets in zip(*parts):",
+        *_indented(gradients),
+        "    losses.append(loss.detach())",
+        "    right.append((logits.detach().argmax(-1) == targets).float().mean())",
+        *update,
+        "optimizer.zero_grad(set_to_none=True)",
+        "loss, accuracy = torch.stack(losses).mean(), torch.stack(right).mean()",
+        'print(f"{step} {loss.item()!r} {accuracy.item():.4f}")',
+    ]
+
+
+def _gradients(spec: TrainingSpec) -> list[str]:
+    """Forward and backward pass of one batch."""
+    share = f"(loss / {spec.micro_batches})" if spec.micro_batches > 1 else "loss"
+    scaled = f"scaler.scale({share})" if spec.precision == "fp16" else share
+    return [
+        *_forward(spec, "loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten())"),
+        f"{scaled}.backward()",
+        *(["kept.append((loss, logits))"] if spec.keep_intermediates else []),
+        *(["inputs.cpu(), targets.cpu()"] if spec.batches == "pingpong" else []),
     ]

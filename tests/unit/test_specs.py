@@ -95,6 +95,15 @@ def test_a_spec_comes_back_from_its_own_json(spec: type[Spec]) -> None:
         (PipelineSpec, {"scalar": -2e6}, "--scalar -2000000.0: at least -1000000"),
         (TrainingSpec, {"keep_intermediates": "perhaps"}, "--keep-intermediates 'perhaps': give true or false"),
         (TrainingSpec, {"sequence": 2}, "--sequence 2: at least 4 characters"),
+        (TrainingSpec, {"accumulation": 0}, "--accumulation 0: at least 1"),
+        (TrainingSpec, {"model": "rnn"}, "--model 'rnn': choose one of transformer, mlp, cnn"),
+        (TrainingSpec, {"precision": "fp8"}, "--precision 'fp8': choose one of fp32, bf16, fp16"),
+        (
+            PressureSpec,
+            {"pattern": "flood"},
+            "--pattern 'flood': choose one of ramp, leak, sawtooth, fragmentation, spike",
+        ),
+        (PressureSpec, {"until": "full"}, "--until 'full': choose one of cap, oom"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_flag_and_what_is_allowed(
@@ -142,6 +151,17 @@ def test_the_heads_of_a_transformer_divide_its_width(width: int) -> None:
     heads = TrainingSpec(width=width).heads
     assert 1 <= heads <= max(1, width // 32)
     assert width % heads == 0
+
+
+@given(depth=st.integers(1, 256), width=st.integers(8, 512), batch=st.integers(1, 64), parts=st.integers(1, 8))
+def test_a_steps_samples_are_those_of_its_batches_and_only_training_has_several(
+    depth: int, width: int, batch: int, parts: int
+) -> None:
+    made = TrainingSpec(model="cnn", depth=depth, width=width, batch=batch, accumulation=parts)
+    assert made.step_batch == batch * parts
+    assert made.model_copy(update={"mode": "inference"}).step_batch == batch
+    assert len(made.sides) == depth and made.sides[0] == 8 and all(side == 4 for side in made.sides[1:])
+    assert made.parameters == depth * 9 * width**2
 
 
 def test_block_sizes_are_sorted_and_each_once() -> None:

@@ -1,0 +1,127 @@
+"""Changes of a spec that let the same work take less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpudash.specs.base import DTYPE_BYTES, Spec
+from gpudash.specs.matmul import MatmulSpec
+from gpudash.specs.pipeline import PipelineSpec
+from gpudash.specs.pressure import PressureSpec
+from gpudash.specs.training import TrainingSpec
+from gpudash.specs.transfer import TransferSpec
+
+OPTIMIZER_WORDS = {"sgd": "SGD", "momentum": "SGD + momentum"}
+
+SMALLEST_WIDTH = 8
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change.
+
+    Attributes:
+        words: what it is: "bf16 autocast".
+        fields: fields of the spec and their new values.
+        changes_training: whether a training may converge differently.
+        same_work: whether a step does the same work as before, so that its FLOPs tell the price.
+    """
+
+    words: str
+    fields: Mapping[str, Any]
+    changes_training: bool = False
+    same_work: bool = True
+
+    def applied(self, spec: Spec) -> Spec:
+        """``spec`` with the change.
+
+        Raises:
+            pydantic.ValidationError: when the result is no valid spec.
+        """
+        return type(spec).model_validate({**spec.model_dump(), **self.fields})
+
+
+def changes(spec: Spec) -> list[Change]:
+    """What may be changed of ``spec`` to need less memory, the least harmful first."""
+    for kind, found in _CHANGES.items():
+        if isinstance(spec, kind):
+            return list(found(spec))
+    return []
+
+
+def size_field(spec: Spec) -> str | None:
+    """The field that memory grows with and that can be searched for the largest value that fits; ``None``: none."""
+    return "batch" if isinstance(spec, TrainingSpec) else None
+
+
+def _of_training(spec: TrainingSpec) -> Iterator[Change]:
+    if spec.mode == "train":
+        if spec.keep_intermediates:
+            yield Change("delete intermediates", {"keep_intermediates": False})
+        if not spec.checkpointing:
+            yield Change("activation checkpointing", {"checkpointing": True})
+        for parts in (2, 4, 8, 16):
+            if spec.batch % parts == 0:
+                fields = {"batch": spec.batch // parts, "accumulation": spec.accumulation * parts}
+                yield Change(f"batch {spec.batch // parts}, accumulated over {fields['accumulation']}", fields)
+    if spec.batches == "resident":
+        yield Change("batches moved each step", {"batches": "moved"})
+    if spec.precision == "fp32":
+        yield Change("bf16 autocast", {"precision": "bf16"}, changes_training=True)
+        yield Change("fp16 autocast with scaled gradients", {"precision": "fp16"}, changes_training=True)
+    if spec.mode == "train":
+        for optimizer in ("momentum", "sgd"):
+            if spec.optimizer not in ("sgd", optimizer):
+                words = f"{OPTIMIZER_WORDS[optimizer]} instead of {spec.optimizer}"
+                yield Change(words, {"optimizer": optimizer}, changes_training=True)
+        if not spec.checkpointing and spec.precision == "fp32":
+            both = {"checkpointing": True, "precision": "bf16"}
+            yield Change("checkpointing and bf16 autocast", both, changes_training=True)
+    if spec.depth > 1:
+        yield Change(f"depth {spec.depth // 2}", {"depth": spec.depth // 2}, changes_training=True, same_work=False)
+    if spec.width // 2 >= SMALLEST_WIDTH:
+        yield Change(f"width {spec.width // 2}", {"width": spec.width // 2}, changes_training=True, same_work=False)
+
+
+def _of_matmul(spec: MatmulSpec) -> Iterator[Change]:
+    if DTYPE_BYTES[spec.dtype] > 4:
+        yield Change("float32", {"dtype": "float32"})
+    if DTYPE_BYTES[spec.dtype] > 2:
+        yield Change("bfloat16", {"dtype": "bfloat16"})
+    for size in (spec.size // 2, spec.size // 4):
+        if size >= 1:
+            yield Change(f"size {size}", {"size": size}, same_work=False)
+
+
+def _of_pipeline(spec: PipelineSpec) -> Iterator[Change]:
+    rows, columns = spec.shape
+    for parts in (2, 4):
+        if rows // parts >= 1:
+            fields = {"rows": rows // parts, "columns": columns, "size": None}
+            yield Change(f"{rows // parts} rows", fields, same_work=False)
+
+
+def _of_transfer(spec: TransferSpec) -> Iterator[Change]:
+    sizes = spec.block_sizes
+    if len(sizes) > 1:
+        yield Change("without the largest block", {"blocks": sizes[:-1]}, same_work=False)
+
+
+def _of_pressure(spec: PressureSpec) -> Iterator[Change]:
+    if spec.until == "oom":
+        yield Change("stop at the cap", {"until": "cap"}, same_work=False)
+    elif spec.cap is not None:
+        for parts in (2, 4):
+            if spec.cap // parts >= spec.step:
+                yield Change(f"cap 1/{parts}", {"cap": spec.cap // parts}, same_work=False)
+
+
+_CHANGES: dict[type[Spec], Callable[[Any], Iterator[Change]]] = {
+    TrainingSpec: _of_training,
+    MatmulSpec: _of_matmul,
+    PipelineSpec: _of_pipeline,
+    TransferSpec: _of_transfer,
+    PressureSpec: _of_pressure,
+}
