@@ -7,19 +7,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpudash.units import GIB, MAX_SIZE, format_bytes
+
+SIMULATED = "SIMULATED"
+"""What stands wherever a simulated GPU or a figure of one is shown."""
+
+SPEED_REMARK = "times and rates are the CPU's, for {device} is SIMULATED"
+"""Goes with every figure of speed that was taken on a simulated GPU."""
+
+SIMULATED_PRODUCT = "Simulated GPU"
+
+OFFERED_BYTES = 8 * GIB
+"""Capacity of the simulated GPU that is offered where there is no GPU."""
+
+MOST_SIMULATED = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as NVML lists it.
+    """A GPU as NVML lists it, or one that gpudash simulates.
 
     Attributes:
-        nvml_index: position in NVML's own (PCI bus) order; not torch's index.
-        uuid: "GPU-…", the identity used in recordings and settings.
-        pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`.
+        nvml_index: position in NVML's own (PCI bus) order; not torch's index. Of a simulated one, N of ``sim:N``.
+        uuid: "GPU-…", the identity used in recordings and settings; "SIM-N" of a simulated one.
+        pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`. Empty if simulated.
         product: marketing name.
         total_bytes: memory, or ``None`` where the driver does not report it (unified memory).
         cuda_capability: (major, minor), where the driver reports it.
         pcie_generation, pcie_width: the most the link can do; an idle link runs slower to save power.
+        simulated: whether nothing of it is there but its name and its memory's bookkeeping.
     """
 
     nvml_index: int
@@ -30,6 +46,7 @@ class Gpu:
     cuda_capability: tuple[int, int] | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
+    simulated: bool = False
 
     @property
     def link_bytes_per_second(self) -> float | None:
@@ -42,20 +59,76 @@ class Device:
     """A device torch can run on.
 
     Attributes:
-        name: torch's name: "cpu", "cuda:0".
+        name: torch's name: "cpu", "cuda:0", "sim:0".
         product: what it is.
         total_bytes: its memory.
-        uuid: the GPU's NVML UUID; ``None`` for the CPU.
+        uuid: the GPU's NVML UUID, "SIM-0" for a simulated one; ``None`` for the CPU.
+        problem: why no run can use it, in one sentence; ``None`` when one can.
     """
 
     name: str
     product: str
     total_bytes: int | None
     uuid: str | None = None
+    problem: str | None = None
 
     @property
-    def kind(self) -> Literal["cpu", "cuda"]:
-        return "cpu" if self.name == "cpu" else "cuda"
+    def kind(self) -> Literal["cpu", "cuda", "sim"]:
+        return kind_of(self.name)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulated GPU."""
+        return self.kind == "sim"
+
+
+def kind_of(name: str) -> Literal["cpu", "cuda", "sim"]:
+    """The kind of device in torch's name of one: "sim" for "sim:0"."""
+    if name == "cpu":
+        return "cpu"
+    return "sim" if name.partition(":")[0] == "sim" else "cuda"
+
+
+def shown_name(name: str) -> str:
+    """A device's name as a person reads it: "sim:0 (SIMULATED)", any other as it is."""
+    return f"{name} ({SIMULATED})" if kind_of(name) == "sim" else name
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """The GPUs that are asked to be simulated.
+
+    Attributes:
+        sizes: capacity of ``sim:0``, ``sim:1`` and so on in bytes; empty: one is offered where there is no GPU.
+        others: bytes that simulated other processes hold of the first.
+
+    Raises:
+        ValueError: one sentence, when there are too many, or a size cannot be.
+    """
+
+    sizes: tuple[int, ...] = ()
+    others: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) > MOST_SIMULATED:
+            raise ValueError(f"At most {MOST_SIMULATED} GPUs can be simulated, not {len(self.sizes)}")
+        for size in self.sizes:
+            if not 0 < size <= MAX_SIZE:
+                raise ValueError(f"A simulated GPU has between 1 byte and 1 PiB of memory, not {format_bytes(size)}")
+        first = self.sizes[0] if self.sizes else OFFERED_BYTES
+        if not 0 <= self.others <= first:
+            held, there = format_bytes(self.others), format_bytes(first)
+            raise ValueError(f"Simulated other processes cannot hold {held} of the {there} of sim:0")
+
+
+def simulated_gpu(index: int, total_bytes: int) -> Gpu:
+    """The GPU behind ``sim:index``."""
+    return Gpu(index, f"SIM-{index}", "", SIMULATED_PRODUCT, total_bytes, simulated=True)
+
+
+def simulated_device(gpu: Gpu, problem: str | None = None) -> Device:
+    """The device that runs on a simulated GPU, unless there is a ``problem``."""
+    return Device(f"sim:{gpu.nvml_index}", gpu.product, gpu.total_bytes, gpu.uuid, problem)
 
 
 _PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?")

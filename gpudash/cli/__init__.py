@@ -17,6 +17,7 @@ from gpudash.specs import invalid_fields
 def build_app() -> App:
     """The command-line application, one sub-command of ``run`` per workload."""
     from gpudash.cli import devices, doctor, export, monitor
+    from gpudash.cli.estimate import estimate_app
     from gpudash.cli.run import run_app
     from gpudash.cli.start import start
 
@@ -30,6 +31,7 @@ def build_app() -> App:
     app.default(start)
     app.command(devices.devices)
     app.command(run_app())
+    app.command(estimate_app())
     app.command(monitor.monitor)
     app.command(export.export)
     app.command(doctor.doctor)

@@ -1,26 +1,41 @@
 """``gpudash devices``: what there is, and why something is missing."""
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.table import Table
 
 from gpudash.cli.output import Exit, print_json, stdout
-from gpudash.devices import cuda_devices, cuda_order, default_device, why_torch_has_no_gpu
-from gpudash.telemetry.records import State
+from gpudash.cli.simulation import SimulateOptions
+from gpudash.devices import (
+    Device,
+    Simulation,
+    cuda_devices,
+    cuda_order,
+    default_device,
+    shown_name,
+    simulated_device,
+    why_torch_has_no_gpu,
+)
+from gpudash.telemetry.records import Sample, State
 from gpudash.units import format_bytes
 
+if TYPE_CHECKING:
+    from gpudash.sources.discovery import GpuSurvey, Host
 
-def devices(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+
+def devices(*, json: Annotated[bool, Parameter(negative="")] = False, simulated: SimulateOptions | None = None) -> int:
     """List every device, what each reports, and why something is missing.
 
     Parameters
     ----------
     json
         Print one JSON document.
+    simulated
+        GPUs to simulate.
     """
-    document = inventory()
+    document = inventory(Simulation() if simulated is None else simulated.simulation())
     if json:
         print_json(document)
         return Exit.FINISHED
@@ -30,23 +45,25 @@ def devices(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
         table.add_column(title, overflow="fold", no_wrap=title == "identity")
     for device in document["devices"]:
         table.add_row(
-            device["name"] or f"GPU {device['nvml_index']}",
+            shown_name(device["name"]) if device["name"] else f"GPU {device['nvml_index']}",
             device["product"],
             format_bytes(device["total_bytes"]),
             device["uuid"] or device.get("capacity_source", ""),
         )
     console.print(table)
     for device in document["devices"]:
-        missing = [f"{metric} {state}" for metric, state in device["states"].items()]
+        missing = [] if device["simulated"] else [f"{metric} {state}" for metric, state in device["states"].items()]
         if missing:
             console.print(f"{device['name'] or device['uuid']}: {', '.join(missing)}")
+        if device.get("problem"):
+            console.print(f"{device['name']} cannot be used: {device['problem']}", soft_wrap=True)
     console.print(f"{document['torch']['words']}; default device {document['default']}")
     if document["problem"]:
         console.print(document["problem"], soft_wrap=True)
     return Exit.FINISHED
 
 
-def inventory() -> dict[str, Any]:
+def inventory(simulation: Simulation) -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
     from gpudash.sources.discovery import survey
     from gpudash.workloads import torch_report, torch_words
@@ -61,42 +78,14 @@ def inventory() -> dict[str, Any]:
     usable = cuda_devices(order, report)
     names = {device.uuid: device.name for device in usable}
     free = {answer.gpu.uuid: int(answer.readings.get("free_bytes") or 0) for answer in seen.gpus}
-    listed: list[dict[str, Any]] = [
-        {
-            "name": "cpu",
-            "product": seen.host.product,
-            "cores": seen.host.cores,
-            "total_bytes": seen.host.total_bytes,
-            "capacity_source": seen.host.capacity_source,
-            "uuid": None,
-            "readings": {"total_bytes": seen.host.total_bytes, "available_bytes": seen.host.available_bytes},
-            "states": {},
-        }
-    ]
-    for answer in seen.gpus:
-        gpu = answer.gpu
-        listed.append(
-            {
-                "name": names.get(gpu.uuid),
-                "product": gpu.product,
-                "nvml_index": gpu.nvml_index,
-                "total_bytes": gpu.total_bytes,
-                "uuid": gpu.uuid,
-                "pci_bus_id": gpu.pci_bus_id,
-                "memory_version": answer.memory_version,
-                "readings": dict(answer.readings),
-                "states": {name: state.value for name, state in answer.states.items() if state is not State.OK},
-                "processes": [dict(row) for row in answer.processes],
-            }
-        )
-    listed += [
-        {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
-        | {"readings": {}, "states": {}}
-        for device in usable
-        if device.uuid is None
+    listed = [
+        _host(seen.host),
+        *(_gpu(answer, names.get(answer.gpu.uuid)) for answer in seen.gpus),
+        *(_without_readings(device) for device in usable if device.uuid is None),
+        *_simulated(simulation, offer=not (seen.gpus or usable), problem=report["simulator_problem"]),
     ]
     return {
-        "devices": listed,
+        "devices": [{"simulated": False, **device} for device in listed],
         "default": default_device(usable, free),
         "driver_version": seen.driver_version,
         "nvml_version": seen.nvml_version,
@@ -104,3 +93,64 @@ def inventory() -> dict[str, Any]:
         "torch": {**report, "words": torch_words(report)},
         "problem": seen.problem or why_torch_has_no_gpu(report, order) or order.reason or None,
     }
+
+
+def _host(host: "Host") -> dict[str, Any]:
+    return {
+        "name": "cpu",
+        "product": host.product,
+        "cores": host.cores,
+        "total_bytes": host.total_bytes,
+        "capacity_source": host.capacity_source,
+        "uuid": None,
+        "readings": {"total_bytes": host.total_bytes, "available_bytes": host.available_bytes},
+        "states": {},
+    }
+
+
+def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
+    gpu = answer.gpu
+    return {
+        "name": name,
+        "product": gpu.product,
+        "nvml_index": gpu.nvml_index,
+        "total_bytes": gpu.total_bytes,
+        "uuid": gpu.uuid,
+        "pci_bus_id": gpu.pci_bus_id,
+        "memory_version": answer.memory_version,
+        "readings": dict(answer.readings),
+        "states": {name: state.value for name, state in answer.states.items() if state is not State.OK},
+        "processes": [dict(row) for row in answer.processes],
+    }
+
+
+def _without_readings(device: Device) -> dict[str, Any]:
+    told = {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
+    return told | {"readings": {}, "states": {}}
+
+
+def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> list[dict[str, Any]]:
+    """The GPUs that are simulated, as a session would read them before anything runs there."""
+    from gpudash.session.simulated import SimulatedGpus
+    from gpudash.sources.simulated_cards import CardReader
+
+    simulated = SimulatedGpus(simulation)
+    simulated.start()
+    if offer:
+        simulated.offer()
+    usable = [simulated_device(gpu, problem) for gpu in simulated.gpus]
+    read = CardReader(simulated.cards).read(0.0)
+    samples = {found.device: found for found in read if isinstance(found, Sample) and found.table == "gpu"}
+    return [
+        {
+            "name": device.name,
+            "product": device.product,
+            "total_bytes": device.total_bytes,
+            "uuid": device.uuid,
+            "simulated": True,
+            "problem": device.problem,
+            "readings": {name: value for name, value in samples[device.uuid].values.items() if value is not None},
+            "states": {name: state.value for name, state in samples[device.uuid].states.items()},
+        }
+        for device in usable
+    ]

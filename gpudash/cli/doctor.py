@@ -64,6 +64,11 @@ def _torch() -> Iterator[Check]:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
         return
     yield Check("torch", "ok", f"{torch_words(report)}, imported in {report['seconds']:.1f} s")
+    problem = report["simulator_problem"]
+    if problem is None:
+        yield Check("simulated GPU", "ok", "this torch takes one; --device sim:0 runs on it")
+    else:
+        yield Check("simulated GPU", "note", str(problem), "Everything else works; run on cpu instead of sim:0.")
 
 
 def _nvml() -> Iterator[Check]:

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 
 from gpudash.cli.output import print_notice, stdout
+from gpudash.devices import shown_name
 from gpudash.session import Session
 from gpudash.telemetry.records import SourceFailed, SourceRecovered, State, Warning
 from gpudash.telemetry.store import Store
@@ -59,7 +60,7 @@ class LiveTable:
         for title in ("device", "memory", "busy", "temperature", "power", "to the GPU", "from the GPU"):
             table.add_column(title, justify="left" if title == "device" else "right")
         session = self._session
-        names = {device.uuid: device.name for device in session.devices() if device.uuid}
+        names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
         keys: list[Key] = [("cpu", "host", None)]
         keys += [(names.get(gpu.uuid, f"GPU {gpu.nvml_index}"), "gpu", gpu.uuid) for gpu in session.gpus]
         with session.store.lock:

@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 from gpudash.cli.interruption import interruptible
 from gpudash.cli.json_lines import JsonLines
 from gpudash.cli.output import Exit, RequestError, leave, print_json, print_notice
+from gpudash.cli.simulation import SimulateOptions
 from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def monitor(
     no_record: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
     json_lines: Annotated[bool, Parameter(negative="")] = False,
+    simulated: SimulateOptions | None = None,
 ) -> int:
     """Watch the machine without running anything.
 
@@ -49,6 +51,8 @@ def monitor(
         Print a summary as one JSON document at the end.
     json_lines
         Print every reading as a line of JSON.
+    simulated
+        GPUs to simulate.
     """
     from gpudash.cli.live_table import LiveTable
     from gpudash.session import Session, recording_target
@@ -58,7 +62,8 @@ def monitor(
     if rate is not None:
         settings.rate_hz = rate
     target = recording_target(settings, "monitor", file=record, record=not no_record)
-    session = Session(settings, recording=target, notices=notices)
+    simulation = None if simulated is None else simulated.simulation()
+    session = Session(settings, recording=target, notices=notices, simulation=simulation)
     for text in notices:
         print_notice(text)
     lines = JsonLines() if json_lines else None

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from gpudash.cli.output import stderr, stdout
+from gpudash.devices import shown_name
+from gpudash.memory.explanation import explanation_from_json
+from gpudash.memory.explanation_text import report
 from gpudash.session import Session
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.records import Note
@@ -61,7 +65,11 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
     console = stdout()
-    console.print(f"[bold]{summary['workload']}[/] on {summary['device']}: {_status(summary)}")
+    console.print(f"[bold]{summary['workload']}[/] on {shown_name(summary['device'])}: {_status(summary)}")
+    error = summary.get("error")
+    explanation = (error or {}).get("explanation")
+    if explanation is not None:
+        _print_explanation(console, explanation)
     if summary["stages"]:
         console.print(_stages(summary["stages"]))
     if (summary["result"] or {}).get("epochs"):
@@ -71,11 +79,19 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
             console.print(f"{note.topic}: {note.text}", soft_wrap=True, markup=False)
     for line in _figures(summary):
         console.print(line, soft_wrap=True, markup=False)
-    error = summary.get("error")
-    if error:
+    if error and explanation is None:
         console.print(f"{error['message']} {error['remedy']}".strip(), style="yellow", soft_wrap=True, markup=False)
     if summary["recording"]:
         console.print(f"Recording: {summary['recording']}", soft_wrap=True, markup=False)
+
+
+def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
+    """Why memory ran out, the cause first."""
+    cause, *lines = report(explanation_from_json(data))
+    console.print(cause, style="bold yellow", soft_wrap=True, markup=False)
+    for line in lines:
+        console.print(line, style=None if line.startswith(" ") else "yellow", soft_wrap=True, markup=False)
+    console.print()
 
 
 def _status(summary: Mapping[str, Any]) -> str:
@@ -101,7 +117,7 @@ def _stages(stages: list[Mapping[str, Any]]) -> Table:
         ends = [end for end in (stage["from"], stage["to"]) if end]
         table.add_row(
             stage["name"],
-            " → ".join(dict.fromkeys(ends)),
+            " → ".join(map(shown_name, dict.fromkeys(ends))),
             " × ".join(map(str, stage["shape"] or ())),
             stage["dtype"] or "",
             str(stage["count"]),
@@ -121,7 +137,7 @@ def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
         loss = epoch["loss"]
         table.add_row(
             str(epoch["epoch"]),
-            epoch["device"],
+            shown_name(epoch["device"]),
             loss if isinstance(loss, str) else f"{loss:.4f}",
             format_percent(epoch["accuracy"]),
             format_duration(epoch["seconds"]),

@@ -12,8 +12,11 @@ from cyclopts import App, Parameter
 
 from gpudash.cli.interruption import Interruption, interruptible
 from gpudash.cli.output import OF_STATUS, Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice
+from gpudash.cli.simulation import SimulateOptions
+from gpudash.devices import Simulation
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
+from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Note
 from gpudash.units import parse_size
 
@@ -28,19 +31,26 @@ def _size(_type: Any, tokens: Any) -> int:
     return parse_size(tokens[0].value)
 
 
+def _cap(_type: Any, tokens: Any) -> MemoryCap:
+    return MemoryCap.parse(tokens[0].value)
+
+
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class RunOptions:
+class RunOptions(SimulateOptions):
     """What belongs to the command rather than to the workload."""
 
     device: str | None = None
-    """cpu or cuda:0; left out: the CUDA device with most free memory, else cpu."""
+    """cpu, cuda:0 or sim:0; left out: the CUDA device with most free memory, else cpu."""
 
     preset: str | None = None
     """Named set of field values to start from."""
 
     guard: Annotated[int | None, Parameter(converter=_size)] = None
     """Stop the run when memory grows this far above its use at the start (1GiB)."""
+
+    memory_cap: Annotated[MemoryCap | None, Parameter(converter=_cap)] = None
+    """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
 
     record: Path | None = None
     """Recording to write; left out: a new one in the recordings folder."""
@@ -91,7 +101,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
 def execute(spec: Spec, options: RunOptions) -> int:
     """Run ``spec`` to its end, with progress on stderr and the outcome on stdout."""
     if options.show_code:
-        return _show_code(spec, options.device or "cpu")
+        return _show_code(spec, options.device or "cpu", options.simulation())
     summary, notes, joined = perform(spec, options)
     if options.json:
         print_json(summary)
@@ -112,13 +122,16 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     from gpudash.telemetry.recorder import RecordingError
 
     device = options.device
-    if device is not None and device != "cpu" and not _cuda_name(device):
-        raise RequestError(f"{device!r} is not a device.", "Write cpu or cuda:0; gpudash devices lists what is there.")
-    if device == "cpu" and (problems := spec.problems(device)):
+    if device is not None and device != "cpu" and not _gpu_name(device):
+        there = "Write cpu, cuda:0 or sim:0; gpudash devices lists what is there."
+        raise RequestError(f"{device!r} is not a device.", there)
+    cap = options.memory_cap
+    if device == "cpu" and (problems := spec.problems(device) + (cap.problems(device, None) if cap else [])):
         raise RequestError("; ".join(problems) + ".", "gpudash devices lists what is there.")
+    simulation = options.simulation()
     settings, notices = load_settings()
     target = recording_target(settings, spec.name, file=options.record, record=not options.no_record)
-    session = Session(settings, recording=target, notices=notices)
+    session = Session(settings, recording=target, notices=notices, simulation=simulation)
     for text in notices:
         print_notice(text)
     failure: RequestError | None = None
@@ -157,7 +170,7 @@ def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
 
 def _start(session: "Session", spec: Spec, options: RunOptions) -> None:
     try:
-        session.start_run(spec, options.device or session.default_device(), options.guard)
+        session.start_run(spec, options.device or session.default_device(), options.guard, options.memory_cap)
     except ValueError as error:
         raise RequestError(str(error), "gpudash devices lists what is there.") from None
 
@@ -173,6 +186,10 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool) -
         show_progress(session, heed)
     while not session.wait_run(0.1):
         heed()
+    if not session.remedies.wait(0) and not quiet:
+        print_notice("Looking for what would have fitted…")
+    while not (session.remedies.wait(0.1) or interruption.asked):
+        pass
 
 
 def _notes(session: "Session") -> list[Note]:
@@ -190,13 +207,13 @@ def _summary(session: "Session") -> dict[str, Any]:
     return summary
 
 
-def _cuda_name(device: str) -> bool:
+def _gpu_name(device: str) -> bool:
     kind, _, index = device.partition(":")
-    return kind == "cuda" and index.isdecimal()
+    return kind in ("cuda", "sim") and index.isdecimal()
 
 
-def _show_code(spec: Spec, device: str) -> int:
+def _show_code(spec: Spec, device: str, simulation: Simulation) -> int:
     from gpudash.workloads.code import code
 
-    sys.stdout.write(code(spec, device))
+    sys.stdout.write(code(spec, device, simulation.sizes))
     return Exit.FINISHED

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from gpudash.cli.output import OF_STATUS, RequestError, leave, print_notice
 from gpudash.cli.run import RunOptions, perform
+from gpudash.cli.simulation import SimulateOptions
+from gpudash.devices import Simulation
 from gpudash.settings import recordings_folder
 from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
 from gpudash.telemetry.naming import recording_name
@@ -16,12 +18,14 @@ PICTURE_SIZE = (1600, 1000)
 """Logical pixels of the picture left behind where there is no display."""
 
 
-def start() -> int:
+def start(*, simulated: SimulateOptions | None = None) -> int:
     """Open the window; with no display run the default workload here and leave a picture of the dashboard."""
+    simulated = simulated or SimulateOptions()
+    simulation = simulated.simulation()
     if has_display():
-        return _window()
+        return _window(simulation)
     print_notice("There is no display, so the default workload runs here and leaves a picture of the dashboard.")
-    return _run_and_draw()
+    return _run_and_draw(simulated)
 
 
 def has_display() -> bool:
@@ -33,21 +37,21 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _window() -> int:
+def _window(simulation: Simulation) -> int:
     from gpudash.cli.qt import require_qt
 
     require_qt()
     from gpudash.ui.app import run
 
-    return leave(*run())
+    return leave(*run(simulation=simulation))
 
 
-def _run_and_draw() -> int:
+def _run_and_draw(simulated: SimulateOptions) -> int:
     from gpudash.cli.report import print_run
 
     spec = build(workloads()[DEFAULT_WORKLOAD], {})
     target = recording_name(recordings_folder(), spec.name)
-    summary, notes, joined = perform(spec, RunOptions(record=target))
+    summary, notes, joined = perform(spec, RunOptions(record=target, **vars(simulated)))
     print_run(summary, notes)
     picture = _draw(target)
     if picture is not None:

@@ -16,16 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices import Device, Gpu
+from gpudash.devices import Device, Gpu, Simulation
 from gpudash.memory.forecast import Forecast
 from gpudash.memory.levels import HOST
 from gpudash.memory.watch import MemoryWatch
+from gpudash.session.estimates import Estimates
 from gpudash.session.machine import Machine
 from gpudash.session.recordings import facts, size_on_disk, tidy
+from gpudash.session.remedies import Remedies
+from gpudash.session.requests import check, run_request
 from gpudash.session.run_guards import RunGuards, levels
+from gpudash.session.simulated import SimulatedGpus
 from gpudash.session.status import Status, summary
 from gpudash.settings import Settings
 from gpudash.specs import Spec
+from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.recorder import Recorder
 from gpudash.telemetry.records import Level, Marker, Note, Record, RunEnded, RunFinished, Sample, Warning
 from gpudash.telemetry.store import Store
@@ -42,9 +47,6 @@ LANES_SHARE_S = 0.3
 SWITCH_INTERVAL_S = 0.0005
 """Interpreter switch interval: halves the window's lateness under pure-Python work and costs nothing measurable."""
 
-GPU_PATIENCE_S = 5.0
-"""Session time after which a driver that has not said which GPUs there are is no longer waited for."""
-
 _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
 
@@ -56,16 +58,24 @@ class Session:
         settings: thresholds, rates and limits.
         recording: file to record to; ``None`` records nothing.
         notices: sentences (about settings, say) that become notes of the session.
+        simulation: GPUs to simulate; without any, one is offered where there is no GPU.
 
     Raises:
         RecordingError: from `start`, when the recording cannot be written.
 
     Attributes:
         on_record: called with every record, on the session's thread; it must not wait for anything.
+        estimates: predicts what runs would take.
+        remedies: looks for what would have fitted, after an out-of-memory.
     """
 
     def __init__(
-        self, settings: Settings | None = None, *, recording: Path | None = None, notices: list[str] | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        recording: Path | None = None,
+        notices: list[str] | None = None,
+        simulation: Simulation | None = None,
     ) -> None:
         from gpudash.sources.discovery import survey_host
         from gpudash.sources.monitor import Monitor
@@ -90,10 +100,13 @@ class Session:
         self._guards = RunGuards(self._warn_of_guard)
         self._monitor = Monitor(self.emit, self.clock, self.settings.rate_hz)
         self._worker = Worker(self.emit, self.clock, on_probe=self._monitor.probe)
-        self._machine = Machine(survey_host(), self._monitor, self.store)
+        simulated = SimulatedGpus(simulation or Simulation(), self._monitor.watch_cards)
+        self._machine = Machine(survey_host(), self._monitor, self.store, simulated)
+        self.estimates = Estimates(self._machine, self.store)
+        self.remedies = Remedies(self._machine, self.store, self.emit, self.clock)
         ratios = self.settings.warn_ratio, self.settings.critical_ratio, self.settings.hysteresis_ratio
         self._watch = MemoryWatch(*ratios)
-        self._watch.describe = self.device_words
+        self._watch.describe, self._watch.memory_of = self.device_words, self._machine.memory_of
 
     def clock(self) -> float:
         """Session time: monotonic seconds since the session began."""
@@ -117,6 +130,8 @@ class Session:
         self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
         self._thread.start()
         self._monitor.start()
+        self._machine.simulated.start()
+        self._machine.expects_torch = worker
         if worker:
             self._worker.start()
         for text in self._notices:
@@ -137,12 +152,12 @@ class Session:
         return self._monitor.host_capacity_source
 
     def devices(self) -> list[Device]:
-        """The devices a run can use: the CPU first, then torch's CUDA devices in torch's order."""
+        """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
         return self._machine.devices()
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU NVML lists, also those torch does not see."""
+        """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
         return self._machine.gpus
 
     def default_device(self) -> str:
@@ -166,42 +181,32 @@ class Session:
         """
         return self._machine.find(name)
 
-    def start_run(self, spec: Spec, device: str, guard_bytes: int | None = None) -> int:
+    def start_run(
+        self, spec: Spec, device: str, guard_bytes: int | None = None, memory_cap: MemoryCap | None = None
+    ) -> int:
         """Start a run and return its number.
 
         Args:
             spec: what to run.
-            device: "cpu" or "cuda:0".
+            device: "cpu", "cuda:0" or "sim:0".
             guard_bytes: stop the run when memory grows this far above its use now; ``None`` guards host memory at
                 the critical level, where the settings ask for a guard.
+            memory_cap: the most that torch may reserve on the device while the run is on.
 
         Raises:
             ValueError: one sentence, when the device is not there or cannot run this spec.
             RuntimeError: when a run is on, or the session is closed.
         """
-        from gpudash.workloads.worker import RunRequest
-
         found = self.find_device(device)
-        problems = spec.problems(device)
-        if problems:
-            raise ValueError("; ".join(problems))
-        memory = found.uuid or HOST
+        check(spec, found, memory_cap)
         with self._starting:
             if self.running:
                 raise RuntimeError("A run is on; stop it before starting another.")
-            self._arm(memory, guard_bytes)
+            self._arm(found.uuid or HOST, guard_bytes)
             self._run_id += 1
             self._run_ended.clear()
-            request = RunRequest(
-                spec=spec,
-                device=device,
-                run_id=self._run_id,
-                refuse=self._guards.refusal(memory),
-                memory=partial(self._machine.level, memory),
-                warn_ratio=self.settings.warn_ratio,
-                expected_uuid=found.uuid,
-                link_bytes_per_second=self._machine.link_rate(found.uuid),
-            )
+            ratio = self.settings.warn_ratio
+            request = run_request(spec, found, self._run_id, self._machine, self._guards, ratio, memory_cap)
             try:
                 self._worker.submit(request)
             except RuntimeError:
@@ -236,6 +241,10 @@ class Session:
     def forecast(self, device: str) -> Forecast | None:
         """When a memory ("host" or a GPU's UUID) reaches its capacity or the guard, if it grows on as it does."""
         return self._watch.forecast(device)
+
+    def explain(self) -> None:
+        """Ask the run what its GPU's memory holds now; a note of topic "explanation" answers after the step."""
+        self._worker.explain()
 
     def free_cache(self) -> None:
         """Give idle memory back: torch's cached segments and the host's freed heap."""
@@ -282,13 +291,14 @@ class Session:
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         lanes_until = deadline - RECORDING_SHARE_S
+        predicted = self.estimates.close() & self.remedies.close()
         run_ended = self._worker.close(lanes_until - LANES_SHARE_S - time.monotonic())
         lanes_ended = self._monitor.stop(max(0.0, lanes_until - time.monotonic()))
         self._queue.put(None)
         if self._thread is None:
-            return run_ended and lanes_ended
+            return run_ended and lanes_ended and predicted
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        return run_ended and lanes_ended and not self._thread.is_alive()
+        return run_ended and lanes_ended and predicted and not self._thread.is_alive()
 
     def _drain(self) -> None:
         """The session's thread: takes records until `close` puts ``None`` behind them."""
@@ -310,7 +320,7 @@ class Session:
         if self._recorder is not None:
             self._try("The recording failed", self._recorder.tick)
             self._tell_if_recording_failed(self._recorder)
-        if not self._ready.is_set() and self._knows_enough():
+        if not self._ready.is_set() and self._machine.knows_enough(self.clock()):
             self._ready.set()
         self._own_cpu_s = time.thread_time()
 
@@ -335,9 +345,8 @@ class Session:
             self._try("The recording failed", partial(self._recorder.add, record))
         if self.on_record is not None:
             self._try("Records could not be passed on", partial(self.on_record, record))
-        if isinstance(record, Sample):
-            self._try("Memory is not watched", partial(self._watch_memory, record))
-        elif isinstance(record, Note) and record.topic == "torch":
+        self._try("Memory is not watched", partial(self._watch_memory, record))
+        if isinstance(record, Note) and record.topic == "torch":
             self._machine.torch = record.details
         elif isinstance(record, RunEnded) and record.run_id == self._run_id:
             with self._starting:
@@ -353,10 +362,14 @@ class Session:
                 self._broken.add(trouble)
                 self._take(self._warning(f"{trouble} ({type(error).__name__}: {error})."))
 
-    def _watch_memory(self, sample: Sample) -> None:
-        for event in self._watch.observe(sample):
+    def _watch_memory(self, record: Record) -> None:
+        if not isinstance(record, Sample):
+            self._watch.observe_event(record)
+            self.remedies.take(record)
+            return
+        for event in self._watch.observe(record):
             self._take(replace(event, run_id=self._run_id if self.running else None))
-        crossed = self._guards.observe(sample)
+        crossed = self._guards.observe(record)
         if crossed is None:
             return
         with self._starting:
@@ -388,10 +401,6 @@ class Session:
     def _disarm(self) -> None:
         self._guards.disarm()
         self._watch.guards = self._guards.armed
-
-    def _knows_enough(self) -> bool:
-        """Whether a run can be started: torch and the machine are known, or the latter has had its time."""
-        return self.torch_ready and (self._machine.read or self.clock() >= GPU_PATIENCE_S)
 
     def _link(self) -> None:
         note = self._machine.link(self.clock())

@@ -8,15 +8,21 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices import (
+    SIMULATED,
     CudaOrder,
     Device,
     Gpu,
     cuda_devices,
     cuda_order,
     default_device,
+    kind_of,
+    shown_name,
+    simulated_device,
     why_torch_has_no_gpu,
 )
+from gpudash.memory.held import Process, Surroundings
 from gpudash.memory.levels import HOST
+from gpudash.session.simulated import SimulatedGpus
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.store import Store
 
@@ -26,6 +32,10 @@ if TYPE_CHECKING:
     from gpudash.workloads.worker import MemoryLevel
 
 
+GPU_PATIENCE_S = 5.0
+"""Session time after which a driver that has not said which GPUs there are is no longer waited for."""
+
+
 class Machine:
     """The devices of a live session. Any thread may ask; the session's thread alone tells it of torch.
 
@@ -33,13 +43,17 @@ class Machine:
         host: the processor and its memory.
         monitor: knows the GPUs that NVML lists, which may come later.
         store: holds the newest readings.
+        simulated: the simulated GPUs.
 
     Attributes:
         torch: what torch is and sees (`torch_report`); ``None`` until that is known.
+        expects_torch: whether that will be known: it is not while a session only watches.
     """
 
-    def __init__(self, host: Host, monitor: Monitor, store: Store) -> None:
+    def __init__(self, host: Host, monitor: Monitor, store: Store, simulated: SimulatedGpus) -> None:
         self.torch: Mapping[str, Any] | None = None
+        self.expects_torch = True
+        self.simulated = simulated
         self._host = host
         self._monitor = monitor
         self._store = store
@@ -48,8 +62,8 @@ class Machine:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU NVML lists, also those torch does not see."""
-        return self._monitor.gpus
+        """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
+        return *self._monitor.gpus, *self.simulated.gpus
 
     @property
     def host(self) -> Device:
@@ -57,12 +71,16 @@ class Machine:
         return Device("cpu", f"{self._host.product}, {self._host.cores} cores", self._host.total_bytes)
 
     def devices(self) -> list[Device]:
-        """The devices a run can use: the CPU first, then torch's CUDA devices in torch's order."""
-        return [self.host, *cuda_devices(self.cuda_order(), self.torch)]
+        """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
+        problem = None if self.torch is None else self.torch.get("simulator_problem")
+        simulated = (simulated_device(gpu, problem) for gpu in self.simulated.gpus)
+        return [self.host, *cuda_devices(self.cuda_order(), self.torch), *simulated]
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
-        return cuda_order(self.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+        return cuda_order(
+            self._monitor.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+        )
 
     def default_device(self) -> str:
         """The usable CUDA device with most free memory, else the CPU."""
@@ -90,19 +108,41 @@ class Machine:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         if memory == HOST:
             return "This computer's memory"
-        names = {found.uuid: found.name for found in self.devices()}
+        names = {found.uuid: shown_name(found.name) for found in self.devices()}
         return names.get(memory) or next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == memory), memory)
+
+    def memory_of(self, device: str) -> str | None:
+        """The memory of a device as torch names it: a GPU's UUID or "host"; ``None`` when there is no such device."""
+        found = next((found for found in self.devices() if found.name == device), None)
+        return None if found is None else found.uuid or HOST
+
+    def surroundings(self, memory: str) -> Surroundings:
+        """What else holds memory of a GPU, by the newest readings."""
+        with self._store.lock:
+            rows = self._store.processes(memory) if memory != HOST else ()
+        others = tuple(
+            Process(int(size), int(pid), str(row.get("name") or ""), str(row.get("user") or ""))
+            for row in rows
+            if isinstance(size := row.get("memory_bytes"), int | float)
+            and isinstance(pid := row.get("pid"), int | float)
+            and pid != os.getpid()
+        )
+        return Surroundings(others, self.latest(memory, "context_bytes") if memory != HOST else None)
 
     def find(self, name: str) -> Device:
         """The device called ``name``.
 
         Raises:
-            ValueError: one sentence saying which devices there are and why this one is not.
+            ValueError: one sentence saying which devices there are and why this one is not or cannot be used.
         """
         devices = {device.name: device for device in self.devices()}
         if name in devices:
+            if devices[name].problem is not None:
+                raise ValueError(f"No run can use {name}: {devices[name].problem}")
             return devices[name]
         there = ", ".join(devices)
+        if kind_of(name) == "sim":
+            raise ValueError(f"There is no device {name!r}; there is: {there}. --simulate 8GiB adds a simulated GPU.")
         if not name.startswith("cuda"):
             raise ValueError(f"{name!r} is not a device; there is: {there}.")
         reason = f" ({self.problem.rstrip('.')})" if self.problem else ""
@@ -115,11 +155,23 @@ class Machine:
             value = self._store.latest(table, metric, device).value
         return int(value) if isinstance(value, (int, float)) else None
 
+    def knows_enough(self, now_s: float) -> bool:
+        """Whether a run can be started: torch, if expected, and the machine are known, or the latter had its time."""
+        return (self.torch is not None or not self.expects_torch) and (self._read or now_s >= GPU_PATIENCE_S)
+
     @property
-    def read(self) -> bool:
-        """Whether the host's memory was read, and it is known which GPUs there are or why there is none."""
-        listed = bool(self.gpus) or self._monitor.problem is not None
-        return listed and self.latest(HOST, "used_bytes") is not None
+    def _read(self) -> bool:
+        """Whether the memories were read, and it is known which GPUs there are or why there is none."""
+        listed = bool(self._monitor.gpus) or self._monitor.problem is not None
+        memories = [HOST, *(gpu.uuid for gpu in self.simulated.gpus)]
+        return listed and all(self.latest(memory, "used_bytes") is not None for memory in memories)
+
+    @property
+    def _has_no_gpu(self) -> bool:
+        """Whether neither NVML nor torch has a GPU, once both have had their say."""
+        if self._monitor.gpus or self._monitor.problem is None:
+            return False
+        return not self.expects_torch if self.torch is None else not self.torch["cuda_available"]
 
     def level(self, memory: str) -> MemoryLevel | None:
         """How full a memory is; ``None`` without a reading."""
@@ -137,6 +189,8 @@ class Machine:
 
     def link(self, time_s: float) -> Note | None:
         """Tell the store which GPU is which; a note for the recording when that has changed, else ``None``."""
+        if self._has_no_gpu:
+            self.simulated.offer()
         gpus, known = self.gpus, self.torch is not None
         if (gpus, known) == self._seen:
             return None
@@ -147,6 +201,6 @@ class Machine:
         self._linked = (gpus, names)
         for name, uuid in names.items():
             self._store.link(name, uuid)
-        words = ", ".join(gpu.product for gpu in gpus) or "no GPU"
+        words = ", ".join(f"{gpu.product} ({SIMULATED})" if gpu.simulated else gpu.product for gpu in gpus) or "no GPU"
         details = {"gpus": [asdict(gpu) for gpu in gpus], "torch_names": names}
         return Note(time_s=time_s, topic="gpus", text=words, details=details)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices import Device, Gpu
+from gpudash.devices import Device, Gpu, shown_name
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.telemetry.reading import open_recording
@@ -74,7 +74,7 @@ class Replay:
 
     def device_words(self, device: str) -> str:
         """How a reading's device is called."""
-        return "cpu" if device == "host" else self.store.torch_name(device) or device
+        return "cpu" if device == "host" else shown_name(self.store.torch_name(device) or device)
 
     def set_settings(self, settings: Settings) -> None:
         """Look at the recording with other settings."""
@@ -95,6 +95,9 @@ class Replay:
         raise RuntimeError("This is a recording; nothing can be run in it.")
 
     def stop_run(self) -> None:
+        """Nothing runs in a recording."""
+
+    def explain(self) -> None:
         """Nothing runs in a recording."""
 
     def free_cache(self) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpudash.devices import Gpu
+from gpudash.simulator.card import Card
 from gpudash.sources.gpu_watch import GpuWatch
 from gpudash.sources.host import HostReader
 from gpudash.sources.lanes import Emit, Lane, LaneStatistics
 from gpudash.sources.nvml import Nvml
 from gpudash.sources.processes import ProcessReader
+from gpudash.sources.simulated_cards import CardReader
 from gpudash.sources.timing import Timing
 from gpudash.telemetry.records import Record, Sample, State
 
@@ -50,6 +52,7 @@ class Monitor:
         self._period_s = _period(rate_hz)
         self._lock = threading.Lock()
         self._probes: dict[str, Lane] = {}
+        self._cards: list[tuple[CardReader, Lane]] = []
         self._stopping = False
         self._host_lane = Lane("host", self._read_host, emit, clock, self._period_s, title="The host", stale=_host_gap)
         title = "The list of processes"
@@ -89,10 +92,23 @@ class Monitor:
         """Reads memory ``rate_hz`` times a second from now on (1 to 50)."""
         with self._lock:
             self._period_s = _period(rate_hz)
-            lanes = [self._host_lane, *self._probes.values()]
+            lanes = [self._host_lane, *(lane for _reader, lane in self._cards), *self._probes.values()]
         self._gpus.set_period(self._period_s)
         for lane in lanes:
             lane.set_period(self._period_s)
+
+    def watch_cards(self, cards: Sequence[Card]) -> None:
+        """Reads simulated GPUs too from now on, at the memory rate."""
+        reader = CardReader(cards)
+        with self._lock:
+            if self._stopping:
+                return
+            title = "The simulated GPU"
+            lane = Lane(
+                "simulated", reader.read, self._emit, self._clock, self._period_s, title=title, stale=reader.stale
+            )
+            self._cards.append((reader, lane))
+            lane.start()
 
     def probe(self, device: str, read: Callable[[], Mapping[str, int]] | None) -> None:
         """Reads an allocator's statistics at the memory rate from now on, or with ``None`` no longer.
@@ -101,6 +117,8 @@ class Monitor:
             device: torch's name of the device.
             read: gives metrics of the ``allocator`` table. After detaching it is not called again.
         """
+        if any(reader.attach(device, read) for reader, _lane in self._cards):
+            return
         with self._lock:
             former = self._probes.pop(device, None)
             if read is not None and not self._stopping:
@@ -142,8 +160,8 @@ class Monitor:
 
     def _lanes(self) -> list[Lane]:
         with self._lock:
-            probes = list(self._probes.values())
-        return [self._host_lane, self._process_lane, *self._gpus.lanes, *probes]
+            others = [*(lane for _reader, lane in self._cards), *self._probes.values()]
+        return [self._host_lane, self._process_lane, *self._gpus.lanes, *others]
 
     def _read_host(self, now_s: float) -> Iterable[Record]:
         for lane in self._lanes():

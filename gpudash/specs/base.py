@@ -100,7 +100,7 @@ class Spec(BaseModel):
 
     @classmethod
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:
-        """(field, value) → why that choice cannot be run on ``device`` ("cpu", "cuda:0")."""
+        """(field, value) → why that choice cannot be run on ``device`` ("cpu", "cuda:0", "sim:0")."""
         return {}
 
     def problems(self, device: str) -> list[str]:
@@ -118,13 +118,20 @@ class Spec(BaseModel):
 
 
 NEEDS_CUDA = "needs a CUDA device, and {device} is not one"
+NEEDS_GPU = "needs a CUDA device or a simulated GPU, and {device} is neither"
+
+Choice = tuple[str, str]
+"""Field and value."""
 
 
-def cuda_only(device: str, *choices: tuple[str, str]) -> dict[tuple[str, str], str]:
-    """The refusals of (field, value) pairs that only a CUDA device can run."""
-    if device.startswith("cuda"):
-        return {}
-    return dict.fromkeys(choices, NEEDS_CUDA.format(device=device))
+def cuda_only(device: str, *choices: Choice) -> dict[Choice, str]:
+    """The refusals of choices that only a CUDA device can run."""
+    return {} if device.startswith("cuda") else dict.fromkeys(choices, NEEDS_CUDA.format(device=device))
+
+
+def gpu_only(device: str, *choices: Choice) -> dict[Choice, str]:
+    """The refusals of choices that a CUDA device and a simulated GPU can run."""
+    return dict.fromkeys(choices, NEEDS_GPU.format(device=device)) if device == "cpu" else {}
 
 
 def long_operation(seconds: float, what: str) -> list[str]:

@@ -17,6 +17,7 @@ from gpudash.specs.base import (
     Spec,
     cuda_only,
     field,
+    gpu_only,
     long_operation,
 )
 from gpudash.units import GIB, MIB, format_bytes
@@ -106,10 +107,10 @@ class PipelineSpec(Spec):
 
     @classmethod
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:
-        return cuda_only(
-            device,
-            *(("move", value) for value in ("cuda", "cuda_index", "pinned")),
-            *(("pitfall", value) for value in ("unassigned", "mixed_devices", "leaf", "numpy", "current_device")),
+        pitfalls = ("unassigned", "mixed_devices", "leaf", "numpy", "current_device")
+        moves = ("cuda", "cuda_index", "pinned")
+        return gpu_only(device, *(("pitfall", value) for value in pitfalls)) | cuda_only(
+            device, *(("move", value) for value in moves)
         )
 
     def problems(self, device: str) -> list[str]:
@@ -121,6 +122,6 @@ class PipelineSpec(Spec):
     def cautions(self, device: str) -> list[str]:
         rows, columns = self.shape
         seconds = self.bytes / COPY_BYTES_PER_SECOND
-        if self.operation == "matmul" and device == "cpu":
+        if self.operation == "matmul" and not device.startswith("cuda"):
             seconds = max(seconds, 2 * rows * rows * columns / CPU_FLOPS)
         return long_operation(seconds, f"one operation on {format_bytes(self.bytes)}")

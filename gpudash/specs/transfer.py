@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from gpudash.specs.base import COPY_BYTES_PER_SECOND, Presets, Spec, cuda_only, field, long_operation
+from gpudash.specs.base import COPY_BYTES_PER_SECOND, Presets, Spec, cuda_only, field, gpu_only, long_operation
 from gpudash.units import GIB, format_bytes, parse_size
 
 
@@ -56,12 +56,8 @@ class TransferSpec(Spec):
 
     @classmethod
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:
-        return cuda_only(
-            device,
-            ("directions", "h2d"),
-            ("directions", "d2h"),
-            ("memory", "pinned"),
-            ("blocking", "overlapped"),
+        return gpu_only(device, ("directions", "h2d"), ("directions", "d2h")) | cuda_only(
+            device, ("memory", "pinned"), ("blocking", "overlapped")
         )
 
     def cautions(self, device: str) -> list[str]:

@@ -27,7 +27,8 @@ FIRST_VALUES = 3
 
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
-    return [row for tell in (_pipeline, _transfer, _figures) for row in tell(result)]
+    rows = [row for tell in (_pipeline, _transfer, _figures) for row in tell(result)]
+    return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
 
 
 def stage_remark(stage: Mapping[str, Any]) -> str:

@@ -16,6 +16,9 @@ from typing import Any, ClassVar, Literal
 
 Value = int | float | str | None
 
+EXPLANATION = "explanation"
+"""Topic of the note that tells what holds a device's memory while a run is on, or the remedies of an out-of-memory."""
+
 
 class State(enum.StrEnum):
     """Why a metric that was asked for has no number. A metric with a number is ``OK``."""
@@ -192,10 +195,13 @@ class RunFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory(Event):
-    """A run ended because memory ran out (`error` "cuda" or "host") or the guard stopped it ("guard")."""
+    """A run ended because memory ran out (`error` "cuda", "sim" or "host") or the guard stopped it ("guard").
+
+    `explanation` says what filled the memory, as `gpudash.memory.explanation.Explanation.to_json` writes it.
+    """
 
     kind: ClassVar[str] = "OutOfMemory"
-    error: Literal["cuda", "host", "guard"]
+    error: Literal["cuda", "sim", "host", "guard"]
     message: str
     remedy: str
     seconds: float
@@ -203,6 +209,7 @@ class OutOfMemory(Event):
     requested_bytes: int | None = None
     details: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
+    explanation: Mapping[str, Any] | None = None
 
 
 Level = Literal["note", "forecast", "warning", "critical", "passed"]
@@ -218,6 +225,7 @@ class Warning(Event):
         text: the whole notice in words.
         ratio: how full, 0 to 1, when it was raised; ``None`` for other notices.
         actions: what to offer: "stop", "free_cache", "save_recording".
+        cause: what grows, in words for a forecast's sentence; ``None`` for notices that know of no cause.
     """
 
     kind: ClassVar[str] = "Warning"
@@ -226,6 +234,7 @@ class Warning(Event):
     text: str
     ratio: float | None = None
     actions: Sequence[str] = ()
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

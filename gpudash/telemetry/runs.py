@@ -8,10 +8,11 @@ import random
 import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from gpudash.telemetry.records import (
+    EXPLANATION,
     EpochFinished,
     Event,
     Note,
@@ -158,13 +159,17 @@ class StageView:
 
 @dataclass(frozen=True, slots=True)
 class RunError:
-    """Why a run ended badly; `kind` is "guard", "cuda", "host" or the exception's own kind."""
+    """Why a run ended badly; `kind` is "guard", "cuda", "sim", "host" or the exception's own kind.
+
+    `explanation` is that of `OutOfMemory`, with the remedies that have been found since.
+    """
 
     kind: str
     message: str
     remedy: str
     details: str = ""
     requested_bytes: int | None = None
+    explanation: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -248,7 +253,7 @@ class RunView:
             case EpochFinished():
                 _keep(self.epochs, event)
             case Note():
-                _keep(self.notes, event)
+                self._note(event)
             case Warning():
                 _keep(self.warnings, event)
             case RunFinished():
@@ -258,7 +263,9 @@ class RunView:
                 self.error = RunError(event.error, event.message, event.remedy, event.details)
             case OutOfMemory():
                 self._end(event)
-                self.error = RunError(event.error, event.message, event.remedy, event.details, event.requested_bytes)
+                self.error = RunError(
+                    event.error, event.message, event.remedy, event.details, event.requested_bytes, event.explanation
+                )
 
     def summary(self, recording: str | None = None) -> dict[str, Any]:
         """The run as ``gpudash run --json`` prints it; NaN and infinities as strings.
@@ -285,9 +292,17 @@ class RunView:
             },
             "result": plain(self.result),
             "warnings": [warning.text for warning in self.warnings if warning.level != "passed"],
-            "error": None if error is None else {"kind": error.kind, "message": error.message, "remedy": error.remedy},
+            "error": None if error is None else _told(error),
             "recording": recording,
         }
+
+    def _note(self, event: Note) -> None:
+        """Keep a note; one that brings the remedies of an out-of-memory completes the explanation instead."""
+        error = self.error
+        if event.topic == EXPLANATION and error is not None and error.explanation is not None:
+            self.error = replace(error, explanation={**error.explanation, **event.details})
+        else:
+            _keep(self.notes, event)
 
     def _step(self, event: StepFinished) -> None:
         self.step, self.steps, self.stepped_s = event.step, event.steps, event.time_s
@@ -306,6 +321,11 @@ class RunView:
         self.memory.raise_to("allocated_bytes", peaks.get("peak_allocated_bytes"))
         self.memory.raise_to("reserved_bytes", peaks.get("peak_reserved_bytes"))
         self.result = {name: value for name, value in event.result.items() if name != "memory"}
+
+
+def _told(error: RunError) -> dict[str, Any]:
+    told: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+    return told if error.explanation is None else {**told, "explanation": plain(error.explanation)}
 
 
 def _keep(kept: list[E], event: E) -> None:

@@ -1,9 +1,10 @@
-"""Reading torch's CUDA caching allocator during a run."""
+"""Reading torch's caching allocator during a run, that of CUDA or of a simulated GPU."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -17,17 +18,18 @@ class AllocatorProbe:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._torch: Any = getattr(torch, device.type)
         self._lock = threading.Lock()
-        torch.cuda.reset_peak_memory_stats(device)
-        self._retries_before = int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
-        self._peak_allocated = torch.cuda.memory_allocated(device)
-        self._peak_reserved = torch.cuda.memory_reserved(device)
+        self._torch.reset_peak_memory_stats(device)
+        self._retries_before = int(self._torch.memory_stats(device).get("num_alloc_retries", 0))
+        self._peak_allocated = self._torch.memory_allocated(device)
+        self._peak_reserved = self._torch.memory_reserved(device)
 
     def __call__(self) -> Mapping[str, int]:
         """Metrics of the ``allocator`` table, in bytes; ``allocation_retries`` counts from the run's beginning."""
         with self._lock:
-            statistics = torch.cuda.memory_stats(self._device)
-            torch.cuda.reset_peak_memory_stats(self._device)
+            statistics = self._torch.memory_stats(self._device)
+            self._torch.reset_peak_memory_stats(self._device)
             reading = {
                 "allocated_bytes": int(statistics.get("allocated_bytes.all.current", 0)),
                 "reserved_bytes": int(statistics.get("reserved_bytes.all.current", 0)),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from gpudash.devices import OFFERED_BYTES, SIMULATED, kind_of
 from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
 from gpudash.workloads.matmul import WARM_UP, threads_for
 from gpudash.workloads.pipeline import COUNT_LIMIT
+from gpudash.workloads.pressure_code import pressure_code
 from gpudash.workloads.training_code import training_code
 
 
-def code(spec: Spec, device: str) -> str:
+def code(spec: Spec, device: str, simulated: Sequence[int] = ()) -> str:
     """A program that does with torch alone what ``spec`` does on ``device``; it prints its outcome.
+
+    Args:
+        spec: the run.
+        device: where; a simulated GPU is first added to torch, which takes gpudash.
+        simulated: capacity in bytes of each GPU that is simulated; empty: one of the size that is offered.
 
     Raises:
         ValueError: for a workload that is not built in.
@@ -22,12 +29,24 @@ def code(spec: Spec, device: str) -> str:
         TransferSpec: _transfer,
         MatmulSpec: _matmul,
         TrainingSpec: training_code,
-        PressureSpec: _pressure,
+        PressureSpec: pressure_code,
     }
     write = writers.get(type(spec))
     if write is None:
         raise ValueError(f"the workload {spec.name} cannot be shown as a program; read {spec.run.partition(':')[0]}")
-    return "\n".join(write(spec, device)) + "\n"
+    added = _simulated(simulated or (OFFERED_BYTES,)) if kind_of(device) == "sim" else []
+    return "\n".join([*added, *write(spec, device)]) + "\n"
+
+
+def _simulated(sizes: Sequence[int]) -> list[str]:
+    cards = ", ".join(f"Card({index}, {size})" for index, size in enumerate(sizes))
+    return [
+        "from gpudash.simulator.backend import register",
+        "from gpudash.simulator.card import Card",
+        "",
+        f"register([{cards}])  # bytes; from here on torch has the device sim:0, which is {SIMULATED}",
+        "",
+    ]
 
 
 def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
@@ -64,7 +83,8 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
         "print(x.device, moved.device, back.device, moved is x)",
         "print(back)",
     ]
-    return lines + _PITFALLS[spec.pitfall]
+    kind = device.partition(":")[0]
+    return lines + [line.replace("{kind}", kind) for line in _PITFALLS[spec.pitfall]]
 
 
 def _fill(spec: PipelineSpec, device: str | None) -> str:
@@ -93,14 +113,17 @@ _PITFALLS: dict[str, list[str]] = {
         "print(copy.is_leaf, copy.grad, leaf.grad)",
     ],
     "numpy": ["moved.numpy()"],
-    "current_device": ["torch.cuda.set_device(torch.cuda.device_count() - 1)", "print(torch.ones(3).cuda().device)"],
+    "current_device": [
+        "torch.{kind}.set_device(torch.{kind}.device_count() - 1)",
+        "print(torch.ones(3).{kind}().device)",
+    ],
 }
 
 
 def _transfer(spec: TransferSpec, device: str) -> list[str]:
     cuda = device.startswith("cuda")
     ends = {"h2d": '("cpu", device)', "d2h": '(device, "cpu")', "h2h": '("cpu", "cpu")'}
-    wanted = [ends[name] for name in ends if spec.directions in ("all", name) and (cuda or name == "h2h")]
+    wanted = [ends[name] for name in ends if spec.directions in ("all", name) and (device != "cpu" or name == "h2h")]
     pinned = [name == "pinned" for name in ("pageable", "pinned") if spec.memory in ("both", name)]
     return [
         "import statistics",
@@ -148,21 +171,4 @@ def _matmul(spec: MatmulSpec, device: str) -> list[str]:
         "    seconds.append(time.perf_counter() - began)",
         f"median = statistics.median(seconds[{WARM_UP}:])",
         'print(f"{median:.6f} s, {2 * n**3 / median:.3e} FLOP/s")',
-    ]
-
-
-def _pressure(spec: PressureSpec, device: str) -> list[str]:
-    return [
-        "import time",
-        "",
-        "import torch",
-        "",
-        f"cap = {2**30 if spec.cap is None else spec.cap}  # bytes",
-        "held = []",
-        f"while len(held) * {spec.step} < cap:",
-        f"    size = min({spec.step}, cap - len(held) * {spec.step})",
-        f'    held.append(torch.empty(size, dtype=torch.uint8, device="{device}").fill_(1))',
-        '    print(f"{sum(block.nbytes for block in held) / 2**20:.0f} MiB")',
-        f"    time.sleep({1 / spec.rate!r})",
-        f"time.sleep({spec.hold!r})",
     ]

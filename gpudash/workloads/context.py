@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpudash.telemetry.records import EpochFinished, Event, Note, StepFinished
 from gpudash.workloads.endings import Cancelled, GuardRefused
 from gpudash.workloads.host_heap import give_back
-from gpudash.workloads.stages import Stage, Stages
+from gpudash.workloads.stages import Follower, Stage, Stages
 from gpudash.workloads.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -30,12 +30,19 @@ class MemoryLevel:
 
 
 class Wishes:
-    """What other threads want of the run: to stop, or to give idle memory back."""
+    """What other threads want of the run: to stop, to give idle memory back, or to explain what it holds."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.because: str | None = None
         self.free_cache = threading.Event()
+        self.explain = threading.Event()
+
+    def take_explain(self) -> bool:
+        """Whether an explanation is wanted; the wish is then fulfilled."""
+        wanted = self.explain.is_set()
+        self.explain.clear()
+        return wanted
 
 
 class Context:
@@ -43,6 +50,7 @@ class Context:
 
     Attributes:
         device: where to compute.
+        host: where tensors of the host are made: "cpu"; "meta", without numbers, in a dry run.
         warn_ratio: memory level of a warning, 0 to 1.
         link_bytes_per_second: theoretical rate of the link to the device, where it is known.
         steps_done: the newest step told.
@@ -63,6 +71,7 @@ class Context:
         link_bytes_per_second: float | None = None,
     ) -> None:
         self.device = device
+        self.host = "cpu"
         self.warn_ratio = warn_ratio
         self.link_bytes_per_second = link_bytes_per_second
         self.steps_done = 0
@@ -92,6 +101,10 @@ class Context:
         """How long the newest execution of stage ``name`` took, waiting for the GPU; NaN when there was none."""
         return self._stages.newest_seconds(name)
 
+    def follow(self, follower: Follower) -> None:
+        """Tell ``follower`` at which step and stage the run is."""
+        self._stages.follower = follower
+
     def metric(self, name: Literal["loss", "accuracy", "throughput"], value: float) -> None:
         """Set a metric of the step that the next `progress` tells."""
         self._metrics[name] = value
@@ -102,6 +115,8 @@ class Context:
         seconds = now - self._step_ended_s
         self._step_ended_s = now
         self.steps_done = step
+        if self._stages.follower is not None:
+            self._stages.follower.step = step + 1
         if self._metrics or now - self._step_told_s >= PROGRESS_PERIOD_S or step == steps:
             self._tell_step(step, steps, seconds, now)
         else:
@@ -110,6 +125,8 @@ class Context:
     def begin_steps(self) -> None:
         """Let the first step's time begin now, after everything that happens once."""
         self._step_ended_s = self._clock()
+        if self._stages.follower is not None:
+            self._stages.follower.step = 1
 
     def step(
         self,
@@ -211,10 +228,10 @@ class Context:
     def free_cache(self) -> None:
         """Give idle memory back, torch's cached segments and the host's freed heap."""
         self._wishes.free_cache.clear()
-        if self.device.type == "cuda":
+        if self.device.type != "cpu":
             import torch
 
-            torch.cuda.empty_cache()
+            getattr(torch, self.device.type).empty_cache()
         give_back()
 
     def use_threads(self, threads: int) -> None:

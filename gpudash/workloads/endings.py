@@ -7,18 +7,21 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpudash.devices import shown_name
 from gpudash.memory.guard import REMEDY as GUARD_REMEDY
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished
 from gpudash.units import MAX_SIZE, format_bytes, parse_size
 
 HOST_REMEDY = "Choose a smaller size, batch or width, or close other programs."
-CUDA_REMEDY = "Choose a smaller size, batch or width, or press Free cache and start again."
+GPU_REMEDY = "Choose a smaller size, batch or width, or press Free cache and start again."
 POISONED_REMEDY = "Start gpudash anew: CUDA does not recover from this within a process."
 OTHER_REMEDY = "Change the fields named in the message and start again; the details hold the traceback."
 
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]+ ?\w+)")
 _CAPACITY = re.compile(r"total capacity of ([\d.]+ ?\w+) of which ([\d.]+ ?\w+) is free")
+_ALLOWED = re.compile(r"([\d.]+ ?\w+) allowed;")
 _CPU_ALLOCATOR = "DefaultCPUAllocator"
+_SIMULATED_FULL = "SIM out of memory"
 _CUDA_FULL = (
     "CUDA error: out of memory",
     "CUDA out of memory",
@@ -84,7 +87,7 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
     full = memory_ran_out(error)
     if full is not None:
         message = _full_words(full, error, device)
-        remedy = CUDA_REMEDY if full == "cuda" else HOST_REMEDY
+        remedy = HOST_REMEDY if full == "host" else GPU_REMEDY
         return OutOfMemory(
             error=full,
             message=message,
@@ -97,11 +100,13 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
     return RunFailed(error=kind, message=message, remedy=remedy, details=details, **progress.fields())
 
 
-def memory_ran_out(error: BaseException) -> Literal["cuda", "host"] | None:
+def memory_ran_out(error: BaseException) -> Literal["cuda", "sim", "host"] | None:
     """Which memory ``error`` says is full; ``None`` when it is about something else."""
     text = str(error)
     if isinstance(error, MemoryError) or _CPU_ALLOCATOR in text:
         return "host"
+    if text.startswith(_SIMULATED_FULL):
+        return "sim"
     if type(error).__name__ == "OutOfMemoryError" or any(words in text for words in _CUDA_FULL):
         return "cuda"
     return None
@@ -122,7 +127,7 @@ def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
 
 def _full_words(full: str, error: BaseException, device: str) -> str:
     asked = requested_bytes(str(error))
-    where = f"The memory of {device}" if full == "cuda" else "This computer's memory"
+    where = "This computer's memory" if full == "host" else f"The memory of {shown_name(device)}"
     parts = [f"{where} ran out"]
     if asked is not None:
         parts.append(f"the last request was {format_bytes(asked)}")
@@ -130,6 +135,10 @@ def _full_words(full: str, error: BaseException, device: str) -> str:
     total, free = (_bytes(capacity[1]), _bytes(capacity[2])) if capacity else (None, None)
     if total is not None and free is not None:
         parts.append(f"{format_bytes(free)} of {format_bytes(total)} were free")
+    allowed = _ALLOWED.search(str(error))
+    limit = _bytes(allowed[1]) if allowed else None
+    if limit is not None and limit != total:
+        parts.append(f"{format_bytes(limit)} were allowed")
     return f"{parts[0]}: {', '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
 
 

@@ -6,6 +6,8 @@ import time
 import warnings
 from typing import Any
 
+from gpudash.workloads.simulated import problem as simulator_problem
+
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
 
@@ -20,7 +22,8 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
     Returns:
         ``version`` and ``cuda_version`` (``None``: not installed, a CPU build), ``cuda_available``, ``devices`` (list
         of ``name, product, uuid, total_bytes``; without ``properties`` the last three are ``None``), ``seconds`` the
-        import took, and ``problem``: one sentence when torch is missing, broken or cannot use CUDA, else ``None``.
+        import took, ``simulator_problem``: one sentence when this torch cannot be given a simulated GPU, and
+        ``problem``: one when torch is missing, broken or cannot use CUDA; else both are ``None``.
     """
     began = time.perf_counter()
     report: dict[str, Any] = {
@@ -30,6 +33,7 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
         "devices": [],
         "seconds": 0.0,
         "problem": None,
+        "simulator_problem": "torch cannot be imported.",
     }
     try:
         import torch
@@ -43,6 +47,7 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
     else:
         report["version"] = str(torch.__version__)
         report["cuda_version"] = torch.version.cuda
+        report["simulator_problem"] = simulator_problem()
         report.update(_cuda_devices(properties))
     report["seconds"] = time.perf_counter() - began
     return report

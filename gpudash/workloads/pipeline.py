@@ -75,7 +75,7 @@ def _warm_up(spec: PipelineSpec, context: Context) -> None:
 def _once(spec: PipelineSpec, context: Context) -> _Outcome:
     context.about_to_allocate(spec.bytes, "cpu")
     with context.stage("create", bytes=spec.bytes, to_device="cpu", copied=False) as created:
-        original = filled(spec, torch.device("cpu"), context)
+        original = filled(spec, torch.device(context.host), context)
     created.describe(original)
     created.tell(same_object=False, remark="a new tensor in the CPU's memory")
     if spec.move == "pinned":
@@ -115,7 +115,8 @@ def filled(spec: PipelineSpec, device: torch.device, context: Context) -> torch.
             part = flat[first : first + CHUNK]
             part.copy_((torch.arange(first, first + part.numel(), device=device) % limit) + 1)
         return tensor
-    generator = torch.Generator(device).manual_seed(spec.seed)
+    # A simulated GPU has no generator of its own: its numbers are the CPU's.
+    generator = torch.Generator("cpu" if device.type in ("sim", "meta") else device).manual_seed(spec.seed)
     for first in range(0, flat.numel(), CHUNK):
         context.check_cancelled()
         part = flat[first : first + CHUNK]

@@ -104,20 +104,22 @@ def numpy(device: torch.device) -> Pitfall:
 
 
 def current_device(device: torch.device) -> Pitfall:
-    """``.cuda()`` without an index, while another device than the chosen one is current."""
-    others = [index for index in range(torch.cuda.device_count()) if index != device.index]
+    """``.cuda()`` (on a simulated GPU ``.sim()``) without an index, while another device than the chosen is current."""
+    kind = device.type
+    module: Any = getattr(torch, kind)
+    others = [index for index in range(module.device_count()) if index != device.index]
     current = others[0] if others else device.index
-    with torch.cuda.device(current):
-        landed = torch.ones(3).cuda().device
+    with module.device(current):
+        landed = getattr(torch.ones(3), kind)().device
     explanation = (
-        f".cuda() goes to the current device, which was cuda:{current}, and not to the chosen {device}."
+        f".{kind}() goes to the current device, which was {kind}:{current}, and not to the chosen {device}."
         if others
-        else f".cuda() goes to the current device; there is one GPU here, so that is the chosen {device} too."
+        else f".{kind}() goes to the current device; there is one GPU here, so that is the chosen {device} too."
     )
     return Pitfall(
         None,
         explanation,
-        "Name the device: x.to(device), or set it with torch.cuda.set_device(i).",
+        f"Name the device: x.to(device), or set it with torch.{kind}.set_device(i).",
         {"chosen": str(device), "landed": str(landed)},
     )
 

@@ -5,17 +5,26 @@ from __future__ import annotations
 import importlib
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpudash.devices import SPEED_REMARK, kind_of
+from gpudash.memory.explanation import Explanation, Growth
+from gpudash.memory.held import Surroundings
+from gpudash.memory.levels import HOST
+from gpudash.simulator.card import Card
 from gpudash.specs import Spec
-from gpudash.telemetry.records import Event, RunFinished, RunStarted
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.records import EXPLANATION, Event, Note, RunFinished, RunStarted
+from gpudash.workloads import simulated
+from gpudash.workloads.capped import capped
 from gpudash.workloads.context import Context, MemoryLevel, Wishes
 from gpudash.workloads.endings import Progress, WorkloadError, ending_of
 from gpudash.workloads.host_heap import give_back
 from gpudash.workloads.installed import gpu_uuid
+from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained, growth_warning
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +41,7 @@ class RunRequest:
 
     Attributes:
         spec: what to run.
-        device: torch's name of the device: "cpu", "cuda:0".
+        device: torch's name of the device: "cpu", "cuda:0", "sim:0".
         run_id: its number in the session.
         refuse: asked with the bytes of an announced allocation and its memory, "cpu" or `device`; a sentence
             refuses it.
@@ -40,6 +49,9 @@ class RunRequest:
         warn_ratio: memory level of a warning, 0 to 1.
         expected_uuid: the GPU that NVML says ``device`` is; any other ends the run.
         link_bytes_per_second: theoretical rate of the link to the device, where it is known.
+        cards: the simulated GPUs ``sim:0``, ``sim:1`` and so on.
+        memory_cap: the most that torch may reserve on the device.
+        surroundings: what else holds memory of the device, for explaining an out-of-memory.
     """
 
     spec: Spec
@@ -50,6 +62,9 @@ class RunRequest:
     warn_ratio: float = 0.85
     expected_uuid: str | None = None
     link_bytes_per_second: float | None = None
+    cards: tuple[Card, ...] = ()
+    memory_cap: MemoryCap | None = None
+    surroundings: Callable[[], Surroundings] | None = None
 
 
 class Run:
@@ -69,6 +84,7 @@ class Run:
         self._clock = clock
         self._on_probe = on_probe
         self._context: Context | None = None
+        self._post_mortem: PostMortem | None = None
         self._peaks: dict[str, int | None] = {"peak_allocated_bytes": None, "peak_reserved_bytes": None}
 
     def perform(self, torch_problem: str | None = None) -> Event:
@@ -88,6 +104,7 @@ class Run:
                 workload=request.spec.name,
                 device=request.device,
                 spec=request.spec.model_dump(mode="json"),
+                simulated=kind_of(request.device) == "sim",
             )
         )
         try:
@@ -95,7 +112,8 @@ class Run:
                 raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", "Run: pip install torch")
             result = self._run()
         except BaseException as error:  # a workload may raise anything, and every run has an end
-            return ending_of(error, self._progress(began_s, {}), request.spec.name, request.device)
+            ending = ending_of(error, self._progress(began_s, {}), request.spec.name, request.device)
+            return explained(ending, self._post_mortem)
         return RunFinished(status="finished", **self._progress(began_s, result).fields())
 
     def _progress(self, began_s: float, result: Mapping[str, Any]) -> Progress:
@@ -115,6 +133,8 @@ class Run:
         problems = request.spec.problems(request.device)
         if problems:
             raise WorkloadError("request", f"{'; '.join(problems)}.", DEVICES_REMEDY)
+        if kind_of(request.device) == "sim":
+            simulated.add(request.cards)
         device = torch.device(request.device)
         confirm(device, request.expected_uuid)
         workload = resolve(request.spec)
@@ -129,7 +149,14 @@ class Run:
             warn_ratio=request.warn_ratio,
             link_bytes_per_second=request.link_bytes_per_second,
         )
-        with _torch_as_asked(request.spec, device), self._probed(device):
+        if device.type == "sim":
+            context.keep(remark=SPEED_REMARK.format(device=device))
+        with (
+            _torch_as_asked(request.spec, device),
+            capped(device, request.memory_cap),
+            self._probed(device),
+            self._followed(device, context),
+        ):
             context.check_cancelled()
             try:
                 result = workload(request.spec, context)
@@ -147,9 +174,37 @@ class Run:
             context.drop_stages()
 
     @contextmanager
+    def _followed(self, device: torch.device, context: Context) -> Iterator[None]:
+        """Who allocates what is followed on a GPU, so that a full memory can be explained."""
+        collector = collector_for(device, self._clock)
+        if collector is None:
+            yield
+            return
+        wanted = Wanted(self._request.surroundings, self._grows, self._is_explained, self._wishes.take_explain)
+        self._post_mortem = PostMortem(collector, self._clock, wanted)
+        context.follow(self._post_mortem)
+        with self._post_mortem.following():
+            yield
+
+    def _grows(self, growing: Sequence[Growth]) -> None:
+        memory = self._request.expected_uuid or HOST
+        self._emit(growth_warning(growing, memory, self._clock(), self._request.run_id))
+
+    def _is_explained(self, explanation: Explanation) -> None:
+        self._emit(
+            Note(
+                time_s=self._clock(),
+                run_id=self._request.run_id,
+                topic=EXPLANATION,
+                text=f"{explanation.headline} {explanation.request_words}",
+                details=explanation.to_json(),
+            )
+        )
+
+    @contextmanager
     def _probed(self, device: torch.device) -> Iterator[None]:
         """The allocator is read from the run's beginning on, and after it too: torch keeps what it has reserved."""
-        if device.type != "cuda":
+        if device.type == "cpu":
             yield
             return
         from gpudash.workloads.allocator import AllocatorProbe
@@ -183,15 +238,21 @@ def resolve(spec: Spec) -> Workload:
 
 
 def confirm(device: torch.device, expected_uuid: str | None) -> None:
-    """Make sure that torch has ``device`` and means the same GPU by it as NVML.
+    """Make sure that torch has ``device``, may use it in this process and means the same GPU by it as NVML.
 
     Raises:
         WorkloadError: one sentence, when not.
     """
     import torch
 
-    if device.type != "cuda":
+    if device.type == "cpu":
         return
+    if device.type == "sim":
+        count = getattr(torch, device.type).device_count()
+        if (device.index or 0) >= count:
+            raise WorkloadError("device", f"There is no {device}: {count} GPUs are simulated.", DEVICES_REMEDY)
+        return
+    simulated.refuse_cuda()
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= there:
         build = "a CPU build" if torch.version.cuda is None else f"built for CUDA {torch.version.cuda}"
@@ -214,13 +275,16 @@ def release(*, cache: bool = False) -> tuple[int | None, int | None]:
         cache: also give back the segments that torch holds idle.
 
     Returns:
-        bytes torch had and has reserved on all CUDA devices; ``None`` where no run has used CUDA, which is then left
-        untouched.
+        bytes torch had and has reserved on all GPUs, the simulated ones too; ``None`` where no run has used any, which
+        are then left untouched.
 
     Raises:
         RuntimeError: torch's, when CUDA is broken for this process.
     """
     give_back()
+    backend = simulated.in_use()
+    if backend is not None:
+        return simulated.release(backend, cache=cache)
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None, None
@@ -247,7 +311,7 @@ def _torch_as_asked(spec: Spec, device: torch.device) -> Iterator[None]:
     torch.manual_seed(spec.seed)
     random.seed(spec.seed)
     try:
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        with nullcontext() if device.type == "cpu" else getattr(torch, device.type).device(device):
             yield
     finally:
         torch.set_num_threads(threads)

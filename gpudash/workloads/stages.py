@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from gpudash.telemetry.records import Event, StageFinished
 
@@ -22,6 +22,18 @@ FIRST_VALUES = 9
 """Elements shown of a stage's tensor: the whole of a 3×3."""
 
 
+class Follower(Protocol):
+    """Whoever wants to know where a run is.
+
+    Attributes:
+        step: number of the step that has begun, from 1; 0 before the first.
+        stage: name of the innermost stage that is on, "" outside of them.
+    """
+
+    step: int
+    stage: str
+
+
 class Stage:
     """One execution of a stage: a context manager that times its block.
 
@@ -29,7 +41,7 @@ class Stage:
     event leaves when the next stage begins.
     """
 
-    __slots__ = ("_begun", "_stages", "facts", "memory", "name")
+    __slots__ = ("_begun", "_outer", "_stages", "facts", "memory", "name")
 
     memory: Literal["pageable", "pinned"]
     """What the host's end of a copy is; a copy between two devices is told as a transfer too."""
@@ -41,6 +53,9 @@ class Stage:
         self.memory = "pageable"
 
     def __enter__(self) -> Self:
+        follower = self._stages.follower
+        if follower is not None:
+            self._outer, follower.stage = follower.stage, self.name
         self._begun = self._stages.timing.begin()
         return self
 
@@ -49,6 +64,9 @@ class Stage:
     ) -> None:
         if kind is None:
             self._stages.closed(self, self._begun)
+        follower = self._stages.follower
+        if follower is not None:
+            follower.stage = self._outer
 
     def tell(self, **facts: Any) -> None:
         """Add facts about the stage."""
@@ -127,7 +145,11 @@ class CudaTiming:
 
 
 class Stages:
-    """The stages of one run; each is told at most once in `REPORT_PERIOD_S`, its executions added up."""
+    """The stages of one run; each is told at most once in `REPORT_PERIOD_S`, its executions added up.
+
+    Attributes:
+        follower: is told which stage is on.
+    """
 
     def __init__(
         self,
@@ -141,6 +163,7 @@ class Stages:
         self._clock = clock
         self._run_id = run_id
         self._on_copied = on_copied
+        self.follower: Follower | None = None
         self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
         self._closed: deque[tuple[Stage, Any]] = deque()
         self._tallies: dict[str, _Tally] = {}

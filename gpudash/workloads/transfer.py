@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from gpudash.specs import NEEDS_CUDA, TransferSpec
+from gpudash.devices import SPEED_REMARK, kind_of
+from gpudash.specs import NEEDS_CUDA, NEEDS_GPU, TransferSpec
 from gpudash.workloads.context import Context
 from gpudash.workloads.copies import Path, buffers, products_beside, sample, series_of
 from gpudash.workloads.spread import median_and_iqr
@@ -28,7 +29,8 @@ def run(spec: TransferSpec, context: Context) -> Mapping[str, Any]:
 
     Returns:
         ``rates``: list of ``from, to, memory, blocking, block_bytes, bytes_per_second_median, bytes_per_second_iqr,
-        samples``; where a path is not possible the figures are ``None`` and ``reason`` says why.
+        samples``; where a path is not possible the figures are ``None`` and ``reason`` says why; ``remark`` says of
+        those to and from a simulated GPU whose they are.
         ``best_bytes_per_second``: direction → the best median here. ``link_bytes_per_second``: the link's theoretical
         rate, ``None`` where unknown. ``copy_every_step_seconds`` and ``copy_once_seconds``: `COPY_STEPS` steps of work
         on a block that is copied there and back each step, or once.
@@ -57,7 +59,7 @@ def run(spec: TransferSpec, context: Context) -> Mapping[str, Any]:
 
 
 def _paths(spec: TransferSpec, device: torch.device) -> Iterator[Path]:
-    there = str(device) if device.type == "cuda" else "cuda"
+    there = "cuda" if device.type == "cpu" else str(device)
     ends = {"h2d": ("cpu", there), "d2h": (there, "cpu"), "h2h": ("cpu", "cpu")}
     for direction, (source, target) in ends.items():
         if spec.directions not in ("all", direction):
@@ -72,8 +74,10 @@ def _paths(spec: TransferSpec, device: torch.device) -> Iterator[Path]:
 
 def _reason(path: Path, device: torch.device) -> str | None:
     """Why a path cannot be measured; ``None`` when it can."""
-    if device.type != "cuda" and (path.source, path.target, path.memory) != ("cpu", "cpu", "pageable"):
+    if device.type != "cuda" and path.memory == "pinned":
         return NEEDS_CUDA.format(device=device)
+    if device.type == "cpu" and not path.source == path.target == "cpu":
+        return NEEDS_GPU.format(device=device)
     if path.overlapped and path.source == path.target:
         return "a copy within the host's memory is done by the CPU and overlaps with nothing"
     if path.overlapped and path.memory == "pageable":
@@ -121,7 +125,10 @@ def _row(path: Path, size: int, rates: list[float] | None = None, reason: str | 
         "bytes_per_second_iqr": iqr,
         "samples": len(rates) if rates else None,
     }
-    return row if reason is None else {**row, "reason": reason}
+    if reason is not None:
+        return {**row, "reason": reason}
+    simulated = next((end for end in (path.source, path.target) if kind_of(end) == "sim"), None)
+    return row if simulated is None else {**row, "remark": SPEED_REMARK.format(device=simulated)}
 
 
 def _best(rates: list[dict[str, Any]]) -> dict[str, float]:
@@ -137,7 +144,7 @@ def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
     """Seconds of `COPY_STEPS` steps on a block that travels every step, and on one that travels once."""
     for memory in ("cpu", str(context.device)):  # at each end the block and its successor are there at once
         context.about_to_allocate(2 * size, memory)
-    block = torch.ones(size, dtype=torch.uint8)
+    block = torch.ones(size, dtype=torch.uint8, device=context.host)
     seconds = []
     for every_step in (True, False):
         _synchronize(context.device)
@@ -147,11 +154,11 @@ def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
             context.check_cancelled()
             there.bitwise_xor_(1)
             if every_step:
-                back = _copied_to(there, torch.device("cpu"))
+                back = _copied_to(there, torch.device(context.host))
                 if step < COPY_STEPS - 1:
                     there = _copied_to(back, context.device)
         if not every_step:
-            back = _copied_to(there, torch.device("cpu"))
+            back = _copied_to(there, torch.device(context.host))
         _synchronize(context.device)
         seconds.append(time.perf_counter() - began)
         context.progress(context.steps_done + 1, steps)

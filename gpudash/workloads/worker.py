@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpudash.telemetry.records import Event, Note
+from gpudash.telemetry.records import Event, Note, OutOfMemory
 from gpudash.units import format_bytes
 from gpudash.workloads.context import MemoryLevel, Wishes
 from gpudash.workloads.installed import torch_report, torch_words
@@ -78,6 +78,12 @@ class Worker:
                 self._wishes.because = because
                 self._wishes.stop.set()
 
+    def explain(self) -> None:
+        """Ask the run what its memory holds; a note of topic `EXPLANATION` answers at the end of the step."""
+        with self._lock:
+            if self._wishes is not None:
+                self._wishes.explain.set()
+
     def free_cache(self) -> None:
         """Give idle memory back: between two operations of the run, or now when there is none."""
         with self._lock:
@@ -147,7 +153,9 @@ class Worker:
         problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
         ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
         try:
-            self._tried(release, "What the run has left could not all be given back")
+            # After an out-of-memory the device goes back to its level before: idle segments too.
+            full = isinstance(ending, OutOfMemory)
+            self._tried(lambda: release(cache=full), "What the run has left could not all be given back")
         finally:
             with self._lock:
                 self._wishes = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from gpudash.devices import Gpu
+from gpudash.devices import Gpu, Simulation, simulated_gpu
 from gpudash.session import Session
 from gpudash.settings import Settings
+from gpudash.simulator.card import Card
 from gpudash.telemetry.reading import Recording, open_recording
 from gpudash.telemetry.records import Note, Record, RunFinished, RunStarted, Sample
 from gpudash.units import GIB
@@ -43,6 +44,12 @@ class FakeMonitor:
         self.problem: str | None = "No NVIDIA card was found; everything runs on the CPU."
         self.hangs = False
         self.probe = None
+        self.cards: Sequence[Card] = ()
+
+    def watch_cards(self, cards: Sequence[Card]) -> None:
+        self.cards = cards
+        for card in cards:
+            self.card(simulated_gpu(card.index, card.capacity), card.used_bytes())
 
     def start(self) -> None:
         """Nothing reads."""
@@ -203,8 +210,15 @@ def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
     monkeypatch.setattr("gpudash.workloads.worker.Worker", FakeWorker)
     with ExitStack() as stack:
 
-        def begin(*, record: bool = False, settings: Settings | None = None, start: bool = True) -> Live:
-            session = Session(settings, recording=tmp_path / "run.gpudash" if record else None)
+        def begin(
+            *,
+            record: bool = False,
+            settings: Settings | None = None,
+            start: bool = True,
+            simulation: Simulation | None = None,
+        ) -> Live:
+            recording = tmp_path / "run.gpudash" if record else None
+            session = Session(settings, recording=recording, simulation=simulation)
             live = Live(session, session._monitor, session._worker)  # type: ignore[arg-type]
             session.on_record = live.seen
             stack.callback(live.end)

@@ -78,7 +78,7 @@ def test_without_a_card_the_reason_is_the_monitors(make: Make) -> None:
         live.session.find_device("cuda:0")
 
 
-@pytest.mark.parametrize("name", ["tpu:0", "sim:0", "CPU", ""])
+@pytest.mark.parametrize("name", ["tpu:0", "simulated", "CPU", ""])
 def test_what_is_no_device_is_said_to_be_none(two: Live, name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is not a device; there is: cpu, cuda:0, cuda:1"):
         two.session.find_device(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session import Session
-from gpudash.session.live import GPU_PATIENCE_S
+from gpudash.session.machine import GPU_PATIENCE_S
 from gpudash.specs import PipelineSpec
 from gpudash.telemetry.reading import open_recording
 from gpudash.telemetry.recorder import RecordingError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, TransferSpec, build, workloads
 from gpudash.telemetry.records import Note, RunFailed, StageFinished, StepFinished, Transfer
 from gpudash.units import GIB, MIB
-from gpudash.workloads import matmul, pressure, transfer
+from gpudash.workloads import matmul, pressure, pressure_patterns, transfer
 from gpudash.workloads.code import code
 from gpudash.workloads.context import Context, MemoryLevel
 from gpudash.workloads.endings import Cancelled
@@ -52,7 +52,10 @@ def test_on_the_cpu_host_to_host_is_measured_and_the_rest_says_why_not(context: 
     beside = [row for row in lacking if (row["from"], row["to"], row["memory"]) == ("cpu", "cpu", "pageable")]
     assert all("overlaps with nothing" in row["reason"] for row in beside) and len(beside) == 2
     needing = {row["reason"] for row in lacking if row not in beside}
-    assert needing == {"needs a CUDA device, and cpu is not one"}
+    assert needing == {
+        "needs a CUDA device, and cpu is not one",
+        "needs a CUDA device or a simulated GPU, and cpu is neither",
+    }
 
 
 def test_the_link_is_unknown_unless_given_and_the_best_is_told(told: Told) -> None:
@@ -136,7 +139,7 @@ def test_a_part_of_a_product_takes_a_second_or_is_cautioned_about(size: int) -> 
 
 @given(cap=st.integers(1, 10**6), step=st.integers(1000, 10**5))
 def test_the_steps_of_a_ramp_add_up_to_its_cap(cap: int, step: int) -> None:
-    sizes = pressure.steps_to(cap, step)
+    sizes = pressure_patterns.steps_to(cap, step)
 
     assert sum(sizes) == cap and all(size == step for size in sizes[:-1]) and 0 < sizes[-1] <= step
 

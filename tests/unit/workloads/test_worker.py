@@ -29,7 +29,9 @@ def test_warming_up_tells_which_torch_there_is(bench: Bench) -> None:
 
     assert note.details["version"] == torch.__version__
     assert note.details["cuda_available"] == torch.cuda.is_available()
-    assert set(note.details) == {"version", "cuda_version", "cuda_available", "devices", "seconds", "problem"}
+    assert set(note.details) == {"version", "cuda_version", "cuda_available", "devices", "seconds", "problem"} | {
+        "simulator_problem"
+    }
     assert note.details["problem"] is None
 
 
@@ -347,7 +349,9 @@ def test_what_the_device_cannot_do_ends_the_run_before_it_begins(bench: Bench) -
     ending = bench.run("pipeline", pitfall="numpy")
 
     assert isinstance(ending, RunFailed) and ending.error == "request"
-    assert "needs a CUDA device, and cpu is not one" in ending.message and not bench.of(StageFinished)
+    assert "needs a CUDA device or a simulated GPU, and cpu is neither" in ending.message and not bench.of(
+        StageFinished
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

@@ -1,0 +1,224 @@
+"""``gpudash estimate WORKLOAD``: what a run would take, whether it fits, and what would."""
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from gpudash.cli.interruption import Interruption, interruptible
+from gpudash.cli.output import Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice, stderr
+from gpudash.cli.simulation import SimulateOptions
+from gpudash.devices import kind_of
+from gpudash.settings import load_settings
+from gpudash.specs import Spec, broken_entry_points, build, workloads
+
+if TYPE_CHECKING:
+    from gpudash.memory.estimate import Estimate
+    from gpudash.session import Answer, Session
+
+READY_TIMEOUT_S = 20.0
+"""How long the machine's first readings are waited for; a driver that hangs is given up sooner."""
+
+POLL_S = 0.05
+"""How soon Ctrl+C is noticed."""
+
+FOLLOWED_STEPS = 3
+"""Steps of a function that are followed: its optimizer makes its state in the first, and the third shows growth."""
+
+Ask = Callable[["Session", str], int]
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class EstimateOptions(SimulateOptions):
+    """What belongs to the command rather than to the workload."""
+
+    device: str | None = None
+    """cpu, cuda:0 or sim:0; left out: the CUDA device with most free memory, else cpu."""
+
+    preset: str | None = None
+    """Named set of field values to start from."""
+
+    alternatives: bool = True
+    """Look for the largest batch and for changes that would fit."""
+
+    time_limit: Annotated[float, Parameter(validator=Number(gt=0))] = 60.0
+    """Seconds after which predicting is given up."""
+
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print the prediction as one JSON document."""
+
+
+def estimate_app() -> App:
+    """``gpudash estimate`` with one sub-command per workload, its flags built from the spec."""
+    app = App(name="estimate", help="Predict the memory a run would take.", default_command=_estimate_callable)
+    for name, spec in workloads().items():
+        app.command(_command(spec), name=name, help=spec.summary)
+    return app
+
+
+def _estimate_callable(
+    *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    callable: str | None = None,
+    steps: Annotated[int, Parameter(validator=Number(gte=2, lte=100))] = FOLLOWED_STEPS,
+    options: EstimateOptions | None = None,
+) -> int:
+    """Predict the memory of a workload, or of your own code.
+
+    Parameters
+    ----------
+    callable
+        Your own code, package.module:function. It is given a torch.device, builds its model there and returns a
+        function that takes one step.
+    steps
+        Steps of it that are followed.
+    """
+    there = ", ".join(workloads())
+    if words:
+        raise RequestError(
+            f"There is no workload {words[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()])
+        )
+    if callable is None:
+        raise RequestError("Which workload?", f"There is: {there}; or --callable package.module:function.")
+    module, _, function = callable.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), *function.split(".")]):
+        raise RequestError(f"--callable {callable!r} names no function.", "Write package.module:function.")
+    options = options or EstimateOptions()
+    if options.preset is not None:
+        raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
+    limit = options.time_limit
+    ask: Ask = lambda session, device: session.estimates.ask_callable(callable, steps, device, time_limit_s=limit)  # noqa: E731
+    return execute(callable, ask, options)
+
+
+def _command(spec_type: type[Spec]) -> Callable[..., int]:
+    def command(*, spec: Any = None, options: Any = None) -> int:
+        given = {name: getattr(spec, name) for name in spec.model_fields_set} if spec is not None else {}
+        options = options or EstimateOptions()
+        try:
+            whole = build(spec_type, given, options.preset)
+        except ValueError as error:
+            raise RequestError(
+                f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed."
+            ) from None
+
+        def ask(session: "Session", device: str) -> int:
+            if problems := whole.problems(device):
+                raise RequestError("; ".join(problems) + ".", "gpudash devices lists what is there.")
+            more, limit = options.alternatives, options.time_limit
+            return session.estimates.ask(whole, device, alternatives=more, time_limit_s=limit)
+
+        return execute(whole.name, ask, options)
+
+    command.__annotations__ = {
+        "spec": Annotated[spec_type | None, Parameter(name="*")],
+        "options": EstimateOptions | None,
+        "return": int,
+    }
+    return command
+
+
+def execute(workload: str, ask: Ask, options: EstimateOptions) -> int:
+    """Predict, and print the prediction or why there is none; the exit code.
+
+    Raises:
+        RequestError: when the request was wrong or interrupted.
+    """
+    answer, device, joined = predict(ask, options)
+    estimate, problem = answer.estimate, answer.problem
+    if problem is not None and problem.kind == "request":
+        wrong = RequestError(problem.message, problem.remedy)
+        wrong.joined = joined
+        raise wrong
+    if estimate is None or estimate.peak_allocated_bytes is None:
+        return leave(_print_failure(workload, device, answer, as_json=options.json), joined)
+    warnings = [] if problem is None else [f"{problem.message} What would fit is known in part only."]
+    if options.json:
+        document = {"status": "finished", **estimate.to_json(), "simulated": kind_of(device) == "sim"}
+        print_json({**document, "warnings": warnings})
+    else:
+        from gpudash.cli.estimate_report import print_estimate
+
+        print_estimate(estimate)
+    for text in warnings:
+        print_notice(text)
+    return leave(Exit.FINISHED, joined)
+
+
+def predict(ask: Ask, options: EstimateOptions) -> "tuple[Answer, str, bool]":
+    """The whole answer, the device it is for, and whether every thread could be joined.
+
+    Raises:
+        RequestError: when the device is not there, or the user interrupted.
+    """
+    from gpudash.session import Session
+
+    simulation = options.simulation()
+    settings, notices = load_settings()
+    session = Session(settings, notices=notices, simulation=simulation)
+    for text in notices:
+        print_notice(text)
+    failure: RequestError | None = None
+    answer, device = None, options.device or ""
+    with interruptible() as interruption:
+        session.start(worker=False)
+        try:
+            _wait_until_ready(session, interruption)
+            device = options.device or session.default_device()
+            ask(session, device)
+            answer = _wait(session, interruption)
+        except ValueError as error:
+            failure = RequestError(str(error), "gpudash devices lists what is there.")
+        except RequestError as error:
+            failure = error
+        finally:
+            joined = session.close()
+    if failure is not None:
+        failure.joined = joined
+        raise failure
+    assert answer is not None
+    return answer, device, joined
+
+
+def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
+    waited = 0.0
+    while not session.wait_ready(POLL_S):
+        waited += POLL_S
+        if interruption.asked:
+            raise RequestInterruptedError("Interrupted before anything was predicted.")
+        if waited > READY_TIMEOUT_S:
+            raise RequestError("The machine's memory could not be read.", "Run gpudash doctor.")
+
+
+def _wait(session: "Session", interruption: Interruption) -> "Answer":
+    with stderr().status("Predicting…") if sys.stderr.isatty() else nullcontext():
+        while (answer := session.estimates.wait(POLL_S)) is None or not answer.final:
+            if interruption.asked:
+                raise RequestInterruptedError("Interrupted; nothing was predicted in full.")
+    return answer
+
+
+def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: bool) -> int:
+    """Say why nothing was predicted."""
+    kind, message, remedy = _reason(answer.estimate) if answer.problem is None else _problem(answer)
+    if as_json:
+        about = {"workload": workload, "device": device, "simulated": kind_of(device) == "sim", "reason": message}
+        error = {"kind": kind, "message": message, "remedy": remedy}
+        print_json({"status": "failed", **about, "fits": None, "error": error})
+    print_notice(f"{message} {remedy}".strip())
+    return Exit.FAILED
+
+
+def _problem(answer: "Answer") -> tuple[str, str, str]:
+    problem = answer.problem
+    assert problem is not None
+    way_out = "Ask for a smaller run, or raise --time-limit." if problem.kind == "time_limit" else problem.remedy
+    return problem.kind, problem.message, way_out
+
+
+def _reason(estimate: "Estimate | None") -> tuple[str, str, str]:
+    return "not_predicted", (estimate.reason if estimate is not None else "") or "Nothing could be predicted.", ""

@@ -1,0 +1,121 @@
+"""A prediction as a person reads it in the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from gpudash.cli.output import stdout
+from gpudash.devices import shown_name
+from gpudash.memory.estimate import Estimate
+from gpudash.memory.estimate_words import (
+    CONTEXT,
+    HELD_BACK,
+    fit_words,
+    headline,
+    needed_bytes,
+    price,
+    segments,
+    verdict,
+)
+from gpudash.units import format_bytes
+
+BAR_WIDTH = 60
+"""Characters of the bar."""
+
+LOOKS = {
+    CONTEXT: ("c", "bright_black"),
+    "weights": ("W", "cyan"),
+    "gradients": ("G", "yellow"),
+    "optimizer state": ("O", "magenta"),
+    "activations": ("A", "green"),
+    "inputs": ("I", "bright_yellow"),
+    "temporary": ("T", "blue"),
+    "workspace": ("K", "white"),
+    HELD_BACK: ("-", "bright_black"),
+}
+"""Letter of each part of the bar, which stands for it where there are no colours, and its colour."""
+
+_STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
+
+
+def print_estimate(estimate: Estimate) -> None:
+    """The verdict, a bar against free memory, the figures and the alternatives."""
+    console = stdout()
+    console.print(Text.assemble(f"{estimate.workload} on {shown_name(estimate.device)}: ", _verdict(estimate)))
+    console.print(_bar(estimate, coloured=console.color_system is not None))
+    for line in _legend(estimate, coloured=console.color_system is not None):
+        console.print(line)
+    for words in _figures(estimate):
+        console.print(words, soft_wrap=True, markup=False)
+    if estimate.alternatives:
+        console.print()
+        console.print(_alternatives(estimate))
+
+
+def _verdict(estimate: Estimate) -> Text:
+    return Text(headline(estimate), style=_STYLES[verdict(estimate)])
+
+
+def _bar(estimate: Estimate, *, coloured: bool) -> Text:
+    """The parts side by side; ``|`` is where free memory ends."""
+    need = needed_bytes(estimate)
+    whole = max(need, estimate.free_bytes or 0, 1)
+    bar = Text()
+    reached = 0
+    for name, size in segments(estimate):
+        letter, colour = LOOKS[name]
+        begin, reached = round(reached / whole * BAR_WIDTH), reached + size
+        width = round(reached / whole * BAR_WIDTH) - begin
+        bar.append("█" * width if coloured else letter * width, style=colour)
+    bar.append("·" * (BAR_WIDTH - len(bar)), style="dim")
+    if estimate.free_bytes is not None:
+        end = round(estimate.free_bytes / whole * BAR_WIDTH)
+        bar = (
+            Text.assemble(bar[:end], ("|", "bold"), bar[end:]) if end < BAR_WIDTH else Text.assemble(bar, ("|", "bold"))
+        )
+        bar.append(f" {format_bytes(estimate.free_bytes)} free", style="dim")
+    return bar
+
+
+def _legend(estimate: Estimate, *, coloured: bool) -> list[Text]:
+    """Two parts a line."""
+    parts = []
+    for name, size in segments(estimate):
+        letter, colour = LOOKS[name]
+        mark = "█" if coloured else letter
+        parts.append(Text.assemble((mark, colour), f" {name} ", (format_bytes(size), "bold")))
+    for part in parts:
+        part.pad_right(max(0, 34 - len(part)))
+    return [Text.assemble(*parts[place : place + 2]) for place in range(0, len(parts), 2)]
+
+
+def _figures(estimate: Estimate) -> list[str]:
+    peak = f"peak allocated: {format_bytes(estimate.peak_allocated_bytes)}"
+    if estimate.peak_reserved_bytes is not None:
+        peak += f", reserved {format_bytes(estimate.peak_reserved_bytes)}"
+    if estimate.margin_bytes:
+        peak += f", ±{format_bytes(estimate.margin_bytes)}"
+    lines = [peak]
+    if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
+        first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
+        lines.append(f"first step: {first}; steady: {steady}")
+    if estimate.minimum_capacity_bytes is not None:
+        lines.append(f"smallest capacity that would do: {format_bytes(estimate.minimum_capacity_bytes)}")
+    if estimate.largest_batch_size is not None:
+        lines.append(f"largest batch that fits: {estimate.largest_batch_size}")
+    lines.append(f"{estimate.method}; {estimate.seconds:.1f} s")
+    return lines
+
+
+def _alternatives(estimate: Estimate) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("change", overflow="fold")
+    table.add_column("peak", justify="right")
+    table.add_column("fits")
+    table.add_column("price", overflow="fold")
+    for alternative in estimate.alternatives:
+        style = {True: "green", False: "red", None: "yellow"}[alternative.fits]
+        peak = format_bytes(alternative.peak_reserved_bytes)
+        table.add_row(alternative.change, peak, Text(fit_words(alternative.fits), style=style), price(alternative))
+    return table

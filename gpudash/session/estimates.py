@@ -1,0 +1,104 @@
+"""Predictions for the devices of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from typing import Any
+
+from gpudash.memory.estimate import Target
+from gpudash.memory.levels import HOST
+from gpudash.session.estimator import TIME_LIMIT_S, Answer, Estimator
+from gpudash.session.machine import Machine
+from gpudash.session.room import allocator_text, room_on
+from gpudash.specs import Spec
+from gpudash.telemetry.store import Store
+
+
+class Estimates:
+    """Asks what a run would take on a device as it is now. Any thread may ask; only the newest question matters.
+
+    Args:
+        machine: the devices.
+        store: their newest readings.
+        estimator: makes the predictions; nothing is started before the first question.
+    """
+
+    def __init__(self, machine: Machine, store: Store, estimator: Estimator | None = None) -> None:
+        self._machine = machine
+        self._store = store
+        self._estimator = estimator or Estimator()
+
+    def target(self, device: str) -> Target:
+        """What there is room for on a device.
+
+        Raises:
+            ValueError: one sentence, when there is no such device, or torch would refuse its allocator's settings.
+        """
+        return room_on(self._machine.find(device), self._machine, self._store)
+
+    def used_bytes(self, device: str) -> int | None:
+        """How much of a device is in use, by which a workload may choose its size; ``None`` without a reading.
+
+        Raises:
+            ValueError: one sentence, when there is no such device.
+        """
+        level = self._machine.level(self._machine.find(device).uuid or HOST)
+        return None if level is None else level.used_bytes
+
+    def ask(self, spec: Spec, device: str, *, alternatives: bool = True, time_limit_s: float = TIME_LIMIT_S) -> int:
+        """Ask whether ``spec`` fits ``device``, in place of what is being predicted; the question's number.
+
+        Raises:
+            ValueError: as `target`.
+            RuntimeError: when the session is closed.
+        """
+        message = {"workload": spec.name, "spec": spec.model_dump(mode="json"), "alternatives": alternatives}
+        return self._ask(message, device, time_limit_s)
+
+    def ask_callable(self, name: str, steps: int, device: str, *, time_limit_s: float = TIME_LIMIT_S) -> int:
+        """Ask what the function ``package.module:function`` takes, which is given a device and returns its step.
+
+        Raises:
+            ValueError, RuntimeError: as `ask`.
+        """
+        return self._ask({"callable": name, "steps": steps, "alternatives": False}, device, time_limit_s)
+
+    def newest(self) -> Answer | None:
+        """What is known of the newest question; ``None`` before its first answer."""
+        return self._estimator.newest()
+
+    def wait(self, timeout_s: float) -> Answer | None:
+        """Wait for the whole answer of the newest question; what is known when that has come or the time is over."""
+        return self._estimator.wait(timeout_s)
+
+    def cancel(self, *, warm: bool = True) -> None:
+        """Predict nothing; as `Estimator.cancel`."""
+        self._estimator.cancel(warm=warm)
+
+    def close(self) -> bool:
+        """End the process that predicts; false when its thread could not be joined."""
+        return self._estimator.close()
+
+    def _ask(self, message: Mapping[str, Any], device: str, time_limit_s: float) -> int:
+        whole = {
+            **message,
+            "target": _plain(self.target(device)),
+            "elsewhere": [_plain(target) for target in self._elsewhere(device)],
+            "used_bytes": self.used_bytes(device),
+        }
+        return self._estimator.ask(whole, time_limit_s)
+
+    def _elsewhere(self, device: str) -> Iterator[Target]:
+        """What there is room for on every other device that a run can use."""
+        for other in self._machine.devices():
+            if other.name != device:
+                with suppress(ValueError):
+                    yield self.target(other.name)
+
+
+def _plain(target: Target) -> dict[str, Any]:
+    """A target as the process reads it: the allocator's settings as torch takes them."""
+    found = {field.name: getattr(target, field.name) for field in fields(target) if field.name != "settings"}
+    return {**found, "settings": allocator_text() if target.device.startswith("cuda") else ""}

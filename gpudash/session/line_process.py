@@ -1,0 +1,118 @@
+"""A child process that is told, and answers, in lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+ENDING_S = 2.0
+"""How long a process that has closed its output is waited for, to learn how it ended."""
+
+_CHUNK = 65_536
+_LAST_WORDS = 4_000
+"""Characters kept of what the process wrote to its standard error."""
+
+
+class LineProcess:
+    """Starts the process. Only one thread may use it.
+
+    It leads a process group of its own: a Ctrl+C in the terminal does not reach it, and what it starts ends with it.
+
+    Args:
+        command: program and arguments.
+
+    Raises:
+        OSError: when it cannot be started.
+
+    Attributes:
+        gone: whether it has ended, or will never answer again.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
+        self._pipes = self._process.stdin, self._process.stdout, self._process.stderr
+        for stream in self._pipes[1:]:
+            os.set_blocking(stream.fileno(), False)
+        self._begun = b""
+        self._errors = b""
+        self.gone = False
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """File descriptors that become readable when the process has written something or ended."""
+        return self._pipes[1].fileno(), self._pipes[2].fileno()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write one line; a process that no longer reads is `gone`."""
+        line = memoryview(json.dumps(message).encode() + b"\n")
+        try:
+            while line:
+                line = line[self._pipes[0].write(line) or 0 :]
+        except OSError:
+            self.gone = True
+
+    def read(self) -> list[dict[str, Any]]:
+        """The messages that have come, without waiting; lines that are no JSON object are left out."""
+        written, open_ = _written(self._pipes[1].fileno())
+        self._errors = (self._errors + _written(self._pipes[2].fileno())[0])[-_LAST_WORDS:]
+        *lines, self._begun = (self._begun + written).split(b"\n")
+        self.gone = self.gone or not open_
+        return [message for line in lines if isinstance(message := _decoded(line), dict)]
+
+    def end(self) -> str:
+        """Kill the process with all it has started, and say in words how it ended."""
+        ended = self._process.poll()
+        if ended is None and self.gone:
+            with suppress(subprocess.TimeoutExpired):  # its output is closed, so it is about to end by itself
+                ended = self._process.wait(ENDING_S)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._errors += _written(self._pipes[2].fileno())[0]
+        for stream in self._pipes:
+            with suppress(OSError):
+                stream.close()
+        self.gone = True
+        return _ending(ended, self._errors.decode(errors="replace"))
+
+
+def _written(descriptor: int) -> tuple[bytes, bool]:
+    """What can be read now, and whether more may come."""
+    found = bytearray()
+    while True:
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return bytes(found), True
+        except OSError:
+            return bytes(found), False
+        if not chunk:
+            return bytes(found), False
+        found += chunk
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _ending(code: int | None, errors: str) -> str:
+    if code is not None and code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = str(-code)
+        return "killed, perhaps because this computer's memory was full" if name == "SIGKILL" else f"signal {name}"
+    last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
+    return last or ("it closed its output" if code is None else f"exit code {code}")

@@ -1,0 +1,276 @@
+"""After an out-of-memory: what change would have let the run fit, found by dry runs in a process of their own."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from gpudash.memory.estimate import Alternative, Target
+from gpudash.memory.explain import rejudged
+from gpudash.memory.explanation import Explanation, Remedy, explanation_from_json
+from gpudash.session.estimates import Estimates
+from gpudash.session.estimator import Answer, Estimator
+from gpudash.session.machine import Machine
+from gpudash.specs import Spec, workloads
+from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
+from gpudash.telemetry.runs import RunView, run_of
+from gpudash.telemetry.store import Store
+from gpudash.units import GIB, MIB, format_bytes
+
+TIME_LIMIT_S = 20.0
+"""Longest that remedies are looked for."""
+
+GRACE_S = 5.0
+"""What the process that predicts has for its start beside that."""
+
+DRY_RUN = "dry run"
+
+ALONE = "without the other processes"
+
+NONE_FOUND = "No change of this run's fields was found with which it would have fitted."
+
+
+class Remedies:
+    """Looks for remedies of the newest out-of-memory, and tells them by a note.
+
+    Args:
+        machine: the devices.
+        store: the runs, and the newest readings.
+        emit: takes the note; called on a thread of its own.
+        clock: session time in seconds.
+        estimator: makes the process that predicts.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        store: Store,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        estimator: Callable[[], Estimator] = Estimator,
+    ) -> None:
+        self._machine = machine
+        self._store = store
+        self._emit = emit
+        self._clock = clock
+        self._estimator = estimator
+        self._search: _Search | None = None
+
+    def take(self, event: Event) -> None:
+        """Begin to look when memory has run out, and end it when the next run begins; by the session's thread."""
+        if isinstance(event, RunStarted):
+            self._end()
+        elif isinstance(event, OutOfMemory) and event.explanation is not None:
+            self._end()
+            self._begin(event)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until what is looked for has been told; true at once when nothing is looked for."""
+        search = self._search
+        return search is None or search.told.wait(timeout_s)
+
+    def close(self) -> bool:
+        """Look no more; false when the thread could not be joined."""
+        return self._end()
+
+    def _begin(self, event: OutOfMemory) -> None:
+        with self._store.lock:
+            run = run_of(self._store.runs, event.run_id)
+        explanation = explanation_from_json(event.explanation or {})
+        spec = None if run is None else _spec_of(run)
+        if run is None or spec is None:
+            return
+        estimates = _Afterwards(self._machine, self._store, self._estimator(), explanation)
+
+        def tell(found: Explanation) -> None:
+            self._emit(
+                Note(
+                    time_s=self._clock(),
+                    run_id=event.run_id,
+                    topic=EXPLANATION,
+                    text=words(found.remedies, found.remedies_note),
+                    details={
+                        "verdict": found.verdict,
+                        "headline": found.headline,
+                        "remedies": [asdict(remedy) for remedy in found.remedies],
+                        "remedies_note": found.remedies_note,
+                    },
+                )
+            )
+
+        self._search = _Search(spec, run.device, estimates, explanation, tell)
+
+    def _end(self) -> bool:
+        search, self._search = self._search, None
+        return search is None or search.end()
+
+
+class _Search:
+    """One search, on a thread of its own."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        device: str,
+        estimates: Estimates,
+        explanation: Explanation,
+        tell: Callable[[Explanation], None],
+    ) -> None:
+        self.told = threading.Event()
+        self._spec = spec
+        self._device = device
+        self._estimates = estimates
+        self._explanation = explanation
+        self._tell = tell
+        self._ended = False
+        self._thread = threading.Thread(target=self._look, name="gpudash-remedies", daemon=True)
+        self._thread.start()
+
+    def end(self) -> bool:
+        """Look no more; false when a thread could not be joined."""
+        self._ended = True
+        self.told.set()
+        closed = self._estimates.close()
+        self._thread.join(0.5)
+        return closed and not self._thread.is_alive()
+
+    def _look(self) -> None:
+        try:
+            found = self._found()
+            if not self._ended:
+                self._tell(found)
+        finally:
+            self.told.set()
+            self._estimates.close()
+
+    def _found(self) -> Explanation:
+        told = self._explanation
+        try:
+            self._estimates.ask(self._spec, self._device, time_limit_s=TIME_LIMIT_S)
+        except (ValueError, RuntimeError) as error:
+            return replace(told, remedies_note=f"{error}")
+        answer = self._answer()
+        estimate = None if answer is None else answer.estimate
+        if answer is None or not answer.final:
+            note = f"Looking for remedies was stopped after {TIME_LIMIT_S:.0f} s."
+        else:
+            note = "" if answer.problem is None else answer.problem.message
+        if estimate is None:
+            return replace(told, remedies_note=note)
+        if estimate.minimum_capacity_bytes is not None:
+            told = rejudged(told, estimate.minimum_capacity_bytes)
+        found = remedies(estimate.alternatives)
+        if told.verdict == "other process":
+            found = (
+                Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN),
+                *found,
+            )
+        changes = {remedy.change for remedy in found}
+        found += tuple(remedy for remedy in told.remedies if remedy.change not in changes)
+        return told.with_remedies(found, note or ("" if found else NONE_FOUND))
+
+    def _answer(self) -> Answer | None:
+        """The whole answer, or what there is of it when the time is over; waited for in parts: `end` is to be heard."""
+        until = time.monotonic() + TIME_LIMIT_S + GRACE_S
+        answer = None
+        while not self._ended and time.monotonic() < until and not (answer is not None and answer.final):
+            answer = self._estimates.wait(0.1)
+        return answer
+
+
+class _Afterwards(Estimates):
+    """Predictions for a device as it was without the run that failed on it."""
+
+    def __init__(self, machine: Machine, store: Store, estimator: Estimator, explanation: Explanation) -> None:
+        super().__init__(machine, store, estimator)
+        self._explanation = explanation
+
+    def target(self, device: str) -> Target:
+        found, told = super().target(device), self._explanation
+        if device != told.device:
+            return found
+        free = told.capacity_bytes - self._others_bytes
+        return replace(
+            found,
+            capacity_bytes=told.capacity_bytes,
+            free_bytes=free if told.allowed_bytes is None else min(free, told.allowed_bytes),
+            overhead_bytes=0,
+            overhead_words="the context is there already",
+        )
+
+    def used_bytes(self, device: str) -> int | None:
+        return self._others_bytes if device == self._explanation.device else super().used_bytes(device)
+
+    @property
+    def _others_bytes(self) -> int:
+        """What was taken and not by the run's tensors."""
+        return self._explanation.part_bytes("process", "context", "unattributed")
+
+
+def remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
+    """Those of ``alternatives`` that fit."""
+    return tuple(
+        Remedy(
+            change=alternative.change,
+            fields=dict(alternative.fields),
+            device=alternative.device,
+            allocator=alternative.allocator,
+            flags=flags(alternative),
+            predicted_peak_bytes=alternative.peak_reserved_bytes,
+            fits=True,
+            verified_by=DRY_RUN,
+            slowdown=alternative.slowdown,
+            slowdown_from=alternative.slowdown_from,
+            changes_training=alternative.changes_training,
+        )
+        for alternative in alternatives
+        if alternative.fits is True
+    )
+
+
+def flags(alternative: Alternative) -> str:
+    """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
+    if alternative.allocator:
+        return f"PYTORCH_CUDA_ALLOC_CONF={shlex.quote(alternative.allocator)}"
+    words = [] if alternative.device is None else ["--device", alternative.device]
+    for name, value in alternative.fields.items():
+        words += _flag(name.replace("_", "-"), value)
+    return " ".join(words)
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    if value is None:
+        return []
+    if isinstance(value, int) and value >= MIB:
+        for unit, word in ((GIB, "GiB"), (MIB, "MiB")):
+            if value % unit == 0:
+                return [f"--{name}", f"{value // unit}{word}"]
+    return [f"--{name}", str(value)]
+
+
+def words(found: tuple[Remedy, ...], note: str) -> str:
+    """What was found, in a sentence."""
+    if not found:
+        return note or NONE_FOUND
+    first = ", ".join(
+        remedy.change
+        if remedy.predicted_peak_bytes is None
+        else f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
+        for remedy in found[:3]
+    )
+    return f"Would have fitted: {first}."
+
+
+def _spec_of(run: RunView) -> Spec | None:
+    """The spec of a run; ``None`` when its workload is not known here."""
+    kind = workloads().get(run.workload)
+    try:
+        return None if kind is None else kind.model_validate(dict(run.spec))
+    except ValueError:
+        return None

@@ -1,0 +1,57 @@
+"""A run as the worker is asked for it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpudash.devices import Device
+from gpudash.memory.levels import HOST
+from gpudash.session.machine import Machine
+from gpudash.session.run_guards import RunGuards
+from gpudash.specs import Spec
+from gpudash.specs.memory_cap import MemoryCap
+
+if TYPE_CHECKING:
+    from gpudash.workloads.worker import RunRequest
+
+
+def check(spec: Spec, device: Device, memory_cap: MemoryCap | None) -> None:
+    """Make sure that a run can be asked for.
+
+    Raises:
+        ValueError: one sentence, when ``device`` cannot run ``spec`` or bear the cap.
+    """
+    problems = spec.problems(device.name)
+    if memory_cap is not None:
+        problems += memory_cap.problems(device.name, device.total_bytes)
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def run_request(
+    spec: Spec,
+    device: Device,
+    run_id: int,
+    machine: Machine,
+    guards: RunGuards,
+    warn_ratio: float,
+    memory_cap: MemoryCap | None,
+) -> RunRequest:
+    """What the worker is given for a run that `check` has passed."""
+    from gpudash.workloads.worker import RunRequest
+
+    memory = device.uuid or HOST
+    return RunRequest(
+        spec=spec,
+        device=device.name,
+        run_id=run_id,
+        refuse=guards.refusal(memory),
+        memory=partial(machine.level, memory),
+        warn_ratio=warn_ratio,
+        expected_uuid=device.uuid,
+        link_bytes_per_second=machine.link_rate(device.uuid),
+        cards=machine.simulated.cards,
+        memory_cap=memory_cap,
+        surroundings=partial(machine.surroundings, memory),
+    )

@@ -1,0 +1,79 @@
+"""What a device has room for now, as a prediction needs to know it."""
+
+from __future__ import annotations
+
+import os
+
+from gpudash.devices import Device
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.estimate import Target
+from gpudash.memory.levels import HOST
+from gpudash.session.machine import Machine
+from gpudash.simulator.card import CONTEXT_BYTES
+from gpudash.telemetry.store import Store
+from gpudash.units import MIB, format_bytes
+
+ASSUMED_CONTEXT_BYTES = 500 * MIB
+"""What a CUDA context takes, where none has been made yet: 100 to 850 MiB have been seen, by card and driver."""
+
+CUDA_MARGIN_RATIO = 0.01
+"""How far a peak on CUDA may lie from the dry run's: kernels ask for workspaces that only they know."""
+
+CPU_MARGIN_RATIO = 0.2
+"""How far a peak on the CPU may lie from the sum of the tensors: its heap rounds, keeps and is not ours alone."""
+
+SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Where torch reads its allocator's settings, the first that is set."""
+
+
+def allocator_text() -> str:
+    """torch's settings of its CUDA allocator in this environment; "" when there are none."""
+    return next((text for name in SETTINGS_VARIABLES if (text := os.environ.get(name))), "")
+
+
+def room_on(device: Device, machine: Machine, store: Store) -> Target:
+    """Where a run on ``device`` is to fit, by the newest readings.
+
+    What torch's cache holds idle is free for the next run.
+
+    Raises:
+        ValueError: one sentence, when torch would refuse the allocator settings of this environment.
+    """
+    if device.simulated:
+        return _simulated(device, machine)
+    if device.kind == "cpu":
+        free = machine.latest(HOST, "available_bytes")
+        return Target("cpu", device.total_bytes, free, 0, "no context", CPU_MARGIN_RATIO)
+    settings = AllocatorSettings.parse(allocator_text())
+    free = None if device.uuid is None else machine.latest(device.uuid, "free_bytes")
+    reserved, allocated = (_allocator(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))
+    idle = reserved - allocated if reserved is not None and allocated is not None else 0
+    own = None if device.uuid is None else machine.latest(device.uuid, "process_bytes")
+    opened = bool(own) or reserved is not None
+    overhead = 0 if opened else ASSUMED_CONTEXT_BYTES
+    words = "the CUDA context is there already" if opened else f"a CUDA context of {format_bytes(overhead)} assumed"
+    return Target(
+        device.name,
+        device.total_bytes,
+        None if free is None else free + idle,
+        overhead,
+        words,
+        CUDA_MARGIN_RATIO,
+        settings,
+    )
+
+
+def _simulated(device: Device, machine: Machine) -> Target:
+    """A simulated GPU is asked itself: its memory is the model's own, so there is no margin."""
+    card = next(card for card in machine.simulated.cards if card.uuid == device.uuid)
+    free, capacity = card.free_and_total()
+    idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
+    overhead = 0 if card.opened else CONTEXT_BYTES
+    words = "the context is there already" if card.opened else f"a simulated context of {format_bytes(overhead)}"
+    return Target(device.name, capacity, free + idle, overhead, words)
+
+
+def _allocator(store: Store, metric: str, device: str) -> int | None:
+    with store.lock:
+        value = store.latest("allocator", metric, device).value
+    return int(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,267 @@
+"""Fused attention on the simulated device: the memory of CUDA's kernels, which never hold all scores at once.
+
+What the kernels allocate is that of aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu and
+of the flash attention 2 they carry. Scratch memory that depends on the number of multiprocessors is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend
+
+from gpudash.simulator import attention_math
+from gpudash.simulator.attention_choice import HALVES, choose
+from gpudash.simulator.attention_math import Attention
+from gpudash.simulator.operations import Engine
+
+KEY = "PrivateUse1"
+
+WIDEST_IN_REGISTERS = 128
+"""Widths above it let the memory-efficient kernel gather a half-precision result in a float32 buffer."""
+
+_math = torch.ops.aten._scaled_dot_product_attention_math
+_flash = torch.ops.aten._scaled_dot_product_flash_attention
+_efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+
+
+def install(engine: Engine) -> list[torch.library.Library]:
+    """Register attention and its kernels."""
+    library = torch.library.Library("aten", "IMPL")
+    for key in (KEY, f"Autograd{KEY}"):
+        library.impl("scaled_dot_product_attention", attend, key)
+    kernels: dict[str, Callable[..., Any]] = {
+        "_scaled_dot_product_flash_attention": Flash(engine).forward,
+        "_scaled_dot_product_flash_attention_backward": Flash(engine).backward,
+        "_scaled_dot_product_efficient_attention": Efficient(engine).forward,
+        "_scaled_dot_product_efficient_attention_backward": Efficient(engine).backward,
+    }
+    for name, kernel in kernels.items():
+        library.impl(name, kernel, KEY)
+    return [library]
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """``scaled_dot_product_attention`` by the kernel that CUDA would choose."""
+    if attn_mask is not None and is_causal:
+        raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    chosen = choose(query, key, value, attn_mask, is_causal, enable_gqa)
+    if chosen == SDPBackend.FLASH_ATTENTION:
+        width = query.shape[-1]
+        padded = [_padded(tensor, 8) for tensor in (query, key, value)]
+        result = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
+        return result if result.shape[-1] == width else result[..., :width]
+    if chosen == SDPBackend.EFFICIENT_ATTENTION:
+        keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+        keeps = keeps or (attn_mask is not None and attn_mask.requires_grad and torch.is_grad_enabled())
+        bias = _bias(query, key, attn_mask)
+        return _efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+    mask = _as_bias(attn_mask, query)
+    return _math(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
+
+
+def _scale(scale: float | None, width: int) -> float:
+    return 1 / math.sqrt(width) if scale is None else scale
+
+
+def _padded(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
+    missing = -tensor.shape[-1] % multiple
+    return torch.nn.functional.pad(tensor, [0, missing]) if missing else tensor
+
+
+def _as_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """A mask of truths as one to be added, as torch makes it."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+
+
+def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
+    """The mask as the memory-efficient kernel takes it: added, its rows aligned to 16 elements, of four dimensions."""
+    bias = _as_bias(mask, query)
+    if bias is None:
+        return None
+    if bias.shape[-1] % 16:
+        length = bias.shape[-1]
+        bias = _padded(bias, 16)[..., :length]
+    return bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+
+
+class _Kernel:
+    """What the kernels of fused attention share."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._engine.like(tensor)
+
+    def _take(self, size: Sequence[int], dtype: torch.dtype, near: torch.Tensor) -> torch.Tensor:
+        return self._engine.empty(size, dtype, near.device.index, None)
+
+    def _result(self, near: torch.Tensor, last: int) -> torch.Tensor:
+        """Room for a result that lies as (batch, length, heads, width) and is seen as (batch, heads, length, width)."""
+        batch, heads, length, _width = near.shape
+        return self._take((batch, length, heads, last), near.dtype, near).transpose(1, 2)
+
+    def _write(self, target: torch.Tensor, numbers: torch.Tensor | None) -> None:
+        if self._engine.computes and numbers is not None:
+            self._like(target).copy_(numbers)
+
+    def _seed(self, dropout: float) -> int:
+        return int(torch.randint(2**62, ()).item()) if dropout and self._engine.computes else 0
+
+
+class Flash(_Kernel):
+    """Flash attention 2, for half precision without a mask."""
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        return_debug_mask: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[Any, ...]:
+        """Result, sums, nothing, nothing, both lengths, the generator's state (2), an unused one, an empty mask."""
+        how = Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
+        result = self._result(query, value.shape[3])
+        sums = self._take(query.shape[:3], torch.float32, query)
+        state = self._take((2,), torch.uint64, query)
+        unused = self._take((), torch.uint64, query)
+        nothing = self._take((0,), query.dtype, query)
+        made = attention_math.forward(self._like(query), self._like(key), self._like(value), None, how)
+        self._write(result, made[0])
+        self._write(sums, made[1])
+        if self._engine.computes:
+            self._like(state).view(torch.int64).fill_(how.seed)
+        return result, sums, None, None, query.shape[2], key.shape[2], state, unused, nothing
+
+    def backward(
+        self,
+        grad_out: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        out: torch.Tensor,
+        logsumexp: torch.Tensor,
+        cum_seq_q: torch.Tensor | None,
+        cum_seq_k: torch.Tensor | None,
+        max_q: int,
+        max_k: int,
+        dropout_p: float,
+        is_causal: bool,
+        philox_seed: torch.Tensor,
+        philox_offset: torch.Tensor,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """Gradients for query, key and value."""
+        batch, heads, length, width = query.shape
+        rounded = length + -length % 128
+        wide = width + -width % (32 if width <= 128 else 64)
+        seed = int(self._like(philox_seed).view(torch.int64)[0]) if dropout_p and self._engine.computes else 0
+        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        grads = [self._result(tensor, tensor.shape[3]) for tensor in (query, key, value)]
+        scratch = [
+            self._take((batch, heads, rounded), torch.float32, query),
+            self._take((batch, rounded, heads, wide), torch.float32, query),
+        ]
+        if key.shape[1] != heads:
+            expanded = (batch, key.shape[2], heads, width)
+            scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
+        given = [self._like(tensor) for tensor in (grad_out, query, key, value)]
+        made = attention_math.backward(*given, None, self._like(out), self._like(logsumexp), how)
+        for grad, numbers in zip(grads, made):
+            self._write(grad, numbers)
+        return tuple(grads)
+
+
+class Efficient(_Kernel):
+    """The memory-efficient kernel, for any precision up to float32, with or without a mask."""
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        compute_log_sumexp: bool,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU."""
+        batch, heads, length, width = query.shape
+        how = Attention(dropout_p, is_causal, _scale(scale, width), self._seed(dropout_p))
+        result = self._result(query, value.shape[3])
+        rows = length + -length % 32 if compute_log_sumexp else 0
+        sums = self._take((batch, heads, rows), torch.float32, query)
+        gathered = None
+        if query.dtype in HALVES and value.shape[3] > WIDEST_IN_REGISTERS:
+            gathered = self._take((batch, length, heads, value.shape[3]), torch.float32, query)
+        bias = None if attn_bias is None else self._like(attn_bias)
+        made = attention_math.forward(self._like(query), self._like(key), self._like(value), bias, how)
+        del gathered
+        self._write(result, made[0])
+        if rows:
+            self._write(sums[..., :length], made[1])
+        return result, sums, torch.tensor(how.seed), torch.tensor(0)
+
+    def backward(
+        self,
+        grad_out: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        out: torch.Tensor,
+        logsumexp: torch.Tensor,
+        philox_seed: torch.Tensor,
+        philox_offset: torch.Tensor,
+        dropout_p: float,
+        grad_input_mask: Sequence[bool],
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Gradients for query, key, value and the bias."""
+        batch, heads, length, width = query.shape
+        seed = int(philox_seed) if dropout_p and self._engine.computes else 0
+        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]
+        wants_bias = attn_bias is not None and grad_input_mask[3]
+        if wants_bias:
+            columns = key.shape[2]
+            room = self._take((batch, heads, length, columns + -columns % 16), query.dtype, query)
+            grads.append(room[..., :columns])
+        else:
+            grads.append(None)
+        scratch = [self._take((batch, heads, length), torch.float32, query)]
+        if query.dtype in HALVES:
+            scratch.append(self._take((batch, heads, length + -length % 64, width + -width % 32), torch.float32, query))
+        given = [self._like(tensor) for tensor in (grad_out, query, key, value)]
+        bias = None if attn_bias is None else self._like(attn_bias)
+        sums = self._like(logsumexp)[..., :length]
+        made = attention_math.backward(*given, bias, self._like(out), sums, how, wants_bias)
+        for grad, numbers in zip(grads, made):
+            if grad is not None:
+                self._write(grad, numbers)
+        return tuple(grads)

@@ -1,0 +1,84 @@
+"""Which kernel CUDA would give an attention to (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend
+
+HALVES = (torch.float16, torch.bfloat16)
+LARGEST_FLASH_WIDTH = 256
+NONE_LEFT = "No available kernel. Aborting execution."
+
+Attended = list[torch.Tensor]
+
+
+def choose(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> Any:
+    """The first kernel, in torch's order of priority, that is enabled and takes these tensors.
+
+    Raises:
+        RuntimeError: torch's, when there is none.
+    """
+    attended = [query, key, value]
+    usable = {
+        SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled()
+        and mask is None
+        and _takes_flash(attended, is_causal, enable_gqa),
+        SDPBackend.EFFICIENT_ATTENTION: torch.backends.cuda.mem_efficient_sdp_enabled()
+        and not enable_gqa
+        and _takes_efficient(attended, mask),
+        SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled(),
+    }
+    for backend in _order():
+        if usable.get(backend, False):
+            return backend
+    raise RuntimeError(NONE_LEFT)
+
+
+def _order() -> list[Any]:
+    known = {int(backend): backend for backend in (getattr(SDPBackend, name) for name in SDPBackend.__members__)}
+    if hasattr(torch._C, "_get_sdp_priority_order"):
+        return [known[number] for number in torch._C._get_sdp_priority_order() if number in known]
+    return [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def _fits(attended: Attended, enable_gqa: bool) -> bool:
+    """Whether the tensors are of four dimensions, of one dtype, dense in the last one, and match in the first two."""
+    query, key, value = attended
+    if any(tensor.dim() != 4 for tensor in attended) or len({tensor.dtype for tensor in attended}) > 1:
+        return False
+    if any(tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in attended):
+        return False
+    if not query.shape[0] == key.shape[0] == value.shape[0] or 0 in (query.shape[2], key.shape[2]):
+        return False
+    if enable_gqa:
+        return key.shape[1] == value.shape[1] and query.shape[1] % key.shape[1] == 0
+    return query.shape[1] == key.shape[1] == value.shape[1]
+
+
+def _takes_flash(attended: Attended, is_causal: bool, enable_gqa: bool) -> bool:
+    query, key, value = attended
+    if query.dtype not in HALVES or not _fits(attended, enable_gqa):
+        return False
+    if not query.shape[3] == key.shape[3] == value.shape[3] <= LARGEST_FLASH_WIDTH:
+        return False
+    return not is_causal or query.shape[2] == key.shape[2]
+
+
+def _takes_efficient(attended: Attended, mask: torch.Tensor | None) -> bool:
+    query, key, value = attended
+    if query.dtype not in (*HALVES, torch.float32) or not _fits(attended, False):
+        return False
+    if mask is not None and mask.dim() not in (2, 4):
+        return False
+    multiple = 8 if query.dtype in HALVES else 4
+    width, last = query.shape[3], value.shape[3]
+    return width == key.shape[3] and width > 0 and last > 0 and width % multiple == 0 and last % multiple == 0

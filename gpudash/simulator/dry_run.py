@@ -1,0 +1,155 @@
+"""Running code on tensors without numbers, and recording what it asks of the allocator.
+
+It has to be a process of its own: the simulated device of a process either computes or does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Mark, Trace
+from gpudash.simulator.backend import Backend, register
+from gpudash.simulator.card import Card
+from gpudash.simulator.operations import DataDependentError, Engine
+from gpudash.simulator.storage import DEVICE
+from gpudash.simulator.tracking import BACKWARD, FORWARD, Tracker
+
+ENDLESS = 2**50
+"""Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
+
+
+class LeftTheDeviceError(RuntimeError):
+    """The code allocated nothing on the device it was given."""
+
+
+class Recorder:
+    """Turns what happens on the first card into a `Trace`.
+
+    Attributes:
+        trace: what has been recorded.
+        flops: floating-point operations of the present step.
+    """
+
+    def __init__(self, engine: Engine, tracker: Tracker) -> None:
+        self.trace = Trace()
+        self.flops = 0
+        self._card = engine.cards[0]
+        self._tracker = tracker
+        self._blocks: dict[int, int] = {}
+        self._born: list[str] = []
+        self._freed: dict[int, str] = {}
+        self._certain: dict[int, str] = {}
+        self._marked = (-1, "")
+
+    def start(self) -> None:
+        """Begin to record."""
+        self._card.observe(self._happened)
+
+    def stop(self) -> None:
+        """End `start`, and say what each block was for."""
+        self._card.unobserve(self._happened)
+        self.classify()
+        for address, block in self._blocks.items():
+            self._note_label(block, address)
+        learns = BACKWARD in self._born or any(mark.phase == BACKWARD for mark in self.trace.marks)
+        self.trace.categories[:] = [self._category(block, learns) for block in range(1, len(self._born) + 1)]
+
+    def classify(self) -> None:
+        """Note what belongs to modules and optimizers now; gradients must not have been dropped yet."""
+        for (card, address), category in self._tracker.categories().items():
+            block = self._blocks.get(address) if card == self._card.index else None
+            if block is not None:
+                self._certain[block] = category
+
+    def _happened(self, action: str, address: int, size: int, _stream: int) -> None:
+        if self._tracker.finished:
+            return
+        if action == "alloc":
+            self._mark()
+            self.trace.sizes.append(size)
+            self._born.append(self._tracker.phase)
+            block = self._blocks[address] = len(self._born)
+            self.trace.events.append(block)
+        elif action == "free_completed" and address in self._blocks:
+            self._mark()
+            block = self._blocks.pop(address)
+            self._note_label(block, address)
+            self._freed[block] = self._tracker.phase
+            self.trace.events.append(-block)
+
+    def _note_label(self, block: int, address: int) -> None:
+        label = self._card.label_of(address)
+        if label is not None:
+            self._certain.setdefault(block, label)
+
+    def _mark(self) -> None:
+        now = self._tracker.step, self._tracker.phase
+        if now != self._marked:
+            self._marked = now
+            self.trace.marks.append(Mark(len(self.trace.events), *now))
+
+    def _category(self, block: int, learns: bool) -> str:
+        """What the forward pass leaves for the backward pass are activations; without one, all it allocates."""
+        certain = self._certain.get(block)
+        if certain is not None:
+            return certain
+        outlives = not learns or self._freed.get(block) != FORWARD
+        return ACTIVATIONS if self._born[block - 1] == FORWARD and outlives else TEMPORARY
+
+
+class DryRun:
+    """A process's dry runs, one after another.
+
+    Args:
+        trusting: of `Engine`: only for code known not to decide by numbers.
+    """
+
+    def __init__(self, *, trusting: bool = False) -> None:
+        self.backend: Backend = register([_card()], computes=False, trusting=trusting)
+        self._meta = torch.library.Library("aten", "IMPL")
+        self._meta.impl("copy_", self._copy, "Meta")
+
+    def record(self, run: Callable[[Tracker], Any], *, trusting: bool = False, capacity: int | None = None) -> Trace:
+        """Record what ``run`` does on ``sim:0``.
+
+        Args:
+            run: is given the tracker, whose ``step`` it sets when a step begins.
+            trusting: of `Engine`.
+            capacity: bytes of the card; without end unless given.
+
+        Raises:
+            DataDependentError: when the code needs numbers that a dry run does not have.
+            LeftTheDeviceError: when it allocated nothing on the device.
+        """
+        engine = self.backend.engine
+        engine.trusting = trusting
+        engine.replace([_card(capacity or ENDLESS)])
+        tracker = Tracker(engine, stacks=False)
+        recorder = Recorder(engine, tracker)
+        tracker.on_roots = recorder.classify
+        tracker.start()
+        recorder.start()
+        try:
+            run(tracker)
+        finally:
+            recorder.stop()
+            tracker.stop()
+        if not recorder.trace.events:
+            raise LeftTheDeviceError(
+                f"Nothing was allocated on {DEVICE}:0; the code has to use the device it is given."
+            )
+        return recorder.trace
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
+        return target if target.is_meta else self.backend.engine.copy(source, target)
+
+
+def _card(capacity: int = ENDLESS) -> Card:
+    return Card(0, capacity, context=0, computes=False)
+
+
+__all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "Recorder"]

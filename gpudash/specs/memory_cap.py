@@ -1,0 +1,59 @@
+"""The most memory that torch may reserve on a device during a run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpudash.units import format_bytes, format_percent, parse_size
+
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCap:
+    """A limit of the run's own, below the device's capacity: reaching it ends the run and harms nobody else.
+
+    Attributes:
+        size: bytes, or
+        share: part of the device's memory, above 0 and at most 1; one of the two is given.
+    """
+
+    size: int | None = None
+    share: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> MemoryCap:
+        """The cap in a size such as ``2GiB`` or a share such as ``50%``.
+
+        Raises:
+            ValueError: one sentence, when it is neither, or nothing at all.
+        """
+        percent = _PERCENT.fullmatch(text)
+        if percent is not None:
+            share = float(percent[1]) / 100
+            if not 0 < share <= 1:
+                raise ValueError(f"{text!r} is no share of a memory; write for example 50%")
+            return cls(share=share)
+        try:
+            size = parse_size(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is neither a size nor a share; write for example 2GiB or 50%") from None
+        if size == 0:
+            raise ValueError("a memory cap of 0 leaves nothing to run in; write for example 2GiB or 50%")
+        return cls(size=size)
+
+    def fraction(self, total_bytes: int) -> float:
+        """The cap as a part of ``total_bytes``, at most 1."""
+        return self.share if self.share is not None else min(1.0, (self.size or 0) / total_bytes)
+
+    def problems(self, device: str, total_bytes: int | None) -> list[str]:
+        """Sentences saying why ``device`` of ``total_bytes`` cannot be capped so; empty when it can."""
+        if device == "cpu":
+            return ["--memory-cap: torch limits what it reserves on a GPU only; on the CPU use --guard"]
+        if self.size is not None and total_bytes is not None and self.size > total_bytes:
+            return [f"--memory-cap {self}: {device} has {format_bytes(total_bytes)}"]
+        return []
+
+    def __str__(self) -> str:
+        return format_bytes(self.size) if self.share is None else format_percent(self.share)

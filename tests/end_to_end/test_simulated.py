@@ -1,0 +1,168 @@
+"""Simulated GPUs as a user meets them: listed, run on, filled up, recorded, and never taken for real ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.session import Replay
+from gpudash.units import GIB, MIB
+from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.simulated_runs import PITFALLS, SPECS
+
+TWO = ("--simulate", "2GiB", "--simulate", "1GiB")
+MISMATCH = "Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu!"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What came of many runs in one session."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.simulated_runs"],
+        env=environment(tmp_path_factory.mktemp("home")),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_workload_and_option_runs(runs: dict[str, Any], name: str) -> None:
+    summary = runs["runs"][name]
+    assert summary["error"] is None
+    assert (summary["status"], summary["device"], summary["simulated"]) == ("finished", "sim:0", True)
+    memory = summary["memory"]
+    assert 0 < memory["peak_allocated_bytes"] <= memory["peak_reserved_bytes"] < memory["peak_used_bytes"]
+    assert memory["capacity_bytes"] == GIB
+    assert "SIMULATED" in summary["result"]["remark"]
+
+
+@pytest.mark.parametrize("name", [name for name in SPECS if name in (*PITFALLS, "random")])
+def test_a_pipeline_computes_right_and_is_not_taken_for_cuda(runs: dict[str, Any], name: str) -> None:
+    summary = runs["runs"][name]
+    assert summary["result"]["equal"] and summary["result"]["original_unchanged"]
+    stages = {stage["name"]: stage for stage in summary["stages"]}
+    assert stages["move"]["copied"] is True and stages["move"]["to"] == "sim:0"
+    assert stages["move"]["is_cuda"] is False
+    assert (stages["operate"]["device"], stages["return"]["device"]) == ("sim:0", "cpu")
+
+
+def test_every_pitfall_gives_torchs_own_words(runs: dict[str, Any]) -> None:
+    told = {name: runs["runs"][name]["result"]["pitfall"] for name in PITFALLS}
+    assert told["mixed_devices"]["message"] == told["unassigned"]["message"] == MISMATCH
+    assert told["numpy"]["message"].startswith("can't convert sim:0 device type tensor to numpy.")
+    assert told["leaf"]["facts"]["original_has_gradient"] and not told["leaf"]["facts"]["copy_has_gradient"]
+    assert told["current_device"]["facts"] == {"chosen": "sim:0", "landed": "sim:1"}
+
+
+def test_speeds_are_told_to_be_the_cpus_and_there_is_no_link(runs: dict[str, Any]) -> None:
+    result = runs["runs"]["transfer"]["result"]
+    assert result["link_bytes_per_second"] is None
+    measured = [rate for rate in result["rates"] if rate["bytes_per_second_median"] is not None]
+    ways = {(rate["from"], rate["to"]) for rate in measured}
+    assert ways == {("cpu", "sim:0"), ("sim:0", "cpu"), ("cpu", "cpu")}
+    for rate in measured:
+        assert ("SIMULATED" in rate.get("remark", "")) is ("sim:0" in (rate["from"], rate["to"]))
+    refused = {rate["reason"] for rate in result["rates"] if rate["memory"] == "pinned"}
+    assert refused == {"needs a CUDA device, and sim:0 is not one"}
+
+
+def test_after_an_out_of_memory_the_device_is_back_and_the_next_run_works(runs: dict[str, Any]) -> None:
+    full = runs["full"]
+    assert (full["status"], full["error"]["kind"]) == ("out_of_memory", "sim")
+    assert "The memory of sim:0 (SIMULATED) ran out: the last request was 1.00 GiB" in full["error"]["message"]
+    assert runs["after"] <= runs["before"]
+    assert runs["next"]["status"] == "finished"
+
+
+def test_a_cap_ends_the_run_and_is_gone_with_it(runs: dict[str, Any]) -> None:
+    capped = runs["capped"]
+    assert capped["status"] == "out_of_memory" and "51 MiB were allowed" in capped["error"]["message"]
+    assert capped["memory"]["peak_reserved_bytes"] <= 0.05 * GIB
+    assert runs["uncapped"]["status"] == "finished"
+    assert runs["uncapped"]["memory"]["peak_reserved_bytes"] == 256 * MIB
+
+
+def test_a_second_simulated_gpu_is_run_on_by_its_name(runs: dict[str, Any]) -> None:
+    second = runs["second"]
+    assert (second["status"], second["device"]) == ("finished", "sim:1")
+    assert second["memory"]["capacity_bytes"] == GIB // 2
+
+
+def test_they_are_listed_as_simulated_and_never_as_the_default(gpudash: Command) -> None:
+    document = gpudash("devices", *TWO, "--simulate-others", "256MiB", "--json").document
+    listed = {device["name"]: device for device in document["devices"]}
+    assert [name for name, device in listed.items() if device["simulated"]] == ["sim:0", "sim:1"]
+    first = listed["sim:0"]
+    assert (first["uuid"], first["product"], first["total_bytes"]) == ("SIM-0", "Simulated GPU", 2 * GIB)
+    assert first["readings"]["used_bytes"] == 256 * MIB and listed["sim:1"]["readings"]["used_bytes"] == 0
+    assert first["states"]["temperature_c"] == "not supported" and first["problem"] is None
+    assert not document["default"].startswith("sim")
+
+
+def test_a_full_one_ends_the_command_with_3(gpudash: Command) -> None:
+    flags = ("--pattern", "ramp", "--until", "oom", "--rate", "200", "--json", "--no-record")
+    outcome = gpudash("run", "pressure", "--device", "sim:0", "--simulate", "1GiB", *flags)
+    assert outcome.code == 3
+    assert outcome.document["status"] == "out_of_memory" and outcome.document["simulated"] is True
+    assert outcome.document["memory"]["peak_used_bytes"] <= GIB
+
+
+def test_terminal_recording_and_export_say_simulated(gpudash: Command, tmp_path: Path) -> None:
+    recording, table = tmp_path / "run.gpudash", tmp_path / "run.csv"
+    outcome = gpudash("run", "matmul", "--device", "sim:0", *TWO, "--size", "64", "--record", str(recording))
+    assert outcome.code == 0
+    assert "matmul on sim:0 (SIMULATED): finished" in outcome.stdout
+    assert "times and rates are the CPU's, for sim:0 is SIMULATED" in outcome.stdout
+
+    opened = Replay(recording)
+    assert [(gpu.uuid, gpu.simulated) for gpu in opened.gpus] == [("SIM-0", True), ("SIM-1", True)]
+    assert opened.store.run is not None and opened.store.run.simulated
+    assert opened.store.markers[0].label == "matmul on sim:0 (SIMULATED)"
+
+    assert gpudash("export", str(recording), "--to", "csv", "-o", str(table)).code == 0
+    with table.open(encoding="utf-8", newline="") as file:
+        devices = {row["device"] for row in csv.DictReader(file)}
+    assert {"SIM-0", "SIM-1", "sim:0"} <= devices
+
+
+WRONG = {
+    "a capacity of zero": (["--simulate", "0"], "between 1 byte and 1 PiB of memory, not 0 B"),
+    "a negative capacity": (["--simulate", "-1GiB"], "'-1GiB' is not a size"),
+    "a capacity beyond 2**50": (["--simulate", "1125899906842625"], "outside 0 to 1 PiB"),
+    "no size": (["--simulate", "big"], "'big' is not a size"),
+    "too many": (["--simulate", "1GiB"] * 17, "At most 16 GPUs can be simulated"),
+    "others beyond the capacity": (["--simulate", "1GiB", "--simulate-others", "2GiB"], "cannot hold 2.00 GiB"),
+}
+
+
+@pytest.mark.parametrize(("flags", "words"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_simulated_is_one_sentence_and_exit_2(gpudash: Command, flags: list[str], words: str) -> None:
+    outcome = gpudash("devices", *flags)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert words in outcome.stderr and outcome.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["run", "matmul", "--device", "cpu", "--memory-cap", "50%"], "--memory-cap"),
+        (["run", "matmul", "--memory-cap", "0"], "a memory cap of 0"),
+        (["run", "pipeline", "--device", "sim:1", "--simulate", "1GiB"], "--simulate 8GiB adds a simulated GPU"),
+        (["run", "pipeline", "--device", "sim:0", "--simulate", "1GiB", "--move", "pinned"], "needs a CUDA device"),
+    ],
+)
+def test_what_a_simulated_gpu_cannot_do_is_refused_in_words(gpudash: Command, flags: list[str], words: str) -> None:
+    outcome = gpudash(*flags, "--no-record")
+    assert outcome.code == 2
+    assert words in outcome.stderr and outcome.stderr.count("\n") == 1

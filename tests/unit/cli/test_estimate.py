@@ -1,0 +1,197 @@
+"""``gpudash estimate``, with a stand-in for the process that predicts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.cli import run
+from gpudash.session import estimator
+from gpudash.units import GIB, MIB
+
+ESTIMATE = {
+    "workload": "training",
+    "device": "sim:0",
+    "peak_allocated_bytes": 9 * GIB,
+    "peak_reserved_bytes": 10 * GIB,
+    "minimum_capacity_bytes": 10 * GIB,
+    "overhead_bytes": 300 * MIB,
+    "by_category": {"weights": GIB, "activations": 8 * GIB},
+    "capacity_bytes": 8 * GIB,
+    "free_bytes": 8 * GIB,
+    "fits": False,
+    "spare_bytes": -round(2.3 * GIB),
+    "largest_batch_size": 12,
+    "first_step_bytes": 8 * GIB,
+    "steady_bytes": 9 * GIB,
+    "phases": [{"step": 1, "phase": "forward", "allocated": 8 * GIB}],
+    "method": "made up",
+    "seconds": 0.25,
+    "alternatives": [
+        {"change": "batch 12", "fields": {"batch": 12}, "peak_reserved_bytes": 7 * GIB, "fits": True},
+        {
+            "change": "activation checkpointing",
+            "fields": {"checkpointing": True},
+            "peak_reserved_bytes": 9 * GIB,
+            "fits": False,
+            "slowdown": 1.33,
+            "slowdown_from": "FLOPs of the dry run",
+        },
+    ],
+}
+
+SCRIPT = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    print(json.dumps({"id": asked["id"], **json.loads(sys.argv[1])}), flush=True)
+"""
+
+CONTRACT = {
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "minimum_capacity_bytes",
+    "overhead_bytes",
+    "by_category",
+    "capacity_bytes",
+    "free_bytes",
+    "fits",
+    "margin_bytes",
+    "largest_batch_size",
+    "alternatives",
+    "method",
+    "seconds",
+}
+
+Answers = Callable[..., None]
+ON_SIM = ("training", "--device", "sim:0", "--simulate", "8GiB")
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answers:
+    """Makes the process give one answer to everything."""
+    script = tmp_path / "predictor.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+
+    def give(**answer: Any) -> None:
+        command = (sys.executable, "-I", str(script), json.dumps({"final": True, **answer}))
+        monkeypatch.setattr(estimator, "COMMAND", command)
+
+    return give
+
+
+def error(kind: str, message: str, remedy: str = "") -> dict[str, str]:
+    return {"kind": kind, "message": message, "remedy": remedy}
+
+
+def test_the_document_has_the_promised_keys_and_a_run_that_does_not_fit_is_an_answer(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(estimate=ESTIMATE)
+    assert run(["estimate", *ON_SIM, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document.keys() >= CONTRACT
+    assert document["fits"] is False
+    assert (document["workload"], document["device"], document["simulated"]) == ("training", "sim:0", True)
+    assert document["alternatives"][0].keys() >= {
+        "change",
+        "peak_reserved_bytes",
+        "fits",
+        "slowdown",
+        "changes_training",
+    }
+    assert document["warnings"] == []
+
+
+def test_a_person_reads_the_verdict_a_bar_its_parts_and_what_would_fit(
+    answers: Answers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    answers(estimate=ESTIMATE)
+    assert run(["estimate", *ON_SIM]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "training on sim:0 (SIMULATED): does not fit, 2.30 GiB short"
+    bar = lines[1]
+    inside, _, beyond = bar.removesuffix(" 8.00 GiB free").partition("|")
+    assert len(inside + beyond) == 60
+    assert round(60 * 8 / 10.293) == len(inside)
+    assert bar.count("W") == pytest.approx(60 / 10.293, abs=1)
+    assert any("A activations 8.00 GiB" in line for line in lines)
+    assert "largest batch that fits: 12" in lines
+    row = next(line for line in lines if line.startswith("activation checkpointing"))
+    assert "9.00 GiB" in row and "does not fit" in row and "+33 % time, from FLOPs of the dry run" in row
+
+
+def test_what_cannot_be_predicted_exits_with_1_and_says_why_and_the_way_out(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(error=error("data_dependent", "It reads numbers.", "Move it out of the step."))
+    assert run(["estimate", *ON_SIM, "--json"]) == 1
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert document["status"] == "failed"
+    assert document["error"] == error("data_dependent", "It reads numbers.", "Move it out of the step.")
+    assert document["reason"] == "It reads numbers."
+    assert document["simulated"] is True
+    assert told.err.strip() == "It reads numbers. Move it out of the step."
+
+
+def test_a_request_the_process_refuses_exits_with_2(answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+    answers(error=error("request", "That is not possible.", "Do another."))
+    assert run(["estimate", *ON_SIM]) == 2
+    assert capsys.readouterr().err.strip() == "That is not possible. Do another."
+
+
+def test_a_time_limit_before_anything_is_known_is_named_with_its_flag(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(id=0)
+    assert run(["estimate", *ON_SIM, "--time-limit", "0.2"]) == 1
+    assert "raise --time-limit" in capsys.readouterr().err
+
+
+def test_what_was_known_when_the_time_was_over_is_printed_with_a_warning(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(estimate=ESTIMATE, final=False)
+    assert run(["estimate", *ON_SIM, "--time-limit", "0.2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["fits"] is False
+    assert "in part" in document["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--callable", "nothing"], "names no function"),
+        (["--callable", "a b:c"], "names no function"),
+        (["--callable", "a:b", "--preset", "MLP"], "--preset"),
+        (["--callable", "a:b", "--steps", "1"], "steps"),
+        ([], "Which workload?"),
+        (["brewing"], "There is no workload 'brewing'"),
+        (["training", "--batch", "0"], "batch"),
+        (["training", "--preset", "Huge"], "no preset 'Huge'"),
+        (["training", "--device", "tpu:0"], "not a device"),
+        (["training", "--device", "sim:7", "--simulate", "1GiB"], "no device 'sim:7'"),
+        (["training", "--device", "cpu", "--move-at-epoch", "1"], "--move-at-epoch 1"),
+        (["training", "--simulate", "0"], "between 1 byte and 1 PiB"),
+        (["training", "--simulate", "-5GiB"], "-5GiB"),
+        (["training", "--simulate", "2000PiB"], "2000PiB"),
+        (["training", "--time-limit", "0"], "time-limit"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_exit_2(
+    arguments: list[str], words: str, answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(estimate=ESTIMATE)
+    assert run(["estimate", *arguments]) == 2
+    told = capsys.readouterr()
+    assert words in told.err
+    assert len(told.err.strip().splitlines()) == 1
+    assert told.out == ""

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, CATEGORIES, GRADIENTS, WEIGHTS
+from gpudash.memory.call_sites import MOST_OWNERS, growing_lines, site_of
+from gpudash.memory.explain import explain, parts_of
+from gpudash.memory.explanation import explanation_from_json
+from gpudash.memory.held import OTHER_TENSORS, Frame, HeldState, Holding, Process, Recorded, Request, is_library
+from gpudash.units import GIB, MIB
+
+TRAIN = Frame("/home/mia/project/train.py", 41, "step")
+MODEL = Frame("/home/mia/project/model.py", 88, "forward")
+MAIN = Frame("/home/mia/project/train.py", 90, "main")
+TORCH = Frame("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 134, "forward")
+STANDARD = Frame("/usr/lib/python3.11/contextlib.py", 81, "inner")
+
+
+def state(**changed: object) -> HeldState:
+    """A card of 8 GiB on which 6 GiB of activations are live and 512 MiB are free."""
+    base = HeldState(
+        device="cuda:0",
+        capacity=8 * GIB,
+        device_free=512 * MIB,
+        reserved=7 * GIB,
+        context_bytes=512 * MIB,
+        holdings=(Holding(7 * GIB, 70, ACTIVATIONS, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),),
+        request=Request(GIB, GIB, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),
+        step=3,
+    )
+    return replace(base, **changed)  # type: ignore[arg-type]
+
+
+def leaking(steps: int, size: int = 64 * MIB) -> tuple[Holding, ...]:
+    return tuple(Holding(size, 4, ACTIVATIONS, step, "forward", "", "Net", (TRAIN, MAIN)) for step in range(1, steps))
+
+
+VERDICTS = [
+    ("real capacity", {}),
+    ("impossible request", {"request": Request(9 * GIB, 9 * GIB)}),
+    ("impossible request", {"request": Request(8 * GIB - MIB, 8 * GIB - MIB)}),
+    ("impossible request", {"allowed": GIB, "request": Request(2 * GIB, 2 * GIB)}),
+    (
+        "fragmentation",
+        {
+            "holdings": (Holding(4 * GIB, 9, ACTIVATIONS),),
+            "idle": 3 * GIB,
+            "usable_idle": 3 * GIB,
+            "largest_free_block": GIB - 1,
+        },
+    ),
+    ("leak", {"holdings": leaking(60), "step": 60, "reserved": 59 * 64 * MIB}),
+    (
+        "other process",
+        {
+            "holdings": (Holding(2 * GIB, 9, WEIGHTS),),
+            "reserved": 2 * GIB,
+            "processes": (Process(5 * GIB, 4711, "python", "mia"),),
+        },
+    ),
+    ("pending frees", {"holdings": (Holding(5 * GIB, 9, WEIGHTS),), "pending": 2 * GIB}),
+    (
+        "private pools",
+        {"holdings": (Holding(5 * GIB, 9, WEIGHTS),), "private_reserved": 2 * GIB, "private_idle": 2 * GIB},
+    ),
+    ("headroom", {"request": None}),
+]
+
+
+@pytest.mark.parametrize(("verdict", "changed"), VERDICTS)
+def test_each_cause_is_told_by_its_numbers(verdict: str, changed: dict[str, object]) -> None:
+    assert explain(state(**changed)).verdict == verdict
+
+
+def test_a_few_idle_mebibytes_in_pieces_are_no_fragmentation() -> None:
+    small = state(idle=20 * MIB, usable_idle=20 * MIB, largest_free_block=2 * MIB, request=Request(4 * MIB, 20 * MIB))
+    assert explain(replace(small, device_free=0)).verdict == "real capacity"
+
+
+def test_other_processes_with_a_trifle_are_not_blamed() -> None:
+    found = explain(state(processes=(Process(600 * MIB, 1, "Xorg"),), device_free=0, reserved=6 * GIB))
+    assert found.verdict == "real capacity"
+
+
+def test_a_cap_of_this_process_is_not_blamed_on_the_others() -> None:
+    capped = state(
+        holdings=(Holding(2 * GIB, 9, WEIGHTS),),
+        reserved=2 * GIB,
+        allowed=2 * GIB + 512 * MIB,
+        device_free=2 * GIB,
+        processes=(Process(3 * GIB, 1, "python"),),
+    )
+    assert explain(capped).verdict == "real capacity"
+
+
+def test_the_first_sentence_names_the_cause_and_the_second_the_request() -> None:
+    found = explain(state())
+    assert found.headline == "Memory was full of activations: 7.00 of 8.00 GiB, most from Linear (model.py:88)."
+    assert found.request_words == (
+        "The last request was 1.00 GiB (step 3, forward, Linear, model.py:88); "
+        "it needed 512 MiB more than could be had."
+    )
+
+
+def test_another_process_is_named_with_its_number_and_user() -> None:
+    found = explain(state(**VERDICTS[6][1]))
+    assert found.headline == "python (pid 4711, user mia) holds 5.00 of 8.00 GiB. This run uses 2.50 GiB."
+
+
+def test_a_leak_names_line_growth_and_what_has_stayed() -> None:
+    found = explain(state(**VERDICTS[5][1]), lambda file, line: "losses.append(loss)")
+    assert found.headline == (
+        "train.py:41 (losses.append(loss)) keeps 64 MiB of every step: by now 3.69 of 8.00 GiB, from 59 steps."
+    )
+
+
+def test_what_is_needed_is_rounded_up_and_what_is_free_down() -> None:
+    found = explain(state(request=Request(GIB + 1, GIB + 1), device_free=GIB - 1))
+    assert "1.01 GiB" in found.request_words
+    assert "it needed 2 B more" in found.request_words
+    assert "0.99 GiB is still free" in explain(state(request=None, device_free=GIB - 1)).request_words
+
+
+def test_without_a_request_the_headroom_is_told() -> None:
+    found = explain(state(request=None, idle=100 * MIB))
+    assert found.request_words == "512 MiB is still free, and 100 MiB lies idle inside PyTorch."
+    assert found.requested_bytes is None and found.missing_bytes == 0
+
+
+def test_the_site_is_the_innermost_line_of_the_users_own_code() -> None:
+    assert site_of((TORCH, STANDARD, MODEL, MAIN)) == MODEL
+    assert site_of((TORCH, STANDARD)) == TORCH
+    assert site_of(()) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", True),
+        ("/usr/lib/python3.11/threading.py", True),
+        ("C:\\Python311\\Lib\\threading.py", True),
+        ("/src/pytorch/torch/nn/modules/module.py", True),
+        ("/opt/app/gpudash/simulator/storage.py", True),
+        ("/opt/app/gpudash/workloads/run.py", True),
+        ("<frozen importlib._bootstrap>", True),
+        ("??", True),
+        ("/opt/app/gpudash/workloads/training_step.py", False),
+        ("/venv/lib/python3.11/site-packages/transformers/models/bert/modeling_bert.py", False),
+        ("/home/mia/python/train.py", False),
+        ("/home/mia/torch/train.py", False),
+    ],
+)
+def test_torch_and_the_standard_library_are_told_from_the_users_code(file: str, library: bool) -> None:
+    assert is_library(Frame(file, 1, "f")) is library
+
+
+def test_a_line_that_keeps_something_of_every_step_grows() -> None:
+    (growth,) = growing_lines(leaking(20), 20)
+    assert (growth.file, growth.line, growth.bytes_per_step, growth.steps) == (TRAIN.file, 41, 64 * MIB, 19)
+
+
+def test_what_is_allocated_once_does_not_grow() -> None:
+    once = (
+        Holding(GIB, 4, WEIGHTS, 0, stack=(MODEL,)),
+        Holding(GIB, 4, "optimizer state", 1, stack=(MAIN,)),
+        Holding(GIB, 4, GRADIENTS, 19, stack=(TRAIN,)),
+    )
+    assert growing_lines(once, 20) == ()
+
+
+def test_a_line_that_stopped_leaving_things_behind_long_ago_does_not_grow() -> None:
+    assert growing_lines(leaking(20), 400) == ()
+
+
+def test_a_line_that_keeps_something_of_every_tenth_step_grows_by_a_tenth() -> None:
+    logged = tuple(Holding(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 200, 2))
+    (growth,) = growing_lines(logged, 200)
+    assert growth.bytes_per_step == pytest.approx(5 * MIB, rel=0.02)
+
+
+def test_steps_of_very_different_sizes_are_no_steady_growth() -> None:
+    wild = tuple(Holding(MIB << (step % 8), 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 30))
+    assert growing_lines(wild, 30) == ()
+
+
+def test_owners_are_ranked_and_the_rest_is_added_up() -> None:
+    holdings = tuple(
+        Holding((size + 1) * MIB, 1, ACTIVATIONS, stack=(Frame("/home/mia/a.py", size + 1, "f"), MAIN))
+        for size in range(MOST_OWNERS + 3)
+    )
+    found = explain(state(holdings=holdings))
+    assert [owner.bytes for owner in found.owners] == sorted((owner.bytes for owner in found.owners), reverse=True)
+    assert (found.rest_owners, found.rest_bytes) == (3, 6 * MIB)
+
+
+def test_a_sites_total_counts_what_it_called_too() -> None:
+    inner = Holding(3 * MIB, 1, ACTIVATIONS, stack=(TORCH, MODEL, MAIN))
+    outer = Holding(MIB, 1, ACTIVATIONS, stack=(TORCH, MAIN))
+    found = explain(state(holdings=(inner, outer)))
+    assert [(owner.name, owner.bytes, owner.total_bytes) for owner in found.owners] == [
+        ("forward", 3 * MIB, 3 * MIB),
+        ("main", MIB, 4 * MIB),
+    ]
+
+
+def test_the_evidence_tells_what_has_no_stack() -> None:
+    holdings = (Holding(3 * MIB, 1, ACTIVATIONS, stack=(MODEL,)), Holding(MIB, 2))
+    found = explain(state(holdings=holdings, recorded=Recorded(10, 12, 0.9)))
+    evidence = found.evidence
+    assert (evidence.events, evidence.of_events, evidence.live_bytes) == (10, 12, 4 * MIB)
+    assert evidence.without_stack_bytes == MIB
+    assert found.by_category == {ACTIVATIONS: 3 * MIB, OTHER_TENSORS: MIB}
+
+
+def test_an_explanation_survives_its_json() -> None:
+    found = explain(state(holdings=leaking(9), step=9, processes=(Process(MIB, 1, "x", "y"),)))
+    text = json.dumps({**found.to_json(), "unknown": 1})
+    assert explanation_from_json(json.loads(text)) == found
+
+
+@pytest.mark.parametrize("data", [{}, {"parts": 3}, {"headline": 1, "where": {"nothing": 1}}])
+def test_what_is_no_explanation_is_refused_in_a_sentence(data: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"no explanation of memory: .*\."):
+        explanation_from_json(data)
+
+
+sizes = st.integers(0, 2 * GIB)
+holdings = st.lists(
+    st.builds(
+        Holding,
+        bytes=sizes,
+        count=st.integers(1, 9),
+        category=st.sampled_from([*CATEGORIES, OTHER_TENSORS]),
+        step=st.integers(0, 9),
+        stack=st.sampled_from([(), (TRAIN, MAIN), (TORCH, MODEL, MAIN)]),
+    ),
+    max_size=12,
+)
+
+
+@given(
+    capacity=st.integers(1, 40 * GIB),
+    free=sizes,
+    holdings=holdings,
+    more=sizes,
+    pending=sizes,
+    private_idle=sizes,
+    context=st.none() | sizes,
+    others=st.lists(sizes, max_size=3),
+    request=st.none() | st.builds(Request, st.integers(1, GIB), st.integers(1, 4 * GIB)),
+    allowed=st.none() | sizes,
+)
+def test_the_parts_add_up_to_the_capacity_and_what_exceeds_it(
+    capacity: int,
+    free: int,
+    holdings: list[Holding],
+    more: int,
+    pending: int,
+    private_idle: int,
+    context: int | None,
+    others: list[int],
+    request: Request | None,
+    allowed: int | None,
+) -> None:
+    given_state = HeldState(
+        device="cuda:0",
+        capacity=capacity,
+        device_free=free,
+        reserved=sum(holding.bytes for holding in holdings) + pending + private_idle + more,
+        context_bytes=context,
+        processes=tuple(Process(size, number, "p") for number, size in enumerate(others)),
+        holdings=tuple(holdings),
+        pending=pending,
+        private_idle=private_idle,
+        request=request,
+        allowed=allowed,
+        step=9,
+    )
+    parts, beyond = parts_of(given_state)
+    assert sum(part.bytes for part in parts) == capacity + beyond
+    assert all(part.bytes > 0 for part in parts)
+    found = explain(given_state)
+    assert sum(owner.bytes for owner in found.owners) + found.rest_bytes == given_state.allocated
+    assert sum(found.by_category.values()) == given_state.allocated
+    assert explanation_from_json(json.loads(json.dumps(found.to_json()))) == found

@@ -1,0 +1,167 @@
+"""What a device is said to have room for, and what the process that predicts is asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.devices import Simulation
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.session import estimator
+from gpudash.session.room import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO, SETTINGS_VARIABLES
+from gpudash.simulator.card import CONTEXT_BYTES
+from gpudash.specs import TrainingSpec
+from gpudash.telemetry.records import Sample
+from gpudash.units import GIB, MIB
+from tests.unit.session.conftest import HOST_TOTAL, Live, Make, gpu
+
+ECHO = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    told = {"workload": "x", "device": "x", "peak_allocated_bytes": 1, "method": line}
+    print(json.dumps({"id": asked["id"], "estimate": told, "final": True}), flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def with_gpu(make: Make, process_bytes: int | None = None) -> Live:
+    live = make()
+    live.monitor.has(gpu(0))
+    live.monitor.host(3 * GIB)
+    live.monitor.card(gpu(0), 4 * GIB)
+    if process_bytes is not None:
+        live.session.emit(Sample(0.5, "gpu", "GPU-0", {"process_bytes": process_bytes}))
+    live.settle()
+    return live
+
+
+def test_a_simulated_gpu_nothing_has_run_on_has_all_but_a_context(make: Make) -> None:
+    live = make(simulation=Simulation((8 * GIB,), 2 * GIB))
+    target = live.session.estimates.target("sim:0")
+    assert (target.capacity_bytes, target.free_bytes) == (8 * GIB, 6 * GIB)
+    assert target.overhead_bytes == CONTEXT_BYTES
+    assert target.margin_ratio == 0
+    assert "simulated" in target.overhead_words
+
+
+def test_what_a_simulated_gpu_s_cache_holds_idle_is_free_and_its_context_taken_already(make: Make) -> None:
+    live = make(simulation=Simulation((8 * GIB,)))
+    card = live.session._machine.simulated.cards[0]
+    card.release(card.allocate(100 * MIB))
+    kept = card.allocate(50 * MIB)
+    target = live.session.estimates.target("sim:0")
+    assert target.free_bytes == 8 * GIB - CONTEXT_BYTES - 50 * MIB
+    assert target.overhead_bytes == 0
+    card.release(kept)
+
+
+def test_the_cpu_has_what_the_host_has_available_and_a_wide_margin(make: Make) -> None:
+    live = make()
+    live.monitor.host(3 * GIB)
+    live.settle()
+    target = live.session.estimates.target("cpu")
+    assert target.free_bytes == HOST_TOTAL - 3 * GIB
+    assert (target.overhead_bytes, target.margin_ratio) == (0, CPU_MARGIN_RATIO)
+
+
+def test_a_gpu_this_process_does_not_use_yet_is_assumed_to_need_a_context(make: Make) -> None:
+    target = with_gpu(make).session.estimates.target("cuda:0")
+    assert (target.capacity_bytes, target.free_bytes) == (24 * GIB, 20 * GIB)
+    assert target.overhead_bytes == ASSUMED_CONTEXT_BYTES
+    assert "assumed" in target.overhead_words
+    assert target.margin_ratio == CUDA_MARGIN_RATIO
+
+
+def test_a_gpu_this_process_uses_has_its_context_and_its_idle_cache_is_free(make: Make) -> None:
+    live = with_gpu(make, process_bytes=900 * MIB)
+    live.session.emit(Sample(0.6, "allocator", "cuda:0", {"reserved_bytes": 400 * MIB, "allocated_bytes": 100 * MIB}))
+    live.settle()
+    target = live.session.estimates.target("cuda:0")
+    assert target.overhead_bytes == 0
+    assert target.free_bytes == 20 * GIB + 300 * MIB
+
+
+def test_torch_s_allocator_settings_count_on_cuda(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = with_gpu(make)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert live.session.estimates.target("cuda:0").settings == AllocatorSettings(expandable_segments=True)
+    assert live.session.estimates.target("cpu").settings == AllocatorSettings()
+
+
+def test_settings_torch_would_refuse_are_refused_in_a_sentence(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = with_gpu(make)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:5")
+    with pytest.raises(ValueError, match="max_split_size_mb must be at least"):
+        live.session.estimates.ask(TrainingSpec(), "cuda:0")
+
+
+def test_a_device_that_is_not_there_is_refused(make: Make) -> None:
+    with pytest.raises(ValueError, match="no device 'sim:4'"):
+        make().session.estimates.ask(TrainingSpec(), "sim:4")
+
+
+def asked(live: Live) -> dict[str, Any]:
+    """What the process was asked."""
+    answer = live.session.estimates.wait(30.0)
+    assert answer is not None and answer.estimate is not None
+    found: dict[str, Any] = json.loads(answer.estimate.method)
+    return found
+
+
+@pytest.fixture
+def echo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "echo.py"
+    script.write_text(ECHO, encoding="utf-8")
+    monkeypatch.setattr(estimator, "COMMAND", (sys.executable, "-I", str(script)))
+
+
+@pytest.mark.usefixtures("echo")
+def test_the_process_is_told_the_spec_the_device_and_the_other_devices(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    live = make(simulation=Simulation((8 * GIB,)))
+    live.monitor.has(gpu(0))
+    live.monitor.host(3 * GIB)
+    live.monitor.card(gpu(0), 4 * GIB)
+    live.settle()
+    live.session.estimates.ask(TrainingSpec(batch=7), "sim:0", alternatives=False)
+    told = asked(live)
+    assert told["workload"] == "training"
+    assert told["spec"]["batch"] == 7
+    assert told["alternatives"] is False
+    assert told["target"]["device"] == "sim:0"
+    assert told["target"]["settings"] == ""
+    assert told["used_bytes"] == 0
+    others = {target["device"]: target for target in told["elsewhere"]}
+    assert others.keys() == {"cpu", "cuda:0"}
+    assert others["cuda:0"]["settings"] == "expandable_segments:True"
+
+
+@pytest.mark.usefixtures("echo")
+def test_a_function_is_asked_about_by_its_name(make: Make) -> None:
+    live = make(simulation=Simulation((8 * GIB,)))
+    live.session.estimates.ask_callable("mine.train:build", 4, "sim:0")
+    told = asked(live)
+    assert (told["callable"], told["steps"]) == ("mine.train:build", 4)
+    assert "spec" not in told
+
+
+@pytest.mark.usefixtures("echo")
+def test_closing_the_session_ends_the_prediction(make: Make) -> None:
+    live = make(simulation=Simulation((8 * GIB,)))
+    live.session.estimates.ask(TrainingSpec(), "sim:0")
+    assert live.session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        live.session.estimates.ask(TrainingSpec(), "sim:0")

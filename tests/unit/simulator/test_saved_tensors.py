@@ -1,0 +1,53 @@
+"""What a dry run says is kept for the backward pass is what a real step on the CPU keeps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpudash.workloads.training_step import build_model
+from tests.unit.simulator.saved_tensors import OUTPUTS, batch_of, saved_bytes, spec_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+STEPS: list[dict[str, Any]] = [
+    {"model": "transformer", "width": 64, "depth": 3},
+    {"model": "transformer", "width": 96, "depth": 2, "batch": 4, "sequence": 48},
+    {"model": "transformer", "width": 64, "depth": 4, "checkpointing": True},
+    {"model": "mlp", "width": 128, "depth": 4, "batch": 64},
+    {"model": "cnn", "width": 16, "depth": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def predictions() -> dict[str, dict[str, int]]:
+    """Of every step, from one process of dry runs."""
+    command = [sys.executable, "-m", "tests.unit.simulator.saved_tensors", json.dumps(STEPS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return {json.dumps(values): told for values, told in zip(STEPS, json.loads(done.stdout), strict=True)}
+
+
+@pytest.mark.parametrize("values", STEPS, ids=lambda values: "-".join(map(str, values.values())))
+def test_saved_tensors_take_as_many_bytes_as_a_real_step_saves(
+    values: dict[str, Any], predictions: dict[str, dict[str, int]]
+) -> None:
+    real = saved_bytes(spec_of(values), torch.device("cpu"))
+    assert real > 0
+    assert predictions[json.dumps(values)]["saved"] == pytest.approx(real, rel=0.01)
+
+
+@pytest.mark.parametrize("values", STEPS, ids=lambda values: "-".join(map(str, values.values())))
+def test_what_lies_there_as_activations_is_what_is_saved_and_the_outputs(
+    values: dict[str, Any], predictions: dict[str, dict[str, int]]
+) -> None:
+    spec = spec_of(values)
+    outputs = build_model(spec, OUTPUTS)(batch_of(spec)[0]).nbytes  # the step holds them until it is over
+    real = saved_bytes(spec, torch.device("cpu"))
+    assert predictions[json.dumps(values)]["activations"] - outputs == pytest.approx(real, rel=0.01)

@@ -1,0 +1,101 @@
+"""The readings of simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gpudash.simulator.card import CONTEXT_BYTES, Card
+from gpudash.sources.simulated_cards import NOT_SIMULATED, CardReader
+from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.records import Sample, State
+from gpudash.units import GIB, MIB
+
+
+def samples(reader: CardReader, now_s: float, table: str) -> list[Sample]:
+    return [found for found in reader.read(now_s) if isinstance(found, Sample) and found.table == table]
+
+
+def test_memory_is_read_under_nvmls_names() -> None:
+    card = Card(0, 2 * GIB, others={4711: 256 * MIB})
+    address = card.allocate(100 * MIB)
+    (sample,) = samples(CardReader([card]), 0.0, "gpu")
+
+    used = 256 * MIB + CONTEXT_BYTES + 100 * MIB
+    assert sample.device == "SIM-0"
+    assert (sample.values["used_bytes"], sample.values["free_bytes"]) == (used, 2 * GIB - used)
+    assert sample.values["total_bytes"] == 2 * GIB
+    assert sample.values["process_bytes"] == CONTEXT_BYTES + 100 * MIB
+    card.release(address)
+
+
+def test_a_card_that_nobody_has_used_holds_nothing_of_ours() -> None:
+    (sample,) = samples(CardReader([Card(0, GIB)]), 0.0, "gpu")
+    assert (sample.values["used_bytes"], sample.values["process_bytes"]) == (0, 0)
+
+
+def test_what_a_simulation_has_not_is_told_as_not_supported_and_never_as_a_number() -> None:
+    (sample,) = samples(CardReader([Card(0, GIB)]), 0.0, "gpu")
+    assert {"temperature_c", "power_w", "pcie_generation", "driver_reserved_bytes"} <= set(NOT_SIMULATED)
+    for metric in NOT_SIMULATED:
+        assert sample.values[metric] is None and sample.states[metric] is State.NOT_SUPPORTED
+    assert set(sample.values) <= {metric.name for metric in METRICS["gpu"]}
+
+
+def test_utilisation_is_the_share_of_the_time_spent_in_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card(0, GIB)
+    reader = CardReader([card])
+    reader.read(10.0)
+    card.busy_s += 0.25
+    (sample,) = samples(reader, 11.0, "gpu")
+    assert sample.values["gpu_utilisation"] == 0.25
+    card.busy_s += 30.0
+    (sample,) = samples(reader, 12.0, "gpu")
+    assert sample.values["gpu_utilisation"] == 1.0
+    (sample,) = samples(reader, 13.0, "gpu")
+    assert sample.values["gpu_utilisation"] == 0.0
+
+
+def test_between_two_readings_of_the_sensors_only_memory_is_read() -> None:
+    reader = CardReader([Card(0, GIB)])
+    reader.read(0.0)
+    (sample,) = samples(reader, 0.05, "gpu")
+    assert set(sample.values) == {"used_bytes", "free_bytes", "total_bytes", "process_bytes"} and not sample.states
+
+
+def test_our_process_and_the_simulated_others_are_listed_and_those_are_marked() -> None:
+    card = Card(0, 2 * GIB, others={4711: 256 * MIB})
+    reader = CardReader([card])
+    (other,) = samples(reader, 0.0, "process")
+    assert (other.device, other.values["pid"], other.values["memory_bytes"]) == ("SIM-0", 4711, 256 * MIB)
+    assert "SIMULATED" in str(other.values["name"])
+
+    address = card.allocate(MIB)
+    ours, other = samples(reader, 2.0, "process")
+    assert (ours.values["pid"], other.values["pid"]) == (os.getpid(), 4711)
+    assert ours.values["memory_bytes"] == CONTEXT_BYTES + card.reserved_bytes()
+    card.release(address)
+
+
+def test_the_allocator_is_read_in_the_same_tick_just_before_its_card() -> None:
+    reader = CardReader([Card(0, GIB), Card(1, GIB)])
+    assert reader.attach("sim:1", lambda: {"allocated_bytes": 5})
+    assert not reader.attach("cuda:0", lambda: {"allocated_bytes": 6})
+
+    first, *rest = reader.read(3.0)
+    assert isinstance(first, Sample)
+    assert (first.table, first.device, first.values) == ("allocator", "sim:1", {"allocated_bytes": 5})
+    assert 3.0 - 1e-5 < first.time_s < 3.0  # a recording gives readings back in the order of their times
+    assert [record.device for record in rest if isinstance(record, Sample)] == ["SIM-0", "SIM-1"]
+
+    assert reader.attach("sim:1", None)
+    assert samples(reader, 4.0, "allocator") == []
+
+
+def test_a_tick_without_an_answer_is_a_gap_of_every_card() -> None:
+    gaps = list(CardReader([Card(0, GIB), Card(1, GIB)]).stale(7.0))
+    assert [gap.device for gap in gaps if isinstance(gap, Sample)] == ["SIM-0", "SIM-1"]
+    for gap in gaps:
+        assert isinstance(gap, Sample) and gap.time_s == 7.0
+        assert set(gap.values.values()) == {None} and set(gap.states.values()) == {State.STALE}

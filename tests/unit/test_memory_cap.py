@@ -1,0 +1,46 @@
+"""The cap on what torch may reserve: how it is written, what it comes to, and where it cannot be set."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.units import GIB, MAX_SIZE
+
+
+@pytest.mark.parametrize(("text", "fraction"), [("2GiB", 0.25), ("50%", 0.5), ("12.5 %", 0.125), ("100%", 1.0)])
+def test_a_cap_is_a_size_or_a_share(text: str, fraction: float) -> None:
+    assert MemoryCap.parse(text).fraction(8 * GIB) == fraction
+
+
+@pytest.mark.parametrize("text", ["", "0", "0%", "101%", "-5%", "half", "-1GiB", "nan%", "1e400%", "2000TiB"])
+def test_what_is_no_cap_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write for example (50%|2GiB or 50%)$"):
+        MemoryCap.parse(text)
+
+
+@given(st.text())
+def test_any_text_is_a_cap_or_refused(text: str) -> None:
+    try:
+        cap = MemoryCap.parse(text)
+    except ValueError:
+        return
+    assert 0 < cap.fraction(MAX_SIZE) <= 1
+
+
+@given(st.integers(1, MAX_SIZE), st.integers(1, MAX_SIZE))
+def test_a_size_comes_to_its_part_of_the_memory_and_never_to_more_than_all(size: int, total: int) -> None:
+    fraction = MemoryCap(size=size).fraction(total)
+    assert 0 < fraction <= 1
+    assert fraction * total == pytest.approx(min(size, total))
+
+
+def test_the_cpu_cannot_be_capped_and_a_gpu_not_beyond_its_memory() -> None:
+    assert MemoryCap(share=0.5).problems("cpu", None) == [
+        "--memory-cap: torch limits what it reserves on a GPU only; on the CPU use --guard"
+    ]
+    assert MemoryCap(size=3 * GIB).problems("sim:0", 2 * GIB) == ["--memory-cap 3.00 GiB: sim:0 has 2.00 GiB"]
+    assert MemoryCap(size=2 * GIB).problems("sim:0", 2 * GIB) == []
+    assert MemoryCap(share=1.0).problems("cuda:0", None) == []
