@@ -50,6 +50,8 @@ class Outcome:
         retries: how often cached segments had to be released first.
         refused: what is known of the failure.
         live: blocks that were allocated at the failure.
+        taken: the most bytes taken of the card.
+        lacking: the smallest capacity that would have served a request that this one refused; ``None`` without one.
     """
 
     fits: bool
@@ -57,6 +59,27 @@ class Outcome:
     retries: int
     refused: AllocationRefused | None = None
     live: tuple[int, ...] = ()
+    taken: int = 0
+    lacking: int | None = None
+
+
+class _Watched(DeviceMemory):
+    """Remembers what tells of which other capacities the run would have been the same."""
+
+    __slots__ = ("lacking", "most")
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.most = 0
+        self.lacking: int | None = None
+
+    def map(self, size: int) -> bool:
+        if super().map(size):
+            self.most = max(self.most, self.taken)
+            return True
+        needed = self.taken + size
+        self.lacking = needed if self.lacking is None else min(self.lacking, needed)
+        return False
 
 
 def peaks(trace: Trace, settings: AllocatorSettings | None = None) -> Peaks:
@@ -106,7 +129,8 @@ def run_on(trace: Trace, capacity: int, settings: AllocatorSettings | None = Non
     """Replay ``trace`` on a card with ``capacity`` bytes for the allocator, with its releasing and retrying."""
     if capacity <= 0:
         return Outcome(fits=not trace.events, failed_at=0 if trace.events else None, retries=0)
-    allocator = CachingAllocator(DeviceMemory(min(capacity, LARGEST_CAPACITY)), settings)
+    memory = _Watched(min(capacity, LARGEST_CAPACITY))
+    allocator = CachingAllocator(memory, settings)
     held: dict[int, int] = {}
     sizes, malloc, free = trace.sizes, allocator.malloc, allocator.free
     index = 0
@@ -117,12 +141,16 @@ def run_on(trace: Trace, capacity: int, settings: AllocatorSettings | None = Non
             else:
                 free(held.pop(-event))
     except AllocationRefused as refused:
-        return Outcome(False, index, _retries(allocator), refused, tuple(held))
-    return Outcome(True, None, _retries(allocator))
+        return Outcome(False, index, _retries(allocator), refused, tuple(held), memory.most, memory.lacking)
+    return Outcome(True, None, _retries(allocator), taken=memory.most, lacking=memory.lacking)
 
 
 def minimum_capacity(trace: Trace, least: int, most: int, settings: AllocatorSettings | None = None) -> int:
     """The smallest capacity, in bytes, on which ``trace`` passes.
+
+    A run that takes less than it could have passes in the same way on a card with just that; one that was refused
+    something fails in the same way up to the capacity that would have served the request. Neither holds where the
+    allocator looks at how full the card is.
 
     Args:
         trace: what is replayed.
@@ -130,12 +158,16 @@ def minimum_capacity(trace: Trace, least: int, most: int, settings: AllocatorSet
         most: on this it passes: the peak of what is reserved with room to spare.
     """
     low, high = least // GRANULE, -(-most // GRANULE)  # fails below low, passes on high
+    leaps = settings is None or not settings.garbage_collection_threshold
     while low < high:
         middle = (low + high) // 2
-        if run_on(trace, middle * GRANULE, settings).fits:
-            high = middle
+        outcome = run_on(trace, middle * GRANULE, settings)
+        if outcome.fits:
+            high = min(middle, -(-outcome.taken // GRANULE)) if leaps else middle
         else:
             low = middle + 1
+            if leaps and outcome.lacking is not None:
+                low = max(low, min(high, -(-outcome.lacking // GRANULE)))
     return high * GRANULE
 
 

@@ -11,6 +11,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication
 
+from gpudash.devices import Simulation
 from gpudash.resources import resource
 from gpudash.session import Session, recording_target
 from gpudash.settings import load_settings
@@ -31,21 +32,24 @@ def application() -> QApplication:
     return app
 
 
-def run() -> tuple[int, bool]:
+def run(simulation: Simulation | None = None) -> tuple[int, bool]:
     """Show the window until it is closed.
+
+    Args:
+        simulation: GPUs to simulate.
 
     Returns:
         The exit code, and whether every thread could be joined.
     """
     app = application()
     settings, notices = load_settings()
-    session = Session(
-        settings, recording=recording_target(settings, "session", file=None, record=True), notices=notices
-    )
+    recording = recording_target(settings, "session", file=None, record=True)
+    session = Session(settings, recording=recording, notices=notices, simulation=simulation)
     try:
         session.start()
     except RecordingError as error:
-        session = Session(settings, notices=[*notices, f"{error} This session is not recorded."])
+        notices = [*notices, f"{error} This session is not recorded."]
+        session = Session(settings, notices=notices, simulation=simulation)
         session.start()
     follower = ThemeFollower(app, settings.theme)
     window = MainWindow(session, follower.palette, follower.choose)

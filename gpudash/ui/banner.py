@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePol
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunStarted, Warning
 
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
+    "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
     "stop": ("Stop run", "Stop the run after its current operation"),
     "free_cache": ("Free cache", "Give memory that is held but not used back"),
     "save_recording": ("Save recording", "Write a copy of the recording to another place"),
@@ -25,7 +26,7 @@ class Banner(QFrame):
     """Shows the gravest open warning; nothing while all is well.
 
     Signals:
-        action: one of the warning's actions was chosen: "stop", "free_cache", "save_recording".
+        action: one of the warning's actions was chosen: "explain", "stop", "free_cache", "save_recording".
     """
 
     action = Signal(str)
@@ -109,8 +110,8 @@ class Banner(QFrame):
         if gravest is None:
             return
         level = gravest.level if isinstance(gravest, Warning) else "critical"
-        text = gravest.text if isinstance(gravest, Warning) else f"{gravest.message} {gravest.remedy}".strip()
-        actions = gravest.actions if isinstance(gravest, Warning) else ()
+        text = gravest.text if isinstance(gravest, Warning) else _ending_words(gravest)
+        actions = gravest.actions if isinstance(gravest, Warning) else ("explain",) if _is_explained(gravest) else ()
         self._text.setText(text)
         self.setAccessibleName(f"{level}: {text}")
         for name, button in self._buttons.items():
@@ -120,6 +121,17 @@ class Banner(QFrame):
             self.setProperty("level", ground)
             self.style().unpolish(self)
             self.style().polish(self)
+
+
+def _is_explained(ending: RunFailed | OutOfMemory) -> bool:
+    return isinstance(ending, OutOfMemory) and ending.explanation is not None
+
+
+def _ending_words(ending: RunFailed | OutOfMemory) -> str:
+    """How a run ended badly: the cause where it is known."""
+    if isinstance(ending, OutOfMemory) and ending.explanation is not None:
+        return f"{ending.explanation['headline']} {ending.explanation['request_words']}"
+    return f"{ending.message} {ending.remedy}".strip()
 
 
 def _gravity(event: Warning | RunFailed | OutOfMemory) -> int:

@@ -10,6 +10,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
+from gpudash.devices import SIMULATED
 from gpudash.ui.theme import Palette
 from gpudash.units import format_number, format_pair, memory_unit
 
@@ -34,6 +35,7 @@ class CardContent:
         facts: figures at the right: "97 %", "71 °C".
         state: a sentence when the device cannot be read, else "".
         details: tooltip.
+        simulated: whether a badge says that the device is simulated.
     """
 
     key: str
@@ -47,6 +49,7 @@ class CardContent:
     facts: Sequence[str] = field(default=())
     state: str = ""
     details: str = ""
+    simulated: bool = False
 
 
 class MemoryBar(QWidget):
@@ -99,6 +102,9 @@ class Card(QFrame):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self._name = QLabel()
         self._name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._badge = QLabel(SIMULATED)
+        self._badge.setProperty("role", "badge")
+        self._badge.setVisible(False)
         self._facts = QLabel()
         self._facts.setProperty("role", "muted")
         self._used = QLabel()
@@ -131,6 +137,7 @@ class Card(QFrame):
         self._used.style().unpolish(self._used)
         self._used.style().polish(self._used)
         self._top.addWidget(self._name, 1)
+        self._top.addWidget(self._badge)
         if compact:
             self._top.addWidget(self._used)
             self._top.addWidget(self._total)
@@ -152,6 +159,7 @@ class Card(QFrame):
             self.style().polish(self)
         self._full_name = f"{content.device} · {content.product}"
         self._all_facts = content.facts
+        self._badge.setVisible(content.simulated)
         if content.state:
             self._used.setText("–")
             self._total.setText(content.state)
@@ -165,7 +173,8 @@ class Card(QFrame):
         self._fit()
         self._bar.show_content(content, palette)
         words = content.state or format_pair(content.used, content.total)
-        self.setAccessibleName(f"{content.device}, {content.product}: {words} {content.memory_words}")
+        marked = f"{content.device}, {SIMULATED}" if content.simulated else content.device
+        self.setAccessibleName(f"{marked}, {content.product}: {words} {content.memory_words}")
         self.setToolTip(f"{self._full_name}\n{content.details}".strip())
 
     def resizeEvent(self, event: object) -> None:
@@ -176,6 +185,8 @@ class Card(QFrame):
         metrics = self._name.fontMetrics()
         margins = self._outer.contentsMargins()
         room = self.width() - margins.left() - margins.right() - self._top.spacing() - 4
+        if not self._badge.isHidden():
+            room -= self._badge.sizeHint().width() + self._top.spacing()
         if self._compact:
             for label in (self._used, self._total):
                 room -= label.sizeHint().width() + self._top.spacing()

@@ -118,6 +118,14 @@ def _view_commands(window: MainWindow) -> list[Command]:
         Command("View", "Show All", "Show everything since the start", plots.show_all, ("0", "Home"), plot=True),
         Command("View", "Back", "The view before", view.back, ("Alt+Left", "Backspace"), plot=True, separated=True),
         Command("View", "Forward", "The view after", view.forward, ("Alt+Right",), plot=True),
+        Command(
+            "View",
+            "Explain Memory",
+            "Show what fills the GPU's memory and who allocated it: at the last out-of-memory, or now in a run",
+            lambda: window.explanation.explain(),
+            ("Ctrl+E",),
+            separated=True,
+        ),
     ]
 
 

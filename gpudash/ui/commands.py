@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash import __version__
+from gpudash.devices import shown_name
 from gpudash.settings import Settings, save_settings
 from gpudash.telemetry.recorder import RecordingError
 from gpudash.ui.actions import build_menus
@@ -58,6 +59,7 @@ class Commands:
         pause = self.actions["Pause or Follow"]
         pause.setText("Pause the View" if window.view.following else "Follow the Newest Reading")
         self.actions["Zoom to Selection"].setEnabled(window.view.selection is not None)
+        self.actions["Explain Memory"].setEnabled(window.explanation.offered)
 
     def do(self, action: str) -> None:
         """Carry out a banner's action."""
@@ -68,6 +70,8 @@ class Commands:
             self._window.session.free_cache()
         elif action == "save_recording":
             self.save_recording()
+        elif action == "explain":
+            self._window.explanation.explain()
 
     def attempt(self, act: Callable[[], object]) -> bool:
         """Do ``act``; what cannot be done is told in one sentence. Returns whether it was done."""
@@ -144,7 +148,7 @@ class Commands:
             "torch": status.torch if status else None,
             "driver": status.driver if status else None,
             "gpu_problem": self._window.session.gpu_problem,
-            "devices": [f"{device.name} {device.product}" for device in self._window.session.devices()],
+            "devices": [f"{shown_name(device.name)} {device.product}" for device in self._window.session.devices()],
         }
         QGuiApplication.clipboard().setText(json.dumps(facts, indent=2, ensure_ascii=False))
 

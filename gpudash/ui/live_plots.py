@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpudash.devices import Gpu
+from gpudash.devices import SIMULATED, Gpu, shown_name
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec
@@ -38,22 +38,23 @@ def plots_for(
         else _gpu_memory(
             store,
             selected,
-            allocator or words,
+            words if allocator is None else shown_name(allocator),
             allocator,
             _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
+            "context" if gpu is not None and gpu.simulated else "CUDA context",
         )
     ]
     transfers = _transfers(store, None if host else selected, gpu)
     if transfers is not None:
         plots.append(transfers)
-    plots.append(_utilisation(None if host else selected))
+    plots.append(_utilisation(None if host else selected, gpu))
     if store.series("run", "loss") is not None:
         plots.append(_loss(store.run))
     if store.series("run", "throughput") is not None:
         plots.append(
             PlotSpec(
                 id="throughput",
-                title="THROUGHPUT",
+                title=_marked("THROUGHPUT", store.run),
                 curves=(
                     CurveSpec(
                         ("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s"
@@ -89,11 +90,13 @@ def _host_memory(lines: tuple[LineSpec, ...]) -> PlotSpec:
     )
 
 
-def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, lines: tuple[LineSpec, ...]) -> PlotSpec:
+def _gpu_memory(
+    store: Store, uuid: str, name: str, allocator: str | None, lines: tuple[LineSpec, ...], context: str
+) -> PlotSpec:
     known = allocator is not None and store.series("allocator", "reserved_bytes", allocator) is not None
     if known:
         curves: tuple[CurveSpec, ...] = (
-            *_not_ours(store, uuid),
+            *_not_ours(store, uuid, context),
             CurveSpec(("gpu", "allocated_bytes", uuid), "allocated", "bytes", "allocated", stack=True),
             CurveSpec(("gpu", "idle_bytes", uuid), "idle inside PyTorch", "bytes", "idle", stack=True),
         )
@@ -109,18 +112,18 @@ def _gpu_memory(store: Store, uuid: str, name: str, allocator: str | None, lines
     )
 
 
-def _not_ours(store: Store, uuid: str) -> tuple[CurveSpec, ...]:
+def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
     """The bands below the allocator's: one in all where the driver does not say what our process uses.
 
     A GPU that is lost says nothing of either and keeps both bands.
     """
     context, other = (_has_value(store, ("gpu", f"{name}_bytes", uuid)) for name in ("context", "other"))
     if other and not context:
-        words = "CUDA context and other processes"
+        words = f"{name} and other processes"
         return (CurveSpec(("gpu", "other_bytes", uuid), words, "bytes", "other", stack=True),)
     return (
         CurveSpec(("gpu", "other_bytes", uuid), "other processes", "bytes", "other", stack=True),
-        CurveSpec(("gpu", "context_bytes", uuid), "CUDA context", "bytes", "context", stack=True),
+        CurveSpec(("gpu", "context_bytes", uuid), name, "bytes", "context", stack=True),
     )
 
 
@@ -174,7 +177,7 @@ def _transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | No
         for metric, name, colour, style in _DIRECTIONS
         if store.series("transfer", metric) is not None
     ]
-    if uuid is not None:
+    if uuid is not None and not (gpu is not None and gpu.simulated):
         curves += [
             CurveSpec(("gpu", f"pcie_{way}_bytes_per_second", uuid), name, "rate", colour, style="dot")
             for way, name, colour in (("rx", "PCIe to the GPU", "h2d"), ("tx", "PCIe from the GPU", "d2h"))
@@ -182,7 +185,8 @@ def _transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | No
         ]
     if not curves:
         return None
-    return PlotSpec(id="transfer", title="TRANSFER BANDWIDTH", curves=tuple(curves), unit="rate", lines=_link(gpu))
+    title = _marked("TRANSFER BANDWIDTH", store.run)
+    return PlotSpec(id="transfer", title=title, curves=tuple(curves), unit="rate", lines=_link(gpu))
 
 
 def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
@@ -193,14 +197,20 @@ def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
     return (LineSpec(name, "link", value=gpu.link_bytes_per_second, scales=False),)
 
 
-def _utilisation(uuid: str | None) -> PlotSpec:
+def _marked(title: str, run: RunView | None) -> str:
+    """The title of a plot of speeds, which says so when they were taken on a simulated GPU."""
+    return f"{title} ({SIMULATED})" if run is not None and run.simulated else title
+
+
+def _utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
+    simulated = gpu is not None and gpu.simulated
     curves = [
         CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]  # a Style
         for metric, name, colour, style in (
-            ("gpu_utilisation", "GPU", "gpu", "solid"),
+            ("gpu_utilisation", f"GPU ({SIMULATED})" if simulated else "GPU", "gpu", "solid"),
             ("memory_utilisation", "memory controller", "memory_controller", "dash"),
         )
-        if uuid is not None
+        if uuid is not None and not (simulated and metric == "memory_utilisation")
     ]
     curves.append(CurveSpec(("host", "cpu_utilisation", None), "CPU", "ratio", "cpu"))
     curves.append(

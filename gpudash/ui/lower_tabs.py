@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
+from gpudash.devices import shown_name
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.records import (
     EpochFinished,
@@ -196,7 +197,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
         words = "" if rate is None else format_rate(rate)
     return (
         stage.name,
-        " → ".join(ends) or newest.device or device,
+        " → ".join(map(shown_name, ends)) or shown_name(newest.device or device),
         " × ".join(map(str, newest.shape or ())),
         newest.dtype or "",
         format_count(stage.count),
@@ -215,7 +216,7 @@ def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[st
     return [
         (
             str(epoch.epoch),
-            epoch.device,
+            shown_name(epoch.device),
             f"{epoch.loss:.4f}",
             format_percent(epoch.accuracy),
             format_duration(epoch.seconds),
@@ -230,7 +231,8 @@ def process_rows(store: Store) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
     for device in store.process_devices():
         found = sorted(store.processes(device), key=lambda row: -float(row.get("memory_bytes") or 0))
-        rows += [_process_row("cpu" if device is None else store.torch_name(device) or device, row) for row in found]
+        name = "cpu" if device is None else shown_name(store.torch_name(device) or device)
+        rows += [_process_row(name, row) for row in found]
     return rows
 
 
@@ -259,7 +261,7 @@ def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
 def _tell(event: Event) -> tuple[str, str] | None:
     match event:
         case RunStarted():
-            return "run", f"{event.workload} started on {event.device}"
+            return "run", f"{event.workload} started on {shown_name(event.device)}"
         case RunFinished():
             words = "finished" if event.status == "finished" else "stopped"
             return "run", f"{words} after {event.steps} steps, {format_duration(event.seconds)}"

@@ -9,12 +9,15 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QSplitter, QVBoxLayout, QWidget
 
+from gpudash.devices import shown_name
 from gpudash.session import Replay, Session
 from gpudash.settings import Settings
 from gpudash.telemetry.records import Table
 from gpudash.ui.banner import Banner
 from gpudash.ui.cards import DeviceCards
 from gpudash.ui.commands import Commands
+from gpudash.ui.explanation_view import ExplanationView
+from gpudash.ui.fit_follower import FitFollower
 from gpudash.ui.layout import default_place, forget_layout, keep_layout, restore_layout
 from gpudash.ui.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.lower_tabs import LowerTabs
@@ -85,6 +88,7 @@ class MainWindow(QMainWindow):
         self.banner = Banner()
         self.panel = WorkloadPanel()
         self.panel.set_commanding(self._live)
+        self.panel.fit.set_palette(palette)
         self.view_bar = ViewBar(self.view, self.session.settings.smoothing, live=self._live)
         self.plots = PlotStack(store, self.view, palette)
         self.tabs = LowerTabs()
@@ -113,7 +117,8 @@ class MainWindow(QMainWindow):
         outer.addWidget(self.banner)
         outer.addLayout(middle, 1)
         outer.addWidget(self.status_line)
-        self.setCentralWidget(whole)
+        self.explanation = ExplanationView(self, whole)
+        self.setCentralWidget(self.explanation)
 
     def _connect(self) -> None:
         self.cards.chosen.connect(self.select_device)
@@ -129,6 +134,7 @@ class MainWindow(QMainWindow):
         self.tabs.collapsed_changed.connect(self._rebalance)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
         self.plots.set_smoothing(self.session.settings.smoothing)
+        self.fit = None if isinstance(self.session, Replay) else FitFollower(self.session, self.panel)
 
     def start_run(self) -> None:
         """Run what the panel holds on the device it names."""
@@ -160,7 +166,7 @@ class MainWindow(QMainWindow):
     def set_palette(self, palette: Palette) -> None:
         """Redraw everything in other colours."""
         self.palette_ = palette
-        for part in (self.cards, self.plots):
+        for part in (self.cards, self.plots, self.panel.fit, self.explanation.page):
             part.set_palette(palette)
         self.refresh()
 
@@ -174,9 +180,12 @@ class MainWindow(QMainWindow):
         self.banner.tick(newest)
         if self._frame % SLOW_REFRESH == 0:
             self._refresh_figures()
+        if self.fit is not None:
+            self.fit.refresh()
         self._choose_plots()
         self._balance()
         self.plots.refresh()
+        self.explanation.page.refresh()
         self._frame += 1
 
     def _take_events(self) -> None:
@@ -186,6 +195,7 @@ class MainWindow(QMainWindow):
             events = list(islice(reversed(store.events), fresh))[::-1]
             self._events_seen = store.event_count
         self.tabs.take(events, self.session.began_wall_s)
+        self.explanation.take(events)
         for event in events:
             self.banner.take(event)
             if not self.isActiveWindow():
@@ -221,7 +231,7 @@ class MainWindow(QMainWindow):
 
     def _caption(self, selected: str, words: str) -> str:
         found = (device for device in self.session.devices() if (device.uuid or "host") == selected)
-        return next((f"{device.name} · {device.product}" for device in found), words)
+        return next((f"{shown_name(device.name)} · {device.product}" for device in found), words)
 
     def _refresh_figures(self) -> None:
         session, store = self.session, self.session.store
@@ -235,13 +245,13 @@ class MainWindow(QMainWindow):
             for gpu in gpus:
                 name = names.get(gpu.uuid)
                 contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", warn))
-                rows.append((name or f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
+                rows.append((shown_name(name) if name else f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
             run = store.run
             selection = self.view.selection
             self.tabs.refresh(store, selection, device_rows(store, rows))
             self.panel.show_run(run, session.running, self._loading())
         self.cards.show_contents(contents, self.selected)
-        self.panel.set_devices([(device.name, device.product) for device in devices], session.default_device())
+        self.panel.set_devices(devices, session.default_device())
         self.banner.set_running(session.running)
         words = self.view.status() if self._live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())

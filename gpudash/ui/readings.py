@@ -67,13 +67,16 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     key = gpu.uuid
     used, total = _number(store, "gpu", "used_bytes", key), _number(store, "gpu", "total_bytes", key)
     state = store.latest("gpu", "used_bytes", key).state
-    bands = _gpu_bands(store, key, used)
+    bands = _gpu_bands(store, key, used, "context" if gpu.simulated else "CUDA context")
     facts = [write(value) for metric, write in _GPU_FACTS if (value := _number(store, "gpu", metric, key)) is not None]
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
     if generation is not None and width is not None:
         facts.append(f"Gen{generation:.0f} x{width:.0f}")
     details = [f"{words}: {format_bytes(size)}" for _colour, size, words in bands]
-    details.append(f"driver reserved: {format_bytes(_number(store, 'gpu', 'driver_reserved_bytes', key))}")
+    if gpu.simulated:
+        details.append("nothing of this GPU is there but its memory's bookkeeping; the CPU computes")
+    else:
+        details.append(f"driver reserved: {format_bytes(_number(store, 'gpu', 'driver_reserved_bytes', key))}")
     details.append(f"free: {format_bytes(_number(store, 'gpu', 'free_bytes', key))}")
     return CardContent(
         key=key,
@@ -87,6 +90,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         facts=facts,
         state="" if state in (State.OK, State.NOT_SUPPORTED) else STATE_WORDS[state],
         details="\n".join(details),
+        simulated=gpu.simulated,
     )
 
 
@@ -97,7 +101,7 @@ _GPU_FACTS: tuple[tuple[str, Callable[[float], str]], ...] = (
 )
 
 
-def _gpu_bands(store: Store, key: str, used: float | None) -> list[tuple[str, float, str]]:
+def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list[tuple[str, float, str]]:
     """The bands the plot draws, at their newest; a band that is a gap is left out."""
     if used is None:
         return []
@@ -107,8 +111,8 @@ def _gpu_bands(store: Store, key: str, used: float | None) -> list[tuple[str, fl
         last = None if series is None else series.last()
         if last is not None and not math.isnan(last[1]):
             found[name] = last[1]
-    others = "other processes" if "context" in found else "CUDA context and other processes"
-    words = {"other": others, "context": "CUDA context", "allocated": "allocated", "idle": "idle inside PyTorch"}
+    others = "other processes" if "context" in found else f"{context} and other processes"
+    words = {"other": others, "context": context, "allocated": "allocated", "idle": "idle inside PyTorch"}
     return [(name, size, words[name]) for name, size in found.items()]
 
 

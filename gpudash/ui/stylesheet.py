@@ -1,7 +1,7 @@
 """The style sheet of the window, filled from a palette.
 
-Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-small, error, chip,
-primary, danger. A banner's ground follows its property ``level`` (note, forecast, warning, critical, passed).
+Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-small, error, badge,
+chip, primary, danger. A banner's ground follows its property ``level`` (note, forecast, warning, critical, passed).
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ QFrame[role="banner"] QPushButton:hover { background: $button_hover; }
 QLabel { background: transparent; }
 QLabel[role="title"] { color: $muted; font-weight: bold; font-size: 8pt; }
 QLabel[role="muted"] { color: $muted; }
+QLabel[role="legend"] { color: $muted; font-size: 8pt; }
+QFrame[role="rule"] { background: $border; }
 QLabel[role="figure"] { font-size: 15pt; font-weight: bold; }
 QLabel[role="figure-small"] { font-weight: bold; }
 QLabel[role="error"] { color: $critical; }
 QLabel[role="good"] { color: $good; }
 QLabel[role="warn"] { color: $warn; }
+QLabel[role="badge"] { color: $warn; border: 1px solid $warn; border-radius: 4px; padding: 0px 5px;
+    font-weight: bold; font-size: 7pt; }
 
 QPushButton { background: $button; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; }
 QPushButton:hover { background: $button_hover; border-color: $muted; }
@@ -67,6 +71,9 @@ QToolButton { background: transparent; border: 1px solid transparent; border-rad
 QToolButton:hover { background: $button_hover; }
 QToolButton:focus { border-color: $accent; }
 QToolButton:checked { background: $button; }
+QToolButton[role="fold"] { color: $text; padding: 1px 2px; text-align: left; }
+QToolButton[role="fold"]:checked { background: transparent; }
+QToolButton[role="fold"]:disabled { color: $muted; }
 QToolButton[role="legend"] { color: $muted; padding: 0px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
 QToolButton[role="legend"]:checked { background: transparent; }
 QToolButton[role="legend"]:hover { background: $button_hover; }

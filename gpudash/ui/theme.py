@@ -64,7 +64,16 @@ class Palette:
 
 
 def _curves(
-    sky: str, blue: str, green: str, orange: str, purple: str, yellow: str, red: str, grey: str, faint: str
+    sky: str,
+    blue: str,
+    green: str,
+    orange: str,
+    purple: str,
+    yellow: str,
+    brown: str,
+    red: str,
+    grey: str,
+    faint: str,
 ) -> Mapping[str, str]:
     return MappingProxyType(
         {
@@ -95,6 +104,13 @@ def _curves(
             "forecast": orange,
             "link": grey,
             "reference": grey,
+            "weights": sky,
+            "gradients": orange,
+            "optimizer state": purple,
+            "activations": green,
+            "inputs": yellow,
+            "temporary": brown,
+            "workspace": faint,
         }
     )
 
@@ -125,6 +141,7 @@ DARK = Palette(
         orange="#eda81c",
         purple="#d98cb8",
         yellow="#f0e442",
+        brown="#b08d6a",
         red="#ff7468",
         grey="#98a2ae",
         faint="#6f7a87",
@@ -157,6 +174,7 @@ LIGHT = Palette(
         orange="#b87300",
         purple="#b0528a",
         yellow="#8c7d00",
+        brown="#8a6746",
         red="#d03a2f",
         grey="#6b7683",
         faint="#8a95a2",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QStandardItemModel
+from PySide6.QtGui import QResizeEvent, QStandardItemModel
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -21,9 +21,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.devices import SIMULATED, Device
 from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.cards import short_product, whole_words
+from gpudash.ui.fit_panel import FitPanel
 from gpudash.ui.spec_form import LABEL_WIDTH, SpecForm
 from gpudash.units import format_clock, format_percent, format_throughput
 
@@ -32,6 +34,9 @@ WIDTH = 312
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
 """How a run ended, in a word."""
+
+ROOMY_HEIGHT = 980
+"""Logical pixels from which the form and what would fit can be seen side by side."""
 
 DEVICE_WORDS_WIDTH = 116
 """Logical pixels for a device's name and product in its choice."""
@@ -60,6 +65,8 @@ class WorkloadPanel(QFrame):
         self._stopping = False
         self._commanding = True
         self._wanted_device: str | None = None
+        self._offered: list[tuple[str, str | None]] = []
+        self._forecast = ""
         self._build()
         self._choose_workload()
 
@@ -98,6 +105,8 @@ class WorkloadPanel(QFrame):
         scroll.setWidget(self._stack)
         self._stack.setAutoFillBackground(False)
         outer.addWidget(scroll, 1)
+        self.fit = FitPanel()
+        outer.addWidget(self.fit)
         self._caution = QLabel()
         self._caution.setProperty("role", "warn")
         self._caution.setWordWrap(True)
@@ -135,26 +144,35 @@ class WorkloadPanel(QFrame):
         row.addWidget(self.device, 1)
         return row
 
-    def set_devices(self, devices: Sequence[tuple[str, str]], preferred: str) -> None:
-        """Offer ``devices`` (torch's name, product); keeps the user's choice while its device is there."""
-        offered = [self.device.itemData(row) for row in range(self.device.count())]
-        if offered == [name for name, _product in devices]:
+    def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
+        """Offer ``devices``, those no run can use disabled; keeps the user's choice while its device is there."""
+        offered = [(device.name, device.problem) for device in devices]
+        if offered == self._offered:
             return
+        self._offered = offered
         kept = self.device.currentData() if self._running else self._wanted_device
         with QSignalBlocker(self.device):
             self.device.clear()
-            for name, product in devices:
-                words = f"{name} · {short_product(product)}"
-                self.device.addItem(whole_words(words, self.device.fontMetrics(), DEVICE_WORDS_WIDTH), name)
-                self.device.setItemData(self.device.count() - 1, product, Qt.ItemDataRole.ToolTipRole)
+            for device in devices:
+                self._offer(device)
             wanted = kept if self.device.findData(kept) >= 0 else preferred
             self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
         self._device_changed()
+
+    def _offer(self, device: Device) -> None:
+        words = f"{device.name} · {SIMULATED if device.simulated else short_product(device.product)}"
+        self.device.addItem(whole_words(words, self.device.fontMetrics(), DEVICE_WORDS_WIDTH), device.name)
+        row = self.device.count() - 1
+        self.device.setItemData(row, device.problem or device.product, Qt.ItemDataRole.ToolTipRole)
+        model = self.device.model()
+        assert isinstance(model, QStandardItemModel)
+        model.item(row).setEnabled(device.problem is None)
 
     def set_commanding(self, commanding: bool) -> None:
         """Whether a run can be started here at all; a recording's panel only shows what was run."""
         self._commanding = commanding
         self.button.setVisible(commanding)
+        self.fit.setVisible(commanding)
         self._presets.setVisible(commanding)
         for control in (self.workload, self.device):
             control.setEnabled(commanding)
@@ -177,6 +195,28 @@ class WorkloadPanel(QFrame):
         if row >= 0:
             self._wanted_device = name
             self.device.setCurrentIndex(row)
+
+    def take_device(self, name: str) -> None:
+        """Select the device called ``name``, as if the user had."""
+        self.choose_device(name)
+        self._device_activated()
+
+    def change_fields(self, fields: Mapping[str, Any]) -> None:
+        """Put new values into some fields of the form."""
+        spec = self.form.spec()
+        if spec is not None:
+            self.form.set_values({**spec.model_dump(), **fields})
+            self._form_changed()
+
+    def set_forecast(self, words: str) -> None:
+        """Say at the button that the run will not fit; "" when it will or nothing is known."""
+        if words != self._forecast:
+            self._forecast = words
+            self._update_button()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.fit.set_roomy(self.height() >= ROOMY_HEIGHT)
 
     def _device_activated(self) -> None:
         self._wanted_device = self.device_name
@@ -294,7 +334,8 @@ class WorkloadPanel(QFrame):
         else:
             self.button.setText("▶  Start run   F5")
             self.button.setAccessibleName("Start run")
-            self.button.setToolTip("Run the workload on the chosen device (F5)")
+            anyway = f"Run anyway (F5): {self._forecast}"
+            self.button.setToolTip(anyway if self._forecast else "Run the workload on the chosen device (F5)")
         self.button.setEnabled(not self._stopping if self._running else self.form.spec() is not None)
         role = "danger" if self._running else "primary"
         if self.button.property("role") != role:
@@ -311,7 +352,9 @@ def _preset_words(preset: str, values: Any) -> str:
 
 def _progress_words(run: RunView, running: bool) -> str:
     """How far the run is, and below it what its last step brought."""
-    parts = [] if running else [ENDINGS.get(run.status, "Ended")]
+    parts = [SIMULATED] if run.simulated else []
+    if not running:
+        parts.append(ENDINGS.get(run.status, "Ended"))
     if run.steps:
         parts.append(f"step {run.step} of {run.steps}")
     left = run.seconds_left

@@ -62,7 +62,7 @@ WRONG = {
     "an unknown workload": (["run", "nonsense"], "nonsense"),
     "an unknown device": (["run", "pipeline", "--device", "tpu:0"], "tpu:0"),
     "a GPU that is not there": (["run", "pipeline", "--device", "cuda:7"], "cuda:7"),
-    "a simulated GPU before there is one": (["run", "pipeline", "--device", "sim:0"], "sim:0"),
+    "a simulated GPU too many": (["run", "pipeline", "--device", "sim:7"], "sim:7"),
     "an unknown flag": (["run", "pipeline", "--colour", "red"], "--colour"),
     "a field out of range": (["run", "pipeline", "--rows", "0"], "--rows 0: at least 1"),
     "a choice that is none": (["run", "pipeline", "--dtype", "complex"], "--dtype 'complex': choose one of float64, "),

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices import Device, Gpu
-from gpudash.session import Status
+from gpudash.devices import Device, Gpu, shown_name, simulated_device
+from gpudash.memory.estimate import Estimate, Target
+from gpudash.session import Answer, Status
+from gpudash.session.estimator import Problem
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.telemetry.records import (
@@ -48,6 +50,49 @@ LONG_NAMES = (
 )
 
 
+class FakeEstimates:
+    """Predictions made by hand.
+
+    Attributes:
+        free_bytes: of every device.
+        answer: what has been answered to the newest question.
+        questions: spec and device of each, in order.
+        cancelled: how often predicting was called off.
+    """
+
+    def __init__(self) -> None:
+        self.free_bytes = 8 * GIB
+        self.answer: Answer | None = None
+        self.questions: list[tuple[Spec, str]] = []
+        self.cancelled = 0
+        self.refusal: str | None = None
+
+    def target(self, device: str) -> Target:
+        if self.refusal is not None:
+            raise ValueError(self.refusal)
+        return Target(device, 8 * GIB, self.free_bytes)
+
+    def ask(self, spec: Spec, device: str) -> int:
+        self.questions.append((spec, device))
+        self.answer = None
+        return len(self.questions)
+
+    def newest(self) -> Answer | None:
+        return self.answer
+
+    def cancel(self, *, warm: bool = True) -> None:
+        self.cancelled += 1
+        self.answer = None
+
+    def tell(self, estimate: Estimate, *, final: bool = True) -> None:
+        """Answer the newest question."""
+        self.answer = Answer(len(self.questions), estimate, None, final)
+
+    def fail(self, message: str, remedy: str = "") -> None:
+        """Answer that nothing can be predicted."""
+        self.answer = Answer(len(self.questions), None, Problem("raised", message, remedy), True)
+
+
 class FakeSession:
     """What the window needs of a session, and nothing behind it.
 
@@ -67,8 +112,10 @@ class FakeSession:
         gpu_problem: str | None = None,
         recording: Path | None = Path("/tmp/recordings/2026-11-21-101500-session.gpudash"),
         settings: Settings | None = None,
+        simulator_problem: str | None = None,
     ) -> None:
         self.store = Store()
+        self.simulator_problem = simulator_problem
         self.settings = settings or Settings()
         self.gpus = tuple(gpus)
         self.torch_ready = torch_ready
@@ -77,6 +124,7 @@ class FakeSession:
         self.running = False
         self.now_s = 0.0
         self.asked: list[tuple[Any, ...]] = []
+        self.estimates = FakeEstimates()
         for device in self.devices():
             if device.uuid is not None:
                 self.store.link(device.name, device.uuid)
@@ -86,13 +134,16 @@ class FakeSession:
 
     def devices(self) -> list[Device]:
         host = Device("cpu", "AMD EPYC 9554 64-Core Processor, 16 cores", HOST_BYTES)
-        return [host, *(Device(f"cuda:{n}", g.product, g.total_bytes, g.uuid) for n, g in enumerate(self.gpus))]
+        real = [found for found in self.gpus if not found.simulated]
+        cuda = (Device(f"cuda:{n}", g.product, g.total_bytes, g.uuid) for n, g in enumerate(real))
+        simulated = (simulated_device(found, self.simulator_problem) for found in self.gpus if found.simulated)
+        return [host, *cuda, *simulated]
 
     def default_device(self) -> str:
-        return "cuda:0" if self.gpus else "cpu"
+        return "cuda:0" if any(not found.simulated for found in self.gpus) else "cpu"
 
     def device_words(self, device: str) -> str:
-        return "This computer's memory" if device == "host" else self.store.torch_name(device) or device
+        return "This computer's memory" if device == "host" else shown_name(self.store.torch_name(device) or device)
 
     def status(self) -> Status:
         return Status(
@@ -155,8 +206,10 @@ class FakeSession:
     def start(self, device: str = "cpu", steps: int = 500) -> None:
         """A training run begins."""
         self.running = True
+        simulated = device.startswith("sim")
+        spec = {"steps": steps}
         self.apply(
-            RunStarted(time_s=self.now_s, run_id=1, workload="training", device=device, spec={"steps": steps}),
+            RunStarted(time_s=self.now_s, run_id=1, workload="training", device=device, spec=spec, simulated=simulated),
             Note(time_s=self.now_s, run_id=1, topic="corpus", text="1.0 MiB of text", details={"unigram_entropy": 3.1}),
         )
 

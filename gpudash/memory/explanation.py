@@ -1,0 +1,324 @@
+"""What an explanation of a device's memory says; made by `explain`, kept as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal
+
+Verdict = Literal[
+    "impossible request",
+    "other process",
+    "fragmentation",
+    "real capacity",
+    "private pools",
+    "pending frees",
+    "leak",
+    "headroom",
+]
+"""Why memory ran out; "headroom" when it did not."""
+
+SHOWN_TEXT = 60
+"""Characters of a line of source that are shown within a sentence."""
+
+PartKind = Literal["process", "context", "category", "idle", "pending", "private", "free", "unattributed"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A share of the device's memory.
+
+    Attributes:
+        kind: what holds it; a category is one of live tensors.
+        name: of the category or process, else the glossary's word.
+        pid, user: of another process.
+    """
+
+    kind: PartKind
+    name: str
+    bytes: int
+    pid: int | None = None
+    user: str = ""
+
+
+@dataclass(frozen=True)
+class StackLine:
+    """A line of a stack; `is_library` when it is torch's, the standard library's or gpudash's machinery."""
+
+    file: str
+    line: int
+    name: str
+    is_library: bool = False
+
+
+@dataclass(frozen=True)
+class Where:
+    """The place in the program that asked, with what was known of the moment; ``None`` and "" where it was not."""
+
+    stage: str = ""
+    phase: str = ""
+    step: int = 0
+    module: str = ""
+    file: str | None = None
+    line: int | None = None
+    name: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A call site, and what of the live memory it allocated.
+
+    Attributes:
+        file, line, name: innermost line that is neither torch's nor the standard library's; ``None`` when no stack
+            was recorded.
+        text: that line of the source, where it could be read.
+        module: innermost module that was running.
+        category: what the blocks are for.
+        bytes, count: of the blocks.
+        total_bytes: of all blocks that have this line anywhere in their stack.
+        growth_per_step: bytes that stay behind at every step; ``None`` when it does not grow.
+        first_step, last_step: in which the oldest and the newest of the blocks were allocated; 0 is before the first.
+        stack: of the most of it, innermost line first.
+    """
+
+    file: str | None
+    line: int | None
+    name: str
+    module: str
+    category: str
+    bytes: int
+    count: int
+    total_bytes: int
+    text: str = ""
+    growth_per_step: float | None = None
+    first_step: int = 0
+    last_step: int = 0
+    stack: tuple[StackLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A line of which every step leaves about as much behind.
+
+    Attributes:
+        bytes_per_step: that stay.
+        bytes: that have stayed so far.
+        steps: in which.
+    """
+
+    file: str
+    line: int
+    name: str
+    text: str
+    bytes_per_step: float
+    bytes: int
+    steps: int
+    first_step: int
+
+    @property
+    def place(self) -> str:
+        """The line's short name: "train.py:41 (losses.append(loss))"."""
+        text = self.text if len(self.text) <= SHOWN_TEXT else f"{self.text[:SHOWN_TEXT]}…"
+        return f"{short(self.file)}:{self.line}{f' ({text})' if text else ''}"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change with which the run would have fitted.
+
+    Attributes:
+        change: in words: "batch 24".
+        fields: fields of the spec and their new values.
+        device: another device, ``None`` for the same one.
+        allocator: a setting of torch's allocator, as its environment variable takes it.
+        flags: the same as ``gpudash run`` takes it.
+        predicted_peak_bytes: reserved, with the change.
+        fits: that it does; ``None`` when it is likely but within the margin.
+        verified_by: "dry run", or "replay" of what the run had asked for until it failed.
+        slowdown: expected time over that of the unchanged run; ``None`` when nothing can be said.
+        slowdown_from: what `slowdown` rests on.
+        changes_training: whether convergence may differ.
+    """
+
+    change: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    allocator: str = ""
+    flags: str = ""
+    predicted_peak_bytes: int | None = None
+    fits: bool | None = None
+    verified_by: str = ""
+    slowdown: float | None = None
+    slowdown_from: str = ""
+    changes_training: bool = False
+
+    @property
+    def price(self) -> str:
+        """What it costs, in words; "" when nothing is known."""
+        parts = []
+        if self.slowdown is not None:
+            percent = round((self.slowdown - 1) * 100)
+            source = f" ({self.slowdown_from})" if self.slowdown_from else ""
+            parts.append(f"about {percent:+d} % time{source}" if percent else f"same time{source}")
+        if self.changes_training:
+            parts.append("convergence may change")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an explanation rests on.
+
+    Attributes:
+        events, of_events, began_s: as of `held.Recorded`.
+        live_bytes: allocated at the moment.
+        without_stack_bytes: the part of it whose stack was not recorded.
+    """
+
+    events: int = 0
+    of_events: int | None = None
+    began_s: float | None = None
+    live_bytes: int = 0
+    without_stack_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why memory ran out, or where it is; sizes in bytes.
+
+    Attributes:
+        headline: the cause in a sentence.
+        request_words: what was asked and what was missing, in a sentence; without a request the headroom.
+        verdict: the cause in one word.
+        requested_bytes: of the allocator; ``None`` when nothing was refused.
+        segment_bytes: asked of the device for it.
+        missing_bytes: how much of that could not be had.
+        where: who asked; empty when nothing was refused.
+        allowed_bytes: what the process may reserve, ``None`` without a limit.
+        parts: what the device held; adds up to `capacity_bytes` and `beyond_bytes`.
+        beyond_bytes: by how much the parts exceed the capacity, where a driver lends host memory.
+        largest_free_block_bytes: of what is idle inside PyTorch.
+        by_category: live bytes by category, the largest first.
+        owners: call sites, the largest first.
+        rest_owners, rest_bytes: call sites that are not among them, and their bytes.
+        growing: lines of which every step leaves something behind, the largest first.
+        remedies: changes with which it would have fitted.
+        remedies_note: why there are none, or what they rest on.
+    """
+
+    device: str
+    product: str
+    simulated: bool
+    time_s: float
+    step: int
+    headline: str
+    request_words: str
+    verdict: Verdict
+    requested_bytes: int | None
+    segment_bytes: int | None
+    missing_bytes: int
+    where: Where
+    capacity_bytes: int
+    parts: tuple[Part, ...]
+    beyond_bytes: int
+    largest_free_block_bytes: int
+    by_category: Mapping[str, int]
+    owners: tuple[Owner, ...]
+    rest_owners: int
+    rest_bytes: int
+    growing: tuple[Growth, ...]
+    evidence: Evidence
+    allowed_bytes: int | None = None
+    remedies: tuple[Remedy, ...] = ()
+    remedies_note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As mappings, lists, numbers and words; `from_json` is its way back."""
+        return asdict(self)
+
+    def with_remedies(self, remedies: tuple[Remedy, ...], note: str = "") -> Explanation:
+        """The same with other remedies."""
+        return replace(self, remedies=remedies, remedies_note=note)
+
+    def part_bytes(self, *kinds: PartKind) -> int:
+        """Bytes of all parts of these kinds."""
+        return sum(part.bytes for part in self.parts if part.kind in kinds)
+
+
+def explanation_from_json(data: Mapping[str, Any]) -> Explanation:
+    """The explanation that `Explanation.to_json` wrote; unknown keys are ignored.
+
+    Raises:
+        ValueError: one sentence, when something is missing or of another kind.
+    """
+    try:
+        found = _revived(Explanation, data)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"This is no explanation of memory: {error}.") from None
+    assert isinstance(found, Explanation)
+    return found
+
+
+def remedy_from_json(data: Mapping[str, Any]) -> Remedy:
+    """One remedy of `Explanation.to_json`.
+
+    Raises:
+        ValueError: one sentence, when something is missing or of another kind.
+    """
+    try:
+        found = _revived(Remedy, data)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"This is no remedy: {error}.") from None
+    assert isinstance(found, Remedy)
+    return found
+
+
+def short(file: str) -> str:
+    """A file's own name, without its folders."""
+    return file.replace("\\", "/").rpartition("/")[2]
+
+
+_WITHIN: Mapping[type, Mapping[str, type]] = {
+    Owner: {"stack": StackLine},
+    Explanation: {
+        "where": Where,
+        "parts": Part,
+        "owners": Owner,
+        "growing": Growth,
+        "remedies": Remedy,
+        "evidence": Evidence,
+    },
+}
+
+
+def _revived(kind: type, data: Mapping[str, Any]) -> Any:
+    """A dataclass from its mapping, with what lies within it."""
+    assert is_dataclass(kind)
+    within = _WITHIN.get(kind, {})
+    given = {}
+    for item in fields(kind):
+        if item.name not in data:
+            continue
+        value, inner = data[item.name], within.get(item.name)
+        if inner is not None:
+            value = _revived(inner, value) if isinstance(value, Mapping) else tuple(_revived(inner, v) for v in value)
+        given[item.name] = value
+    return kind(**given)
+
+
+__all__ = [
+    "Evidence",
+    "Explanation",
+    "Growth",
+    "Owner",
+    "Part",
+    "PartKind",
+    "Remedy",
+    "StackLine",
+    "Verdict",
+    "Where",
+    "explanation_from_json",
+    "remedy_from_json",
+    "short",
+]

@@ -1,0 +1,120 @@
+"""An explanation as plain text: what the terminal prints and what "Copy report" copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpudash.memory.explanation import Evidence, Explanation, Owner, Part, Remedy, short
+from gpudash.memory.wording import innermost
+from gpudash.units import format_bytes, format_count, format_duration, format_percent
+
+BAR_CELLS = 40
+"""Characters of the longest bar."""
+
+SHOWN_OWNERS = 5
+
+
+def report(explanation: Explanation) -> list[str]:
+    """Lines: the cause, the request, what would have fitted, what filled it, who allocated it, the evidence."""
+    lines = [explanation.headline, explanation.request_words]
+    remedies = list(remedy_lines(explanation))
+    for title, body in (
+        ("Would have fitted", remedies),
+        ("What filled it", list(_bars(explanation))),
+        ("Who allocated it", _owner_lines(explanation)),
+    ):
+        if body:
+            lines += ["", title, *body]
+    return [*lines, "", f"Evidence: {evidence_words(explanation.evidence)}"]
+
+
+def remedy_lines(explanation: Explanation) -> Iterator[str]:
+    """One line a remedy: the change, its peak, its price and how to ask for it; the note when there is none."""
+    remedies = explanation.remedies
+    changes = [remedy.change for remedy in remedies]
+    for cells in _columns([[change, *_facts(remedy)] for change, remedy in zip(changes, remedies, strict=True)]):
+        yield f"  {cells}"
+    if explanation.remedies_note:
+        yield f"  {explanation.remedies_note}"
+
+
+def _facts(remedy: Remedy) -> list[str]:
+    peak = "" if remedy.predicted_peak_bytes is None else f"peak {format_bytes(remedy.predicted_peak_bytes)}"
+    return [f"{peak}, by {remedy.verified_by}".removeprefix(", "), remedy.price, remedy.flags]
+
+
+def part_name(part: Part) -> str:
+    """What a part is called: another process by its name and number."""
+    if part.kind != "process":
+        return part.name
+    return f"{part.name or 'another process'}{'' if part.pid is None else f' (pid {part.pid})'}"
+
+
+def place(owner: Owner) -> str:
+    """A call site's short name: "train.py:41 step"."""
+    if owner.file is None:
+        return "no stack recorded"
+    return f"{short(owner.file)}:{owner.line} {owner.name}"
+
+
+def evidence_words(evidence: Evidence) -> str:
+    """What an explanation rests on, in a sentence."""
+    parts = []
+    if evidence.began_s is None:
+        parts.append("no history was recorded")
+    else:
+        of = evidence.events if evidence.of_events is None else evidence.of_events
+        parts.append(f"{format_count(evidence.events)} of {format_count(of)} events")
+        parts.append(f"recording began at {format_duration(max(0.0, evidence.began_s))}")
+    share = evidence.without_stack_bytes / evidence.live_bytes if evidence.live_bytes else 0.0
+    parts.append(f"{format_percent(share)} of live bytes {'has' if share == 0 else 'have'} no stack")
+    return f"{', '.join(parts)}."
+
+
+def growth_words(bytes_per_step: float | None) -> str:
+    """A growth per step; "" for none."""
+    return "" if bytes_per_step is None else f"+{format_bytes(bytes_per_step)}"
+
+
+def _bars(explanation: Explanation) -> Iterator[str]:
+    largest = max((part.bytes for part in explanation.parts), default=1)
+    rows = [
+        [part_name(part), format_bytes(part.bytes), "█" * max(1, round(part.bytes / largest * BAR_CELLS))]
+        for part in explanation.parts
+    ]
+    for line in _columns(rows):
+        yield f"  {line}"
+    total = f"  together {format_bytes(explanation.capacity_bytes)}"
+    asked = explanation.requested_bytes
+    yield total if asked is None else f"{total}; asked for {format_bytes(asked)} more"
+
+
+def _owner_lines(explanation: Explanation) -> list[str]:
+    owners = explanation.owners[:SHOWN_OWNERS]
+    if not owners:
+        return []
+    rows = [["own", "total", "count", "per step", "what", "where"], *map(_cells, owners)]
+    lines = [f"  {line}" for line in _columns(rows)]
+    rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
+    count = explanation.rest_owners + len(explanation.owners) - len(owners)
+    if count:
+        lines.append(f"  {format_bytes(rest)} by {count} other call sites")
+    return lines
+
+
+def _cells(owner: Owner) -> list[str]:
+    return [
+        format_bytes(owner.bytes),
+        format_bytes(owner.total_bytes),
+        format_count(owner.count),
+        growth_words(owner.growth_per_step),
+        f"{owner.category}{f', {innermost(owner.module)}' if owner.module else ''}",
+        place(owner),
+    ]
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Cells padded to columns; a column that is empty in every row is left out."""
+    kept = [column for column in zip(*rows, strict=True) if any(column)]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in kept]
+    return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]

@@ -1,0 +1,186 @@
+"""What a device's memory held at one moment, as plain data: what an explanation is worked out from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+OTHER_TENSORS = "other tensors"
+"""Category of what is allocated outside of modules, backward passes and optimizers, or by nobody knows whom."""
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: int
+    name: str
+
+
+_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
+_TORCH_PACKAGE = re.compile(r"(torch|torchvision|torchaudio|triton)[\\/]")
+_LIBRARY = re.compile(
+    r"^torch[\\/]|[\\/]torch[\\/](_|amp|autograd|cuda|distributed|functional|fx|jit|library|nn|optim|random|utils)"
+    r"|[\\/]lib(64)?[\\/]python3[.\d]*[\\/]|[\\/]python3\d*[\\/]lib[\\/]"  # the standard library
+    r"|[\\/]gpudash[\\/](simulator|memory|session|telemetry)[\\/]"
+    r"|[\\/]gpudash[\\/]workloads[\\/](capped|context|copies|cuda_blocks|post_mortem|pressure_pace|run|simulated_blocks|stages|worker)\.py$",
+    re.IGNORECASE,
+)
+
+
+def is_library(frame: Frame) -> bool:
+    """Whether a frame lies in torch, the standard library or gpudash's machinery, and not in the code that is run."""
+    file = frame.file
+    if not file.endswith(".py"):
+        return True
+    installed = _INSTALLED.split(file)
+    if len(installed) > 1:
+        inside = installed[-1]
+        return _TORCH_PACKAGE.match(inside) is not None or _LIBRARY.search(f"/{inside}") is not None
+    return _LIBRARY.search(file) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Live blocks that are alike: allocated in the same step by the same stack, for the same purpose.
+
+    Attributes:
+        bytes: of the blocks, rounded as the allocator rounds them.
+        count: of blocks.
+        category: what they are for.
+        step: number of the step they were allocated in, from 1; 0 before the first or when it is not known.
+        phase: "forward", "backward", "optimizer" or "".
+        stage: name the program gave to what it was doing; "" when it gave none.
+        module: dotted class names of the modules that were running; "" outside of them.
+        stack: innermost line first; empty when it was not recorded.
+    """
+
+    bytes: int
+    count: int
+    category: str = OTHER_TENSORS
+    step: int = 0
+    phase: str = ""
+    stage: str = ""
+    module: str = ""
+    stack: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Another process that holds memory of the device; `pid` ``None`` when it is not known which."""
+
+    bytes: int
+    pid: int | None = None
+    name: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What holds memory of the device beside this process's allocator.
+
+    Attributes:
+        processes: the other processes.
+        context_bytes: of this process, outside of the allocator; ``None`` when it is not known.
+    """
+
+    processes: tuple[Process, ...] = ()
+    context_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The request that could not be served.
+
+    Attributes:
+        bytes: asked of the allocator.
+        segment_bytes: asked of the device for it: at least `bytes`.
+        step, phase, stage, module, stack: as of `Holding`.
+    """
+
+    bytes: int
+    segment_bytes: int
+    step: int = 0
+    phase: str = ""
+    stage: str = ""
+    module: str = ""
+    stack: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How much of what happened was seen.
+
+    Attributes:
+        events: allocations and frees that were recorded.
+        of_events: that there were; ``None`` when it is not known.
+        began_s: session time at which recording began; ``None`` when nothing was recorded.
+    """
+
+    events: int = 0
+    of_events: int | None = None
+    began_s: float | None = None
+
+
+@dataclass(frozen=True)
+class HeldState:
+    """One device's memory at one moment; sizes in bytes.
+
+    Attributes:
+        device: torch's name of it.
+        capacity: of the device.
+        device_free: what the device's driver calls free.
+        reserved: by this process's allocator, private pools included.
+        context_bytes: that this process takes outside of the allocator; ``None`` when it is not known.
+        processes: the others that hold memory there.
+        holdings: live blocks; those of private pools included.
+        pending: freed, but in use by another stream.
+        private_reserved, private_idle: of private pools: all they hold, and what is free of it.
+        idle: free in the shared pools, `private_idle` not included.
+        usable_idle: the part of it that the request could have come from: the pool and the stream it asked.
+        largest_free_block: of `usable_idle`; of `idle` without a request.
+        allowed: what the process may reserve, ``None`` without a limit.
+        expandable: whether segments can grow.
+        request: what was refused, ``None`` when nothing was.
+        step: the present one.
+        time_s: session time.
+        product: what the device is called.
+        simulated: whether the device is a simulated one.
+    """
+
+    device: str
+    capacity: int
+    device_free: int
+    reserved: int
+    context_bytes: int | None = None
+    processes: Sequence[Process] = ()
+    holdings: Sequence[Holding] = ()
+    pending: int = 0
+    private_reserved: int = 0
+    private_idle: int = 0
+    idle: int = 0
+    usable_idle: int = 0
+    largest_free_block: int = 0
+    allowed: int | None = None
+    expandable: bool = False
+    request: Request | None = None
+    step: int = 0
+    time_s: float = 0.0
+    product: str = ""
+    simulated: bool = False
+    recorded: Recorded = field(default_factory=Recorded)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of live blocks."""
+        return sum(holding.bytes for holding in self.holdings)
+
+    @property
+    def missing(self) -> int:
+        """How much more the request needed of the device than could be had; 0 without one."""
+        if self.request is None:
+            return 0
+        left = self.device_free if self.allowed is None else min(self.device_free, self.allowed - self.reserved)
+        return max(0, self.request.segment_bytes - max(0, left))

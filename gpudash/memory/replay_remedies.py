@@ -1,0 +1,47 @@
+"""What would have let a recorded run get past the request that failed, found by replaying it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.explanation import Explanation, Remedy
+from gpudash.memory.fit import peaks, run_on
+
+EXPANDABLE = "expandable_segments:True"
+
+REPLAY = "replay"
+
+MOST_EVENTS = 300_000
+"""Events that are replayed at most: about a second."""
+
+
+def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSettings | None = None) -> tuple[Remedy, ...]:
+    """Changes outside of the program with which ``trace``, which ends with the refused request, passes.
+
+    A run that leaks, or that is too large for what the device has, would only fail later: nothing is said of those.
+
+    Args:
+        trace: what the run had asked for.
+        found: why it failed.
+        settings: of the allocator it ran with.
+    """
+    if len(trace.events) > MOST_EVENTS:
+        return ()
+    settings = settings or AllocatorSettings()
+    room = found.capacity_bytes - found.part_bytes("process", "context", "unattributed")
+    if found.allowed_bytes is not None:
+        room = min(room, found.allowed_bytes)
+    if found.verdict == "fragmentation" and not settings.expandable_segments:
+        expandable = replace(settings, expandable_segments=True)
+        if run_on(trace, room, expandable).fits:
+            peak = peaks(trace, expandable).reserved
+            flags = f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}"
+            words = "expandable segments"
+            return (
+                Remedy(
+                    words, allocator=EXPANDABLE, flags=flags, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY
+                ),
+            )
+    return ()

@@ -1,0 +1,179 @@
+"""An explanation's sentences: the cause first, the numbers that prove it, and fixed words for each kind of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpudash.memory.explanation import Growth, Owner, Verdict, Where, short
+from gpudash.memory.held import HeldState, Process, Request
+from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_number, format_pair, memory_unit
+
+_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
+
+
+def needed(size: int) -> str:
+    """Bytes that are needed, never rounded down."""
+    unit, digits = _precision(size)
+    return f"{-(-size * 10**digits // _UNITS[unit]) / 10**digits:.{digits}f} {unit}"
+
+
+def available(size: int) -> str:
+    """Bytes that are to be had, never rounded up."""
+    unit, digits = _precision(size)
+    return f"{size * 10**digits // _UNITS[unit] / 10**digits:.{digits}f} {unit}"
+
+
+def _precision(size: int) -> tuple[str, int]:
+    """Unit and decimals, as `units.format_bytes` chooses them."""
+    unit = memory_unit(size)
+    return unit, 0 if unit in ("B", "MiB") else 2 if size < 10 * _UNITS[unit] else 1
+
+
+def headline(
+    verdict: Verdict,
+    state: HeldState,
+    by_category: Mapping[str, int],
+    owners: Sequence[Owner],
+    growing: Sequence[Growth],
+) -> str:
+    """The cause in the user's words."""
+    match verdict:
+        case "impossible request":
+            return _impossible(state)
+        case "fragmentation":
+            return _fragments(state)
+        case "leak":
+            return _leak(state, growing)
+        case "other process":
+            return others_words(state.processes, state.capacity, state.reserved + (state.context_bytes or 0))
+        case "pending frees":
+            return (
+                f"{format_bytes(state.pending)} was freed but other streams still use it (record_stream), so it could "
+                "not be given out again."
+            )
+        case "private pools":
+            return (
+                f"{format_bytes(state.private_idle)} lies idle in private pools, which serve CUDA graphs only; "
+                f"{needed(state.missing)} was missing elsewhere."
+            )
+        case "headroom" | "real capacity":
+            limit = state.capacity if state.allowed is None else state.allowed
+            return capacity_words(limit, state.device_free, by_category, owners, state.request)
+
+
+def request_words(state: HeldState, where: Where) -> str:
+    """What was asked last, by whom and how much was missing; without a request what is still to be had."""
+    request = state.request
+    if request is None:
+        room = state.device_free if state.allowed is None else min(state.device_free, state.allowed - state.reserved)
+        idle = f", and {available(state.idle)} lies idle inside PyTorch" if state.idle else ""
+        return f"{available(max(0, room))} is still free{idle}."
+    parts = [f"The last request was {needed(request.bytes)}"]
+    place = place_of(where)
+    if place:
+        parts.append(f" ({place})")
+    missing = state.missing
+    if missing:
+        segment = needed(request.segment_bytes)
+        more = "" if segment == needed(request.bytes) else f" with its segment of {segment}"
+        parts.append(f"{more}; it needed {needed(missing)} more than could be had")
+    return f"{''.join(parts)}."
+
+
+def place_of(where: Where) -> str:
+    """When and where something was asked: "step 12, backward, train.py:41"; "" when nothing is known."""
+    words = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
+    if where.file is not None:
+        words.append(f"{short(where.file)}:{where.line}")
+    return ", ".join(word for word in words if word)
+
+
+def innermost(module: str) -> str:
+    """The class of the innermost of dotted modules."""
+    return module.rpartition(".")[2]
+
+
+def _impossible(state: HeldState) -> str:
+    assert state.request is not None
+    asked = needed(state.request.bytes)
+    if state.allowed is not None and state.allowed < state.capacity:
+        return (
+            f"The cap cannot be kept: one tensor needs {asked}, and this process may have {available(state.allowed)}."
+        )
+    return f"No setting helps: one tensor needs {asked}, and the card has {available(state.capacity)}."
+
+
+def _fragments(state: HeldState) -> str:
+    assert state.request is not None
+    return (
+        f"{available(state.usable_idle)} is idle inside PyTorch but in pieces; the largest is "
+        f"{available(state.largest_free_block)}, and {needed(state.request.bytes)} was asked."
+    )
+
+
+def _leak(state: HeldState, growing: Sequence[Growth]) -> str:
+    held = sum(growth.bytes for growth in growing)
+    per_step = sum(growth.bytes_per_step for growth in growing)
+    first = growing[0]
+    more = f" and {len(growing) - 1} other lines" if len(growing) > 1 else ""
+    verb = "keep" if len(growing) > 1 else "keeps"
+    return (
+        f"{first.place}{more} {verb} {format_bytes(per_step)} of every step: by now "
+        f"{format_pair(held, state.capacity)}, from {first.steps} steps."
+    )
+
+
+def others_words(processes: Sequence[Process], capacity: int, ours: int) -> str:
+    """That other processes hold what is missing.
+
+    Args:
+        processes: the others.
+        capacity: of the device, bytes.
+        ours: what this process holds, bytes.
+    """
+    largest = max(processes, key=lambda process: process.bytes)
+    together = format_bytes(sum(process.bytes for process in processes))
+    many = f", the {len(processes)} others together {together}" if len(processes) > 1 else ""
+    held = format_pair(largest.bytes, capacity)
+    return f"{process_words(largest)} holds {held}{many}. This run uses {format_bytes(ours)}."
+
+
+def process_words(process: Process) -> str:
+    """Who holds memory: "python (pid 4711, user mia)"."""
+    known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
+    details = ", ".join(word for word in known if word)
+    name = process.name or "another process"
+    words = f"{name} ({details})" if details else name
+    return words[:1].upper() + words[1:] if not process.name else words
+
+
+def capacity_words(
+    limit: int, free: int, by_category: Mapping[str, int], owners: Sequence[Owner], request: Request | None
+) -> str:
+    """What most of the memory went to.
+
+    Args:
+        limit: what the process could have, bytes.
+        free: on the device, bytes.
+        by_category: live bytes.
+        owners: call sites, the largest first.
+        request: what was refused; ``None`` when nothing was.
+    """
+    if not by_category:
+        held = format_pair(limit - free, limit)
+        return f"Nothing is allocated: {held}." if request is None else f"Memory was full before this run: {held}."
+    name, size = max(by_category.items(), key=lambda item: item[1])
+    verb = "Memory is mostly" if request is None else "Memory was full of"
+    if request is not None and request.bytes > size:
+        verb = f"One request of {needed(request.bytes)} was too much beside"
+    words = f"{format_number(size, memory_unit(limit))} of {format_bytes(limit)}"
+    return f"{verb} {name}: {words}{_mostly_from(name, owners)}."
+
+
+def _mostly_from(category: str, owners: Sequence[Owner]) -> str:
+    first = next((owner for owner in owners if owner.category == category and owner.file is not None), None)
+    if first is None or first.file is None:
+        return ""
+    module = innermost(first.module)
+    place = f"{short(first.file)}:{first.line}"
+    return f", most from {module} ({place})" if module else f", most from {place}"

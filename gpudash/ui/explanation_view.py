@@ -1,0 +1,112 @@
+"""Opening the explanation in the window: what it is about, and what its buttons do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from PySide6.QtWidgets import QStackedWidget, QWidget
+
+from gpudash.memory.explanation import Explanation, Remedy, explanation_from_json
+from gpudash.session import Replay
+from gpudash.telemetry.records import EXPLANATION, Event, Note
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.explanation_page import ExplanationPage
+
+if TYPE_CHECKING:
+    from gpudash.ui.main_window import MainWindow
+
+
+class ExplanationView(QStackedWidget):
+    """The dashboard, and in its place the explanation while it is looked at.
+
+    Args:
+        window: whose session is shown; not yet whole.
+        dashboard: what there is to go back to.
+    """
+
+    def __init__(self, window: MainWindow, dashboard: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self.page = ExplanationPage(window.session.store, window.palette_)
+        self.addWidget(dashboard)
+        self.addWidget(self.page)
+        self.page.closed.connect(self.close_page)
+        self.page.applied.connect(self.apply)
+
+    @property
+    def open(self) -> bool:
+        """Whether the explanation is in front."""
+        return self.currentWidget() is self.page
+
+    @property
+    def offered(self) -> bool:
+        """Whether there is an explanation, or one can be asked for."""
+        run = self._window.session.store.run
+        if run is None:
+            return False
+        full = run.error is not None and run.error.explanation is not None
+        return full or (run.running and run.device != "cpu")
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Learn of new events: an explanation that was asked for opens, remedies complete the one in front."""
+        for event in events:
+            if not isinstance(event, Note) or event.topic != EXPLANATION:
+                continue
+            if "headline" in event.details:
+                if not isinstance(self._window.session, Replay):
+                    self._show(explanation_from_json(event.details))
+            elif self.open:
+                self.show_newest()
+
+    def explain(self) -> None:
+        """Open the explanation of the last out-of-memory; while a run is on, ask where its memory is now."""
+        session = self._window.session
+        if session.running and not isinstance(session, Replay):
+            session.explain()
+        else:
+            self.show_newest()
+
+    def show_newest(self) -> None:
+        """Show the explanation of the newest run, where it ran out of memory."""
+        with self._window.session.store.lock:
+            run = self._window.session.store.run
+        error = None if run is None else run.error
+        if error is not None and error.explanation is not None:
+            self._show(explanation_from_json(error.explanation))
+
+    def _show(self, found: Explanation) -> None:
+        session = self._window.session
+        live = not isinstance(session, Replay)
+        with session.store.lock:
+            run = session.store.run
+        began_s = 0.0 if run is None else run.began_s
+        looking = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
+        self.page.show_explanation(found, began_s, commanding=live, looking=looking)
+        if not self.open:
+            self.setCurrentWidget(self.page)
+            self.page.owners.table.view.setFocus()
+
+    def close_page(self) -> None:
+        """Back to the plots."""
+        self.setCurrentIndex(0)
+        self._window.setFocus()
+
+    def apply(self, remedy: Remedy) -> None:
+        """Put the run into the form, with the change, and start it."""
+        window = self._window
+        with window.session.store.lock:
+            run = window.session.store.run
+        if run is None or window.session.running:
+            return
+        self.close_page()
+        self._put_in_form(run, remedy)
+        window.start_run()
+
+    def _put_in_form(self, run: RunView, remedy: Remedy) -> None:
+        panel = self._window.panel
+        row = panel.workload.findData(run.workload)
+        if row >= 0:
+            panel.workload.setCurrentIndex(row)
+        panel.take_device(remedy.device or run.device)
+        panel.change_fields({**run.spec, **remedy.fields})

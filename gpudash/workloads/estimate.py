@@ -1,0 +1,337 @@
+"""Predicting what a run will take, by dry runs of it and of what might be changed.
+
+Everything here has to run in a process that computes nothing else: see `gpudash.simulator.dry_run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpudash.memory.allocator.trace import WEIGHTS, Trace
+from gpudash.memory.estimate import Alternative, Estimate, Target, fits, judge, smallest_card
+from gpudash.memory.fit import peaks
+from gpudash.simulator.dry_run import DataDependentError, DryRun, LeftTheDeviceError
+from gpudash.simulator.tracking import Tracker
+from gpudash.specs import PressureSpec, Spec
+from gpudash.specs.changes import Change, changes, size_field
+from gpudash.units import format_bytes
+from gpudash.workloads.context import MemoryLevel
+from gpudash.workloads.dry_run import STEPS, flops_of, keeps_growing, trace_of
+
+EXPANDABLE = "expandable_segments:True"
+
+STEADY_STEPS = 2
+"""Steps followed of a variant of a run that is known to keep nothing from step to step."""
+
+MOST_TRIES = 12
+"""Dry runs spent on finding the largest batch."""
+
+DATA_PARALLEL = "data parallel over {count} GPUs, per GPU"
+
+
+class CannotPredictError(Exception):
+    """There is no prediction, for a reason that can be put into words.
+
+    Attributes:
+        kind: one word for programs.
+        remedy: one sentence saying what to do.
+    """
+
+    def __init__(self, kind: str, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be predicted.
+
+    Attributes:
+        spec: the run.
+        target: where.
+        level: how full the device is; a workload may choose its own size by it.
+        elsewhere: the other devices there are.
+    """
+
+    spec: Spec
+    target: Target
+    level: MemoryLevel | None = None
+    elsewhere: Sequence[Target] = ()
+
+
+def estimate(question: Question, dry: DryRun, *, alternatives: bool = True) -> Iterator[Estimate]:
+    """Predict a run, soonest first: each result has more than the one before, the last one has all.
+
+    Args:
+        dry: of this process.
+        alternatives: whether to look for the largest batch and for what else would fit.
+
+    Raises:
+        CannotPredictError: when the workload cannot be followed without numbers, or not on this device.
+    """
+    began = time.perf_counter()
+    for found in _Estimation(question, dry).results(alternatives=alternatives):
+        yield replace(found, seconds=time.perf_counter() - began)
+
+
+def estimate_callable(
+    build: Callable[[Any], Callable[[], object]], target: Target, dry: DryRun, *, steps: int = STEPS, name: str = ""
+) -> Estimate:
+    """Predict what any code takes that builds a model and steps it.
+
+    Args:
+        build: is given the device (a ``torch.device``), builds everything on it and returns a function that takes one
+            step: ``def build(device): model = Net().to(device); ...; return step``.
+        target: where it is to fit.
+        dry: of this process.
+        steps: how many to follow; two or more, since optimizers make their state in the first.
+        name: what the code is called.
+
+    Raises:
+        CannotPredictError: when the code raises, reads numbers out of tensors, or leaves the device.
+        ValueError: when ``steps`` is below 2.
+    """
+    import torch
+
+    if steps < 2:
+        raise ValueError(f"steps: a prediction follows at least 2 steps, not {steps}")
+
+    def run(tracker: Tracker) -> None:
+        step = build(torch.device("sim", 0))
+        for number in range(1, steps + 1):
+            tracker.step = number
+            step()
+        tracker.finish()
+
+    began = time.perf_counter()
+    trace = _recorded(lambda: dry.record(run))
+    found = _judged(trace, target, name or getattr(build, "__qualname__", "callable"))
+    return replace(found, seconds=time.perf_counter() - began)
+
+
+class _Estimation:
+    """One prediction on its way: what has been dry-run for it is kept."""
+
+    def __init__(self, question: Question, dry: DryRun) -> None:
+        self._spec = question.spec
+        self._target = question.target
+        self._elsewhere = question.elsewhere
+        self._level = question.level
+        self._dry = dry
+        self._steps = STEPS
+        self._traces: dict[str, Trace] = {}
+
+    def results(self, *, alternatives: bool) -> Iterator[Estimate]:
+        """See `estimate`."""
+        spec, target = self._spec, self._target
+        problems = spec.problems(target.device)
+        if problems:
+            raise CannotPredictError(
+                "request", f"{'; '.join(problems)}.", "Choose another device or change these fields."
+            )
+        if isinstance(spec, PressureSpec) and spec.until == "oom":
+            yield from self._until_full(spec, alternatives=alternatives)
+            return
+        trace = self._trace(spec)
+        if not keeps_growing(trace):
+            self._steps = STEADY_STEPS
+        found = _judged(trace, target, spec.name)
+        yield found
+        if not alternatives or target.room_bytes is None:
+            return
+        found = replace(found, largest_batch_size=self._largest(trace))
+        yield found
+        known: list[Alternative] = []
+        for alternative in self._alternatives(trace, found):
+            known.append(alternative)
+            yield replace(found, alternatives=tuple(known))
+
+    def _until_full(self, spec: PressureSpec, *, alternatives: bool) -> Iterator[Estimate]:
+        """A run that fills the memory on purpose takes all of it."""
+        room = self._target.room_bytes
+        if room is None:
+            raise CannotPredictError(
+                "request", "How much memory is free is not known, and the run fills all of it.", "Name a --cap."
+            )
+        trace = _recorded(lambda: trace_of(spec, self._dry, self._level, capacity=max(1, room)))
+        found = replace(_judged(trace, self._target, spec.name), fits=False, spare_bytes=None)
+        yield found
+        known = [found for change in changes(spec) for found in self._changed(change)] if alternatives else []
+        yield replace(found, alternatives=tuple(known))
+
+    def _trace(self, spec: Spec) -> Trace:
+        key = spec.model_dump_json()
+        if key not in self._traces:
+            self._traces[key] = _recorded(lambda: trace_of(spec, self._dry, self._level, self._steps))
+        return self._traces[key]
+
+    def _largest(self, trace: Trace) -> int | None:
+        """The largest batch of the otherwise same run that fits; 0 when none does.
+
+        Memory grows nearly linearly with the batch, so two dry runs tell where to look; halving finds the edge.
+        """
+        name = size_field(self._spec)
+        if name is None:
+            return None
+        batch = int(getattr(self._spec, name))
+        limit = int(next(m.le for m in type(self._spec).model_fields[name].metadata if hasattr(m, "le")))
+        tries = 0
+        low, high = (batch, limit + 1) if fits(trace, self._target) is True else (0, batch)
+        size = self._guess(trace, batch, name)
+        while high - low > 1 and tries < MOST_TRIES:
+            size = min(max(size, low + 1), high - 1)
+            tries += 1
+            if fits(self._trace(self._spec.model_copy(update={name: size})), self._target) is True:
+                low, size = size, size + max(1, size // 64)
+            else:
+                high, size = size, size - max(1, size // 64)
+            if not low < size < high:
+                size = (low + high) // 2
+        return low
+
+    def _guess(self, trace: Trace, batch: int, name: str) -> int:
+        other = max(1, batch // 2) if batch > 1 else 2
+        there = peaks(self._trace(self._spec.model_copy(update={name: other})), self._target.settings).reserved
+        here = peaks(trace, self._target.settings).reserved
+        slope = (here - there) / (batch - other)
+        return int(batch + ((self._target.room_bytes or 0) - here) / slope) if slope > 0 else 2 * batch
+
+    def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
+        batch, name = found.largest_batch_size, size_field(self._spec)
+        if name is not None and batch and batch < getattr(self._spec, name):
+            change = Change(f"{name} {batch}", {name: batch}, changes_training=True, same_work=False)
+            yield from self._changed(change)
+        shared = False
+        for change in changes(self._spec):
+            if shared and "accumulation" in change.fields:
+                continue  # a larger part that fits has been found
+            for alternative in self._changed(change):
+                shared = shared or ("accumulation" in change.fields and alternative.fits is True)
+                yield alternative
+        yield from self._expandable(trace, found)
+        yield from self._other_devices(trace)
+        yield from self._data_parallel(trace)
+        card = None if found.minimum_capacity_bytes is None else smallest_card(found.minimum_capacity_bytes)
+        if card is not None and found.fits is not True:
+            peak = found.peak_reserved_bytes
+            yield Alternative(f"a card with {format_bytes(card)}", peak_reserved_bytes=peak, fits=True)
+
+    def _changed(self, change: Change) -> Iterator[Alternative]:
+        """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
+        try:
+            spec = change.applied(self._spec)
+            if spec.problems(self._target.device):
+                return
+            found = _judged(self._trace(spec), self._target, spec.name)
+        except (ValidationError, CannotPredictError):
+            return
+        slowdown = self._slowdown(spec, change)
+        yield Alternative(
+            change.words,
+            fields=change.fields,
+            peak_reserved_bytes=found.peak_reserved_bytes or found.peak_allocated_bytes,
+            fits=found.fits,
+            slowdown=slowdown,
+            slowdown_from="" if slowdown is None else "FLOPs of the dry run",
+            changes_training=change.changes_training,
+        )
+
+    def _slowdown(self, changed: Spec, change: Change) -> float | None:
+        """Expected time per item over the unchanged run's.
+
+        Accumulation does the same products on smaller batches. 16-bit types do theirs at a rate that depends on the
+        card, and an optimizer's work is not made of products: of both nothing can be said from FLOPs.
+        """
+        if set(change.fields) == {"checkpointing"}:
+            before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
+            return after / before if before else None
+        return 1.0 if "accumulation" in change.fields else None
+
+    def _expandable(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
+        """Expandable segments, where they take less."""
+        target = self._target
+        if target.device == "cpu" or target.settings.expandable_segments or found.peak_reserved_bytes is None:
+            return
+        settings = replace(target.settings, expandable_segments=True)
+        other = judge(trace, replace(target, settings=settings), found.workload)
+        if (other.peak_reserved_bytes or 0) < found.peak_reserved_bytes or (other.fits and not found.fits):
+            peak = other.peak_reserved_bytes
+            yield Alternative("expandable segments", allocator=EXPANDABLE, peak_reserved_bytes=peak, fits=other.fits)
+
+    def _other_devices(self, trace: Trace) -> Iterator[Alternative]:
+        for other in self._elsewhere:
+            if self._spec.problems(other.device):
+                continue
+            found = _judged(trace, other, self._spec.name)
+            peak = found.peak_reserved_bytes or found.peak_allocated_bytes
+            yield Alternative(f"on {other.device}", device=other.device, peak_reserved_bytes=peak, fits=found.fits)
+
+    def _data_parallel(self, trace: Trace) -> Iterator[Alternative]:
+        """The batch shared out over all GPUs of the kind; each also holds the buckets that gradients travel in.
+
+        `torch.nn.parallel.DistributedDataParallel` keeps them beside the gradients unless ``gradient_as_bucket_view``.
+        """
+        name, kind = size_field(self._spec), self._target.device.partition(":")[0]
+        count = 1 + sum(other.device.partition(":")[0] == kind for other in self._elsewhere)
+        if name is None or kind == "cpu" or count < 2:
+            return
+        share = -(-int(getattr(self._spec, name)) // count)
+        kinds = zip(trace.sizes, trace.categories, strict=True)
+        buckets = sum(size for size, category in kinds if category == WEIGHTS)
+        shared = self._trace(self._spec.model_copy(update={name: share})).with_constant(buckets)
+        found = _judged(shared, self._target, self._spec.name)
+        words = DATA_PARALLEL.format(count=count)
+        yield Alternative(words, peak_reserved_bytes=found.peak_reserved_bytes, fits=found.fits)
+
+
+def _recorded(record: Callable[[], Trace]) -> Trace:
+    """What ``record`` returns; its errors in words."""
+    try:
+        return record()
+    except DataDependentError as error:
+        raise CannotPredictError(
+            "data_dependent",
+            f"{str(error).rstrip('.')}; a dry run has none, so nothing can be predicted.",
+            "Move the decision out of the step, or watch a real run.",
+        ) from error
+    except LeftTheDeviceError as error:
+        raise CannotPredictError(
+            "left_the_device", str(error), "Build the model and the tensors on the device that is given."
+        ) from error
+    except CannotPredictError:
+        raise
+    except Exception as error:  # any code may raise anything
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise CannotPredictError(
+            "raised",
+            f"The code raised {type(error).__name__}{': ' + first.rstrip('.') if first else ''}.",
+            "Mend that first; it happens without a GPU too.",
+        ) from error
+
+
+def _judged(trace: Trace, target: Target, name: str) -> Estimate:
+    found = judge(trace, target, name)
+    return found if target.device != "cpu" else _on_cpu(found)
+
+
+def _on_cpu(found: Estimate) -> Estimate:
+    """The CPU has no caching allocator: what is allocated is all that can be said."""
+    room, peak = found.free_bytes, found.peak_allocated_bytes or 0
+    margin = found.margin_bytes
+    verdict: bool | None = None
+    if room is not None and abs(room - peak) > margin:
+        verdict = peak < room
+    return replace(
+        found,
+        peak_reserved_bytes=None,
+        minimum_capacity_bytes=None,
+        fits=verdict,
+        spare_bytes=None if room is None else room - peak,
+        method=found.method.replace("replayed by a model of torch's caching allocator", "tensors added up"),
+    )

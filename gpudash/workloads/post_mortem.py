@@ -1,0 +1,204 @@
+"""Keeping, for a run's sake, who allocated what: so that a full memory can be explained, and growth be told early."""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.call_sites import growing_lines
+from gpudash.memory.explain import explain
+from gpudash.memory.explanation import Explanation, Growth
+from gpudash.memory.held import HeldState, Holding, Surroundings
+from gpudash.memory.replay_remedies import replay_remedies
+from gpudash.telemetry.records import Event, OutOfMemory, Warning
+from gpudash.units import format_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+CHECK_PERIOD_S = 0.3
+"""Shortest time between two looks for lines that grow."""
+
+CHECK_SHARE = 0.02
+"""Part of a run's time that those looks may take."""
+
+PATIENCE = 2
+"""Looks at which a line must be found growing before it is told."""
+
+
+class Collector(Protocol):
+    """Knows what a device holds.
+
+    Attributes:
+        step, stage: of the run, set by whoever knows them.
+        refused: the state at the newest out-of-memory, ``None`` without one.
+    """
+
+    step: int
+    stage: str
+    refused: HeldState | None
+
+    def start(self) -> None:
+        """Begin to follow."""
+
+    def stop(self) -> None:
+        """End `start`; what was found stays."""
+
+    def now(self) -> HeldState:
+        """The present state."""
+
+    def sites(self) -> Sequence[Holding]:
+        """What is live, each with the line of the program that allocated it and no more of its stack."""
+
+    def trace(self) -> Trace | None:
+        """What had been asked of the device, up to and with what was refused; ``None`` when that is not known."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run's memory is followed for.
+
+    Attributes:
+        surroundings: what else holds memory of the device now; asked where the collector cannot know.
+        on_growth: given the lines that grow, when they are first found to.
+        on_explained: given an explanation that was asked for while the run goes on.
+        asked: whether one is; asking takes the wish back.
+    """
+
+    surroundings: Callable[[], Surroundings] | None = None
+    on_growth: Callable[[Sequence[Growth]], None] | None = None
+    on_explained: Callable[[Explanation], None] | None = None
+    asked: Callable[[], bool] | None = None
+
+
+class PostMortem:
+    """Follows one run on a GPU, simulated or not. Used by the worker's thread only.
+
+    Attributes:
+        step: number of the present step; setting it is the moment between two steps, at which growth is looked for.
+        stage: name of what the run is doing.
+    """
+
+    def __init__(self, collector: Collector, clock: Callable[[], float], wanted: Wanted) -> None:
+        self._collector = collector
+        self._clock = clock
+        self._wanted = wanted
+        self._next_check_s = time.perf_counter() + CHECK_PERIOD_S
+        self._looks = 0
+        self._told: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def step(self) -> int:
+        return self._collector.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._collector.step = step
+        now = time.perf_counter()
+        if now >= self._next_check_s:
+            self._look()
+            ended = time.perf_counter()
+            self._next_check_s = ended + max(CHECK_PERIOD_S, (ended - now) / CHECK_SHARE)
+        wanted = self._wanted
+        if wanted.asked is not None and wanted.on_explained is not None and wanted.asked():
+            wanted.on_explained(self._explained(self._collector.now()))
+
+    @property
+    def stage(self) -> str:
+        return self._collector.stage
+
+    @stage.setter
+    def stage(self, stage: str) -> None:
+        self._collector.stage = stage
+
+    @contextmanager
+    def following(self) -> Iterator[PostMortem]:
+        """Follow what is allocated in the block."""
+        self._collector.start()
+        try:
+            yield self
+        finally:
+            self._collector.stop()
+
+    def explanation(self) -> Explanation | None:
+        """Why memory ran out; ``None`` when it did not."""
+        state = self._collector.refused
+        if state is None:
+            return None
+        found, trace = self._explained(state), self._collector.trace()
+        return found if trace is None else found.with_remedies(replay_remedies(trace, found))
+
+    def _explained(self, state: HeldState) -> Explanation:
+        if state.context_bytes is None and self._wanted.surroundings is not None:
+            around = self._wanted.surroundings()
+            state = replace(state, processes=around.processes, context_bytes=around.context_bytes)
+        return explain(replace(state, time_s=self._clock() if state.request is None else state.time_s), source_line)
+
+    def _look(self) -> None:
+        told = self._wanted.on_growth
+        if told is None:
+            return
+        growing = growing_lines(self._collector.sites(), self._collector.step, source_line)
+        self._looks = self._looks + 1 if growing else 0
+        lines = tuple((growth.file, growth.line) for growth in growing[:1])
+        if self._looks >= PATIENCE and lines != self._told:
+            self._told = lines
+            told(growing)
+
+
+def explained(ending: Event, post_mortem: PostMortem | None) -> Event:
+    """``ending`` with the reason why memory ran out, if it did and that is known."""
+    if post_mortem is None or not isinstance(ending, OutOfMemory) or ending.error not in ("cuda", "sim"):
+        return ending
+    found = post_mortem.explanation()
+    if found is None:
+        return ending
+    return replace(ending, explanation=found.to_json())
+
+
+def growth_warning(growing: Sequence[Growth], device: str, time_s: float, run_id: int) -> Warning:
+    """What is told when lines are found to grow.
+
+    Args:
+        growing: the lines, the fastest first.
+        device: whose memory it is: a GPU's UUID, or "host".
+    """
+    first = growing[0]
+    rate = format_bytes(first.bytes_per_step)
+    text = (
+        f"{first.place} keeps {rate} of every step since step {first.first_step}: {format_bytes(first.bytes)} by now."
+    )
+    return Warning(
+        time_s=time_s,
+        run_id=run_id,
+        level="note",
+        device=device,
+        text=text,
+        actions=("stop",),
+        cause=f"{first.place}, {rate} a step,",
+    )
+
+
+def source_line(file: str, line: int) -> str:
+    """The text of a line of the program; "" when its file cannot be read."""
+    return linecache.getline(file, line).strip()
+
+
+def collector_for(device: torch.device, clock: Callable[[], float]) -> Collector | None:
+    """What can follow ``device``; ``None`` for the CPU, and for CUDA where this torch keeps no history."""
+    if device.type == "sim":
+        from gpudash.workloads.simulated import in_use
+        from gpudash.workloads.simulated_blocks import SimulatedBlocks
+
+        backend = in_use()
+        return None if backend is None else SimulatedBlocks(backend, device.index or 0, clock)
+    if device.type == "cuda":
+        from gpudash.workloads.cuda_blocks import CudaBlocks, can_record
+
+        return CudaBlocks(device.index or 0, clock) if can_record() else None
+    return None

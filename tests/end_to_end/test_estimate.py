@@ -1,0 +1,154 @@
+"""``gpudash estimate`` with the real process that predicts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpudash.session.estimator import Estimator
+from gpudash.units import GIB, MIB
+from tests.end_to_end.conftest import Command, environment
+
+PATIENCE_S = 60.0
+
+MINE = """
+import os
+import torch
+from torch import nn
+
+def build(device):
+    print("building")
+    model = nn.Linear(1024, 1024, bias=False).to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    inputs = torch.randn(8, 1024, device=device)
+    def step():
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+    return step
+
+def reads_numbers(device):
+    weights = torch.ones(4, device=device)
+    def step():
+        if weights.sum().item() > 3:
+            weights.add_(1)
+    return step
+
+def stays_on_the_cpu(device):
+    weights = torch.ones(4)
+    return lambda: weights.add_(1)
+
+def raises(device):
+    raise FileNotFoundError("data.bin")
+
+def endless(device):
+    open("endless.pid", "w").write(str(os.getpid()))
+    weights = torch.ones(4, device=device)
+    while True:
+        weights.add_(1)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a module of one's own."""
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_training_that_fits_is_predicted_in_bytes_that_add_up(gpudash: Command) -> None:
+    outcome = gpudash("estimate", "training", "--device", "sim:0", "--simulate", "8GiB", "--no-alternatives", "--json")
+    assert outcome.code == 0, outcome.stderr
+    found = outcome.document
+    assert found["fits"] is True
+    assert found["simulated"] is True
+    assert found["capacity_bytes"] == found["free_bytes"] == 8 * GIB
+    assert sum(found["by_category"].values()) == found["peak_allocated_bytes"] > 0
+    assert found["peak_reserved_bytes"] >= found["peak_allocated_bytes"]
+    assert found["spare_bytes"] == 8 * GIB - found["peak_reserved_bytes"] - found["overhead_bytes"]
+    assert found["alternatives"] == []
+
+
+def test_what_does_not_fit_is_answered_with_what_would(gpudash: Command) -> None:
+    device = ("--device", "sim:0", "--simulate", "1GiB")
+    outcome = gpudash("estimate", "matmul", "--size", "16384", "--dtype", "float32", *device, "--json")
+    assert outcome.code == 0, outcome.stderr
+    found = outcome.document
+    assert found["fits"] is False
+    assert found["peak_allocated_bytes"] >= 3 * GIB
+    assert found["spare_bytes"] < 0
+    fitting = [alternative for alternative in found["alternatives"] if alternative["fits"]]
+    assert fitting
+    assert any(alternative["fields"].get("size", 16384) < 16384 for alternative in fitting)
+
+
+def test_code_of_one_s_own_is_predicted(gpudash: Command, mine: Path) -> None:
+    device = ("--device", "sim:0", "--simulate", "1GiB")
+    outcome = gpudash("estimate", "--callable", "mine:build", *device, "--json")
+    assert outcome.code == 0, outcome.stderr
+    categories = outcome.document["by_category"]
+    assert outcome.document["workload"] == "mine:build"
+    assert categories["weights"] == categories["gradients"] == 4 * MIB
+    assert 8 * MIB <= categories["optimizer state"] < 8 * MIB + 4096
+
+
+def test_code_that_cannot_be_predicted_is_told_in_a_sentence_with_the_way_out_and_the_process_goes_on(
+    mine: Path,
+) -> None:
+    target = {"device": "sim:0", "capacity_bytes": GIB, "free_bytes": GIB}
+    estimator = Estimator()
+    told: dict[str, str] = {}
+    try:
+        for function in ("reads_numbers", "stays_on_the_cpu", "raises", "missing", "build"):
+            estimator.ask({"callable": f"mine:{function}", "steps": 3, "target": target})
+            answer = estimator.wait(PATIENCE_S)
+            assert answer is not None and answer.final
+            told[function] = "" if answer.problem is None else answer.problem.message
+            assert answer.problem is None or answer.problem.remedy
+    finally:
+        assert estimator.close(PATIENCE_S)
+    assert ".item()" in told["reads_numbers"]
+    assert "Nothing was allocated on sim:0" in told["stays_on_the_cpu"]
+    assert "FileNotFoundError: data.bin" in told["raises"]
+    assert "mine:missing cannot be loaded" in told["missing"]
+    assert told["build"] == ""
+
+
+def test_code_that_never_ends_is_stopped_at_the_time_limit(gpudash: Command, mine: Path) -> None:
+    device = ("--device", "sim:0", "--simulate", "1GiB")
+    outcome = gpudash("estimate", "--callable", "mine:endless", *device, "--time-limit", "1", "--json")
+    assert outcome.code == 1
+    assert outcome.document["error"]["kind"] == "time_limit"
+    assert "--time-limit" in outcome.document["error"]["remedy"]
+
+
+def test_ctrl_c_ends_the_prediction_and_leaves_no_process(home: Path, mine: Path) -> None:
+    arguments = ("estimate", "--callable", "mine:endless", "--device", "sim:0", "--simulate", "1GiB", "--json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpudash", *arguments],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    marker = mine / "endless.pid"
+    while not (marker.exists() and marker.read_text()):
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+        pytest.fail(f"ended by itself: {process.communicate()}")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    document = json.loads(out)
+    assert document["status"] == "cancelled"
+    assert document["error"]["kind"] == "interrupted"
+    predictor = Path(f"/proc/{marker.read_text()}/stat")
+    assert not predictor.exists() or predictor.read_text().rpartition(")")[2].split()[0] in "ZX"

@@ -1,0 +1,436 @@
+"""Whether what the form asks for fits: asked in time, shown in words, and applied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QLineEdit, QWidget
+from pytestqt.qtbot import QtBot
+
+from gpudash.memory.allocator.trace import CATEGORIES
+from gpudash.memory.estimate import Alternative, Estimate
+from gpudash.memory.estimate_words import CONTEXT, HELD_BACK, segments
+from gpudash.ui.fit_alternatives import AlternativeRow
+from gpudash.ui.fit_bar import FitBar, part_colour
+from gpudash.ui.fit_follower import DEBOUNCE_S, LOOK_S
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import DARK, LIGHT, Palette
+from gpudash.units import GIB, MIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+
+SMALLER_BATCH = Alternative("batch 8", {"batch": 8}, peak_reserved_bytes=5 * GIB, fits=True, changes_training=True)
+CHECKPOINTING = Alternative(
+    "activation checkpointing",
+    {"checkpointing": True},
+    peak_reserved_bytes=9 * GIB,
+    fits=False,
+    slowdown=1.33,
+    slowdown_from="FLOPs of the dry run",
+)
+ON_THE_CPU = Alternative("on cpu", device="cpu", peak_reserved_bytes=9 * GIB, fits=True)
+EXPANDABLE = Alternative("expandable segments", allocator="expandable_segments:True", peak_reserved_bytes=9 * GIB)
+CARD = Alternative("a card with 12.0 GiB", peak_reserved_bytes=10 * GIB, fits=True)
+
+SHORT = Estimate(
+    "training",
+    "cuda:0",
+    peak_allocated_bytes=9 * GIB,
+    peak_reserved_bytes=10 * GIB,
+    minimum_capacity_bytes=round(11.1 * GIB),
+    overhead_bytes=GIB,
+    by_category={"weights": GIB, "activations": 8 * GIB},
+    capacity_bytes=8 * GIB,
+    free_bytes=8 * GIB,
+    fits=False,
+    spare_bytes=-round(3.1 * GIB),
+    largest_batch_size=8,
+    alternatives=(CHECKPOINTING, SMALLER_BATCH, EXPANDABLE, ON_THE_CPU, CARD),
+    method="dry run on sizes alone",
+)
+FITS = replace(
+    SHORT,
+    peak_allocated_bytes=GIB,
+    peak_reserved_bytes=2 * GIB,
+    by_category={"weights": GIB},
+    fits=True,
+    spare_bytes=5 * GIB,
+    largest_batch_size=3040,
+    alternatives=(),
+)
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    found = FakeSession([gpu(0)])
+    found.feed(1)
+    return found
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def asked_window(open_window: OpenWindow, session: FakeSession, clock: Clock, size: tuple[int, int]) -> MainWindow:
+    """A window whose form was asked about once."""
+    opened = open_window(session, size=size)
+    assert opened.fit is not None
+    opened.fit._clock = clock
+    opened.panel.changed.emit()
+    wait(opened, clock, DEBOUNCE_S)
+    session.estimates.questions = session.estimates.questions[-1:]
+    return opened
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession, clock: Clock) -> MainWindow:
+    return asked_window(open_window, session, clock, (1280, 800))
+
+
+def wait(window: MainWindow, clock: Clock, seconds: float) -> None:
+    clock.now += seconds
+    settle(window)
+
+
+def tell(window: MainWindow, session: FakeSession, estimate: Estimate, *, final: bool = True) -> None:
+    session.estimates.tell(estimate, final=final)
+    settle(window)
+
+
+def type_into(window: MainWindow, field: str, text: str) -> None:
+    control = window.panel.form.control(field)
+    assert isinstance(control, QLineEdit)
+    control.setText(text)
+
+
+def row_of(window: MainWindow, alternative: Alternative) -> AlternativeRow:
+    return next(row for row in window.panel.fit.alternatives if row.alternative == alternative)
+
+
+def open_details(window: MainWindow) -> None:
+    if not window.panel.fit._toggle.isChecked():
+        window.panel.fit._toggle.click()
+    settle(window)
+
+
+def press(window: MainWindow, alternative: Alternative) -> None:
+    open_details(window)
+    button = row_of(window, alternative).button
+    assert button is not None
+    button.click()
+
+
+def test_the_form_is_asked_about_once_it_is_left_alone(window: MainWindow, session: FakeSession, clock: Clock) -> None:
+    tell(window, session, FITS)
+    for text in ("1", "12", "128"):
+        type_into(window, "batch", text)
+        wait(window, clock, DEBOUNCE_S / 2)
+    assert len(session.estimates.questions) == 1
+    wait(window, clock, DEBOUNCE_S)
+    ((_, _), (spec, device)) = session.estimates.questions
+    assert spec.model_dump()["batch"] == 128
+    assert device == window.panel.device_name == "cuda:0"
+
+
+def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    type_into(window, "batch", "0")
+    wait(window, clock, 10)
+    assert len(session.estimates.questions) == 1
+    assert window.panel.fit.headline == "waiting for the marked fields"
+    session.torch_ready = False
+    type_into(window, "batch", "4")
+    wait(window, clock, 10)
+    assert len(session.estimates.questions) == 1
+    session.torch_ready = True
+    settle(window)
+    assert len(session.estimates.questions) == 2
+
+
+@pytest.mark.parametrize(
+    ("estimate", "headline", "role"),
+    [
+        (FITS, "✓ fits, 5.00 GiB spare", "good"),
+        (SHORT, "✕ does not fit, 3.10 GiB short", "error"),
+        (replace(FITS, fits=None, margin_bytes=120 * MIB), "≈ may fit: within the margin of 120 MiB", "warn"),
+        (replace(FITS, fits=None, free_bytes=None), "needs 3.00 GiB; what is free is not known", "muted"),
+    ],
+)
+def test_the_verdict_is_told_by_words_sign_and_colour(
+    window: MainWindow, session: FakeSession, estimate: Estimate, headline: str, role: str
+) -> None:
+    tell(window, session, estimate)
+    fit = window.panel.fit
+    assert fit.headline == headline
+    assert fit._headline.property("role") == role
+    metrics = fit._headline.fontMetrics()
+    assert metrics.horizontalAdvance(headline) <= fit._headline.width()
+
+
+def test_old_figures_stay_and_nothing_moves_while_new_ones_are_made(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    tell(window, session, SHORT)
+    open_details(window)
+    fit = window.panel.fit
+    before, heights = fit.geometry(), [part.geometry() for part in (fit._bar, fit._lines, fit._toggle, fit._details)]
+    words = fit._lines.text()
+    type_into(window, "batch", "5")
+    settle(window)
+    assert fit.headline == "predicting…"
+    assert fit.estimate is SHORT
+    assert fit._lines.text() == words
+    assert not row_of(window, SMALLER_BATCH).isEnabled()
+    wait(window, clock, DEBOUNCE_S)
+    assert fit.geometry() == before
+    assert heights == [part.geometry() for part in (fit._bar, fit._lines, fit._toggle, fit._details)]
+    tell(window, session, SHORT)
+    assert row_of(window, SMALLER_BATCH).isEnabled()
+    assert fit.geometry() == before
+
+
+def test_a_reason_takes_the_place_of_the_figures_and_moves_nothing_else(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    tell(window, session, FITS)
+    top = window.panel.fit.geometry()
+    type_into(window, "batch", "5")
+    wait(window, clock, DEBOUNCE_S)
+    session.estimates.fail("The code reads a number out of a tensor.", "Move it out of the step.")
+    settle(window)
+    fit = window.panel.fit
+    assert fit.headline == "≈ cannot be predicted"
+    assert fit._lines.text() == "The code reads a number out of a tensor."
+    assert "Move it out of the step." in fit._lines.toolTip()
+    assert fit.estimate is None and not fit._bar.isVisible()
+    assert fit.geometry() == top
+    type_into(window, "batch", "6")
+    assert fit._bar.isVisible() and fit._lines.text() == ""
+
+
+def test_a_question_that_is_refused_is_told_in_its_words(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    session.estimates.refusal = "max_split_size_mb must be at least 20."
+    type_into(window, "batch", "5")
+    wait(window, clock, DEBOUNCE_S)
+    assert window.panel.fit._lines.text() == "max_split_size_mb must be at least 20."
+
+
+def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
+    window: MainWindow, session: FakeSession
+) -> None:
+    tell(window, session, replace(SHORT, margin_bytes=100 * MIB))
+    assert window.panel.fit._lines.text() == "needs 11.0 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
+
+
+def test_what_fits_comes_first_and_what_cannot_be_done_here_has_no_button(
+    window: MainWindow, session: FakeSession
+) -> None:
+    tell(window, session, SHORT)
+    assert window.panel.fit._toggle.text() == "What would fit (3)"
+    open_details(window)
+    rows = window.panel.fit.alternatives
+    assert [row.alternative for row in rows] == [SMALLER_BATCH, ON_THE_CPU, CARD, EXPANDABLE, CHECKPOINTING]
+    assert row_of(window, CARD).button is None
+    assert "+33 % time, from FLOPs of the dry run" in row_of(window, CHECKPOINTING).accessibleName()
+    assert "may change convergence" in row_of(window, SMALLER_BATCH).accessibleName()
+
+
+def test_applying_puts_the_fields_into_the_form_and_asks_anew(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    type_into(window, "width", "64")
+    wait(window, clock, DEBOUNCE_S)
+    tell(window, session, SHORT)
+    press(window, SMALLER_BATCH)
+    spec = window.panel.spec()
+    assert spec is not None
+    assert (spec.model_dump()["batch"], spec.model_dump()["width"]) == (8, 64)
+    assert window.panel.fit.headline == "predicting…"
+    wait(window, clock, DEBOUNCE_S)
+    assert session.estimates.questions[-1][0] == spec
+
+
+def test_applying_another_device_selects_it(window: MainWindow, session: FakeSession, clock: Clock) -> None:
+    tell(window, session, SHORT)
+    press(window, ON_THE_CPU)
+    assert window.panel.device_name == "cpu"
+    assert window.selected == "host"
+    wait(window, clock, DEBOUNCE_S)
+    assert session.estimates.questions[-1][1] == "cpu"
+
+
+def test_an_allocator_s_setting_is_copied_as_the_command_to_start_with(
+    window: MainWindow, session: FakeSession
+) -> None:
+    tell(window, session, SHORT)
+    press(window, EXPANDABLE)
+    assert QGuiApplication.clipboard().text() == "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gpudash"
+
+
+def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: FakeSession) -> None:
+    tell(window, session, replace(SHORT, alternatives=(SMALLER_BATCH,)), final=False)
+    open_details(window)
+    assert "looking for what would fit" in window.panel.fit._lines.text()
+    row = row_of(window, SMALLER_BATCH)
+    tell(window, session, SHORT)
+    assert row_of(window, SMALLER_BATCH) is row
+    assert "looking" not in window.panel.fit._lines.text()
+    tell(window, session, FITS)
+    assert window.panel.fit.alternatives == []
+
+
+def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
+    window: MainWindow, session: FakeSession
+) -> None:
+    tell(window, session, SHORT)
+    assert "Run anyway" in window.panel.button.toolTip()
+    assert "3.10 GiB short" in window.panel.button.toolTip()
+    assert window.panel.button.isEnabled()
+    window.panel.button.click()
+    assert session.asked[-1] == ("start", "training", "cuda:0")
+    session.end()
+    settle(window)
+    tell(window, session, FITS)
+    assert "Run anyway" not in window.panel.button.toolTip()
+
+
+def test_a_run_is_not_disturbed_and_its_end_is_followed_by_a_new_question(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    tell(window, session, SHORT)
+    open_details(window)
+    session.start("cuda:0")
+    wait(window, clock, 60)
+    assert session.estimates.cancelled == 1
+    assert len(session.estimates.questions) == 1
+    button = row_of(window, SMALLER_BATCH).button
+    assert button is not None and not button.isEnabled()
+    assert window.panel.fit.estimate is SHORT
+    session.end()
+    wait(window, clock, DEBOUNCE_S)
+    assert len(session.estimates.questions) == 2
+    tell(window, session, SHORT)
+    button = row_of(window, SMALLER_BATCH).button
+    assert button is not None and button.isEnabled()
+
+
+def test_much_more_or_less_free_memory_is_a_new_question_and_a_little_is_not(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    tell(window, session, SHORT)
+    session.estimates.free_bytes -= 100 * MIB
+    wait(window, clock, LOOK_S)
+    assert len(session.estimates.questions) == 1
+    session.estimates.free_bytes -= GIB
+    wait(window, clock, LOOK_S)
+    assert len(session.estimates.questions) == 2
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 960), (2560, 1440)])
+def test_verdict_start_button_and_some_of_the_form_are_seen_at_every_size(
+    open_window: OpenWindow, session: FakeSession, clock: Clock, size: tuple[int, int]
+) -> None:
+    window = asked_window(open_window, session, clock, size)
+    tell(window, session, SHORT)
+    fit = window.panel.fit
+    assert fit._toggle.isChecked() == (size[1] > 1000)
+    open_details(window)
+    inside = window.panel.rect()
+    for part in (fit._headline, fit._bar, fit._lines, fit._toggle, fit._details, window.panel.button):
+        corner = part.mapTo(window.panel, QPoint(part.width() - 1, part.height() - 1))
+        assert part.isVisible() and inside.contains(corner)
+    assert fit._details.height() >= 100
+    assert window.panel._stack.visibleRegion().boundingRect().height() >= 90
+    assert fit._inside.minimumSizeHint().width() <= fit._details.viewport().width()
+
+
+def test_a_recording_predicts_nothing(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    window.panel.set_commanding(False)
+    assert not window.panel.fit.isVisible()
+
+
+@pytest.fixture(params=[DARK, LIGHT], ids=lambda palette: palette.name)
+def bar(request: pytest.FixtureRequest, qtbot: QtBot) -> FitBar:
+    found = FitBar(request.param)
+    qtbot.addWidget(found)
+    found.setFixedWidth(300)
+    return found
+
+
+def colour_at(widget: QWidget, x: float) -> str:
+    return str(widget.grab().toImage().pixelColor(round(x), widget.height() // 2).name())
+
+
+def test_the_bar_reaches_to_what_is_free_and_its_parts_have_their_colours(bar: FitBar) -> None:
+    bar.show_estimate(FITS, bar._palette, stale=False)
+    assert [(name, round(place.width(), 3)) for name, _, place in bar.parts()] == [
+        (CONTEXT, 37.5),
+        ("weights", 37.5),
+        (HELD_BACK, 37.5),
+    ]
+    for name, _, place in bar.parts():
+        assert colour_at(bar, place.center().x()) == part_colour(name, bar._palette)
+    assert colour_at(bar, 280) == bar._palette.window
+    assert bar.free_end() is None
+
+
+def test_the_overhang_of_what_does_not_fit_is_marked_where_free_memory_ends(bar: FitBar) -> None:
+    bar.show_estimate(SHORT, bar._palette, stale=False)
+    end = bar.free_end()
+    assert end == pytest.approx(300 * 8 / 11)
+    assert colour_at(bar, end) == bar._palette.critical
+    beyond = {colour_at(bar, end + step) for step in range(10, 40)}
+    assert part_colour("activations", bar._palette) not in beyond
+    assert len(beyond) > 1
+
+
+def test_the_bar_is_fainter_while_it_is_out_of_date(bar: FitBar) -> None:
+    bar.show_estimate(FITS, bar._palette, stale=True)
+    assert colour_at(bar, 55) != part_colour("weights", bar._palette)
+
+
+def test_every_part_of_the_bar_is_named_under_the_pointer_and_to_a_screen_reader(bar: FitBar) -> None:
+    assert bar.words_at(10) == "Nothing has been predicted yet"
+    bar.show_estimate(SHORT, bar._palette, stale=False)
+    for name, _, place in bar.parts():
+        assert bar.words_at(place.center().x()).startswith(name)
+        assert name in bar.accessibleDescription()
+    assert "beyond what is free" in bar.words_at(250)
+    bar.show_estimate(FITS, bar._palette, stale=False)
+    assert bar.words_at(280) == "left over at the peak: 5.00 GiB"
+
+
+@pytest.mark.parametrize("palette", [DARK, LIGHT], ids=lambda palette: palette.name)
+def test_every_part_has_a_colour_of_its_own(palette: Palette) -> None:
+    names = (CONTEXT, *CATEGORIES, HELD_BACK)
+    assert len({part_colour(name, palette) for name in names}) == len(names)
+    assert {name for name, _ in segments(SHORT)} <= set(names)
+
+
+def test_the_details_open_and_close_by_keyboard(window: MainWindow, session: FakeSession, qtbot: QtBot) -> None:
+    tell(window, session, SHORT)
+    toggle = window.panel.fit._toggle
+    assert not toggle.isChecked()
+    toggle.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.keyClick(toggle, Qt.Key.Key_Space)
+    assert window.panel.fit._details.isVisible()
+    qtbot.keyClick(toggle, Qt.Key.Key_Space)
+    assert not window.panel.fit._details.isVisible()

@@ -1,0 +1,125 @@
+"""SIMULATED stands wherever the window shows a simulated GPU."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+
+from gpudash.devices import SIMULATED, simulated_gpu
+from gpudash.telemetry.records import Transfer
+from gpudash.ui.cards import Card
+from gpudash.ui.lower_tabs import epoch_rows, stage_rows
+from gpudash.ui.theme import Palette, contrast
+from gpudash.ui.workload_panel import enabled_choices
+from gpudash.units import GIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+
+SIM = simulated_gpu(0, 8 * GIB)
+
+
+def session_with_a_run() -> FakeSession:
+    session = FakeSession([SIM])
+    session.feed(2.0)
+    session.start("sim:0")
+    session.train(3.0, device="sim:0")
+    session.apply(
+        Transfer(
+            time_s=session.now_s,
+            run_id=1,
+            from_device="cpu",
+            to_device="sim:0",
+            memory="pageable",
+            blocking=True,
+            bytes=2**20,
+            seconds=0.001,
+        )
+    )
+    return session
+
+
+def badge(card: Card) -> str:
+    return card._badge.text() if card._badge.isVisible() else ""
+
+
+def test_the_card_of_a_simulated_gpu_has_a_badge_and_no_other_has(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession([gpu(0), SIM]))
+    window.session.feed(1.0)  # type: ignore[attr-defined]
+    settle(window)
+    cards = window.cards._cards
+    assert {key: badge(card) for key, card in cards.items()} == {"host": "", "GPU-00000000": "", "SIM-0": SIMULATED}
+    assert SIMULATED in cards["SIM-0"].accessibleName()
+    assert SIMULATED not in cards["GPU-00000000"].accessibleName()
+
+
+@pytest.mark.parametrize("size", [(1440, 960), (900, 560)])
+def test_the_badge_stays_whole_where_there_is_little_room(open_window: OpenWindow, size: tuple[int, int]) -> None:
+    window = open_window(FakeSession([*(gpu(index) for index in range(2)), SIM]), size=size)
+    window.session.feed(1.0)  # type: ignore[attr-defined]
+    settle(window)
+    card = window.cards._cards["SIM-0"]
+    assert card._badge.width() >= card._badge.sizeHint().width()
+    assert card._name.text().startswith("sim:0")
+
+
+def test_the_badge_is_readable_in_both_themes(palette: Palette) -> None:
+    assert contrast(palette.warn, palette.panel) >= 4.5
+    assert QColor(palette.warn).isValid()
+
+
+def test_the_device_list_offers_it_as_simulated_and_not_first(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession([SIM]))
+    settle(window)
+    device = window.panel.device
+    assert [device.itemText(row) for row in range(device.count())][1] == f"sim:0 · {SIMULATED}"
+    assert window.panel.device_name == "cpu"
+    window.panel.choose_device("sim:0")
+    assert window.panel.device_name == "sim:0"
+
+
+def test_where_torch_cannot_the_list_shows_it_disabled_with_the_reason(open_window: OpenWindow) -> None:
+    reason = "torch 2.4.0 cannot be given a device from Python."
+    window = open_window(FakeSession([SIM], simulator_problem=reason))
+    settle(window)
+    device = window.panel.device
+    assert enabled_choices(device) == ["cpu"]
+    assert device.itemData(device.findData("sim:0"), Qt.ItemDataRole.ToolTipRole) == reason
+
+
+def test_plots_of_a_simulated_gpu_and_of_speeds_taken_on_it_say_so(open_window: OpenWindow) -> None:
+    window = open_window(session_with_a_run())
+    window.select_device("SIM-0")
+    settle(window)
+    specs = {spec.id: spec for spec in window._layout_key}
+    assert specs["memory"].title == "MEMORY sim:0 (SIMULATED)"
+    assert specs["throughput"].title == "THROUGHPUT (SIMULATED)"
+    assert specs["transfer"].title == "TRANSFER BANDWIDTH (SIMULATED)"
+    assert specs["utilisation"].curves[0].name == "GPU (SIMULATED)"
+    names = {curve.name for spec in specs.values() for curve in spec.curves}
+    assert not {"memory controller", "PCIe to the GPU", "PCIe from the GPU"} & names
+    assert "sim:0 (SIMULATED)" in window._caption("SIM-0", "")
+
+
+def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> None:
+    session = FakeSession([gpu(0), SIM])
+    session.feed(1.0)
+    session.start("cuda:0")
+    session.train(1.0, device="cuda:0")
+    window = open_window(session)
+    window.select_device("GPU-00000000")
+    settle(window)
+    words = [word for spec in window._layout_key for word in (spec.title, *(curve.name for curve in spec.curves))]
+    assert not [word for word in words if SIMULATED in word]
+
+
+def test_progress_tables_and_marks_of_a_run_say_so(open_window: OpenWindow) -> None:
+    session = session_with_a_run()
+    window = open_window(session)
+    settle(window)
+    run = session.store.run
+    assert run is not None
+    assert window.panel._words.text().startswith(SIMULATED)
+    devices = {row[1] for row in (*stage_rows(run), *epoch_rows(run))}
+    assert all(SIMULATED in name for name in devices if "sim" in name)
+    assert any(marker.label == "training on sim:0 (SIMULATED)" for marker in session.store.markers)
