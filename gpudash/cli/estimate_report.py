@@ -11,8 +11,10 @@ from gpudash.memory.estimate import Estimate
 from gpudash.memory.estimate_words import (
     CONTEXT,
     HELD_BACK,
+    change_words,
     fit_words,
     headline,
+    largest_batch,
     needed_bytes,
     price,
     segments,
@@ -103,7 +105,7 @@ def _figures(estimate: Estimate) -> list[str]:
     if estimate.minimum_capacity_bytes is not None:
         lines.append(f"smallest capacity that would do: {format_bytes(estimate.minimum_capacity_bytes)}")
     if estimate.largest_batch_size is not None:
-        lines.append(f"largest batch that fits: {estimate.largest_batch_size}")
+        lines.append(largest_batch(estimate.largest_batch_size))
     lines.append(f"{estimate.method}; {estimate.seconds:.1f} s")
     return lines
 
@@ -117,5 +119,7 @@ def _alternatives(estimate: Estimate) -> Table:
     for alternative in estimate.alternatives:
         style = {True: "green", False: "red", None: "yellow"}[alternative.fits]
         peak = format_bytes(alternative.peak_reserved_bytes)
-        table.add_row(alternative.change, peak, Text(fit_words(alternative.fits), style=style), price(alternative))
+        table.add_row(
+            change_words(alternative), peak, Text(fit_words(alternative.fits), style=style), price(alternative)
+        )
     return table

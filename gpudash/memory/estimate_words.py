@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gpudash.devices import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.estimate import Alternative, Estimate
 from gpudash.units import format_bytes
@@ -55,6 +56,18 @@ def segments(estimate: Estimate) -> list[tuple[str, int]]:
     found += [(name, estimate.by_category.get(name, 0)) for name in CATEGORIES]
     beyond = (estimate.peak_reserved_bytes or 0) - (estimate.peak_allocated_bytes or 0)
     return [(name, size) for name, size in [*found, (HELD_BACK, beyond)] if size > 0]
+
+
+def largest_batch(size: int) -> str:
+    """The largest batch that fits, 0 for none."""
+    return f"largest batch that fits: {size}" if size else "not even a batch of 1 fits"
+
+
+def change_words(alternative: Alternative) -> str:
+    """What an alternative changes; a simulated device is marked."""
+    words, device = alternative.change, alternative.device
+    simulated = device is not None and kind_of(device) == "sim"
+    return f"{words} ({SIMULATED})" if simulated and SIMULATED not in words else words
 
 
 def price(alternative: Alternative) -> str:

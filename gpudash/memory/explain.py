@@ -106,22 +106,29 @@ def _evidence(state: HeldState) -> Evidence:
     )
 
 
-def rejudged(found: Explanation, alone_bytes: int) -> Explanation:
-    """``found`` in the knowledge of what the whole run takes: whether others are to blame, or the capacity is.
+def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | None = None) -> Explanation:
+    """``found`` in the knowledge of what the whole run takes: whether something else than the capacity is to blame.
 
     Args:
-        alone_bytes: what the allocator needs at least for the run to pass, by a dry run.
+        minimum_capacity: with which the run passes if nobody else holds anything, by a dry run; bytes.
+        peak_allocated: of the run, bytes; more than there is can be had in no arrangement.
     """
+    request = found.requested_bytes
     processes = [Process(part.bytes, part.pid, part.name, part.user) for part in found.parts if part.kind == "process"]
-    if found.verdict not in ("other process", "real capacity") or not processes or found.requested_bytes is None:
+    room = found.capacity_bytes - found.part_bytes("context", "unattributed")
+    limit = found.allowed_bytes or found.capacity_bytes
+    if request is None or found.verdict not in ("other process", "real capacity", "fragmentation"):
         return found
-    context = found.part_bytes("context", "unattributed")
-    fits_alone = alone_bytes <= found.capacity_bytes - context
-    if fits_alone and found.allowed_bytes is None:
+    if found.verdict == "fragmentation":
+        to_be_had = min(limit, room - sum(process.bytes for process in processes))
+        if peak_allocated is None or peak_allocated <= to_be_had:
+            return found
+    elif not processes:
+        return found
+    if processes and minimum_capacity <= room and found.allowed_bytes is None:
         ours = found.part_bytes("category", "idle", "pending", "private", "context")
         words = others_words(processes, found.capacity_bytes, ours)
         return replace(found, verdict="other process", headline=words)
-    limit = found.allowed_bytes or found.capacity_bytes
-    request = Request(found.requested_bytes, found.segment_bytes or found.requested_bytes)
-    words = capacity_words(limit, found.part_bytes("free"), found.by_category, found.owners, request)
+    refused = Request(request, found.segment_bytes or request)
+    words = capacity_words(limit, found.part_bytes("free"), found.by_category, found.owners, refused)
     return replace(found, verdict="real capacity", headline=words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.explanation import Evidence, Explanation, Owner, Part, Remedy, short
-from gpudash.memory.wording import innermost
+from gpudash.memory.wording import innermost, needed
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
@@ -86,7 +86,7 @@ def _bars(explanation: Explanation) -> Iterator[str]:
         yield f"  {line}"
     total = f"  together {format_bytes(explanation.capacity_bytes)}"
     asked = explanation.requested_bytes
-    yield total if asked is None else f"{total}; asked for {format_bytes(asked)} more"
+    yield total if asked is None else f"{total}; asked for {needed(asked)} more"
 
 
 def _owner_lines(explanation: Explanation) -> list[str]:

@@ -37,8 +37,7 @@ def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSetting
         expandable = replace(settings, expandable_segments=True)
         if run_on(trace, room, expandable).fits:
             peak = peaks(trace, expandable).reserved
-            flags = f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}"
-            words = "expandable segments"
+            flags, words = f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}", "expandable segments"
             return (
                 Remedy(
                     words, allocator=EXPANDABLE, flags=flags, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY

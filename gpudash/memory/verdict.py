@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gpudash.memory.explanation import Growth, Verdict
 from gpudash.memory.held import HeldState
 
-SHARE_OF_FRAGMENTS = 0.05
+SHARE_OF_FRAGMENTS = 0.1
 """Part of what is reserved that must be idle for fragments to be the cause: a few MiB in pieces always are."""
 
 SHARE_OF_OTHERS = 0.25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -9,9 +10,11 @@ from typing import Any
 
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
+from gpudash.session.allocator_settings import allocator_text
+from gpudash.session.contexts import remember_context
 from gpudash.session.estimator import TIME_LIMIT_S, Answer, Estimator
 from gpudash.session.machine import Machine
-from gpudash.session.room import allocator_text, room_on
+from gpudash.session.room import room_on
 from gpudash.specs import Spec
 from gpudash.telemetry.store import Store
 
@@ -54,7 +57,11 @@ class Estimates:
             ValueError: as `target`.
             RuntimeError: when the session is closed.
         """
-        message = {"workload": spec.name, "spec": spec.model_dump(mode="json"), "alternatives": alternatives}
+        message = {
+            "workload": spec.name,
+            "spec": spec.model_dump(mode="json", exclude_defaults=True),
+            "alternatives": alternatives,
+        }
         return self._ask(message, device, time_limit_s)
 
     def ask_callable(self, name: str, steps: int, device: str, *, time_limit_s: float = TIME_LIMIT_S) -> int:
@@ -79,7 +86,21 @@ class Estimates:
 
     def close(self) -> bool:
         """End the process that predicts; false when its thread could not be joined."""
-        return self._estimator.close()
+        closed = self._estimator.close()
+        self._remember_contexts()
+        return closed
+
+    def _remember_contexts(self) -> None:
+        """Keep what the contexts that this process has made took, where the driver tells."""
+        for device in self._machine.devices():
+            if device.kind != "cuda" or device.uuid is None:
+                continue
+            with self._store.lock:
+                series = self._store.series("gpu", "context_bytes", device.uuid)
+                last = None if series is None else series.last()
+                opened = self._store.series("allocator", "reserved_bytes", device.name) is not None
+            if opened and last is not None and not math.isnan(last[1]):
+                remember_context(device.uuid, int(last[1]))
 
     def _ask(self, message: Mapping[str, Any], device: str, time_limit_s: float) -> int:
         whole = {
@@ -101,4 +122,4 @@ class Estimates:
 def _plain(target: Target) -> dict[str, Any]:
     """A target as the process reads it: the allocator's settings as torch takes them."""
     found = {field.name: getattr(target, field.name) for field in fields(target) if field.name != "settings"}
-    return {**found, "settings": allocator_text() if target.device.startswith("cuda") else ""}
+    return {**found, "settings": "" if target.device == "cpu" else allocator_text()}

@@ -72,7 +72,7 @@ class Machine:
 
     def devices(self) -> list[Device]:
         """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
-        problem = None if self.torch is None else self.torch.get("simulator_problem")
+        problem = self.simulated.problem or (None if self.torch is None else self.torch.get("simulator_problem"))
         simulated = (simulated_device(gpu, problem) for gpu in self.simulated.gpus)
         return [self.host, *cuda_devices(self.cuda_order(), self.torch), *simulated]
 

@@ -31,6 +31,8 @@ DRY_RUN = "dry run"
 
 ALONE = "without the other processes"
 
+UNKNOWN = "The workload {workload} is not known here with these fields, so no change of it could be tried."
+
 NONE_FOUND = "No change of this run's fields was found with which it would have fitted."
 
 
@@ -81,9 +83,9 @@ class Remedies:
         with self._store.lock:
             run = run_of(self._store.runs, event.run_id)
         explanation = explanation_from_json(event.explanation or {})
-        spec = None if run is None else _spec_of(run)
-        if run is None or spec is None:
+        if run is None:
             return
+        spec = _spec_of(run)
         estimates = _Afterwards(self._machine, self._store, self._estimator(), explanation)
 
         def tell(found: Explanation) -> None:
@@ -102,7 +104,11 @@ class Remedies:
                 )
             )
 
-        self._search = _Search(spec, run.device, estimates, explanation, tell)
+        if spec is None:
+            estimates.close()
+            tell(replace(explanation, remedies_note=UNKNOWN.format(workload=run.workload)))
+        else:
+            self._search = _Search(spec, run.device, estimates, explanation, tell)
 
     def _end(self) -> bool:
         search, self._search = self._search, None
@@ -162,7 +168,7 @@ class _Search:
         if estimate is None:
             return replace(told, remedies_note=note)
         if estimate.minimum_capacity_bytes is not None:
-            told = rejudged(told, estimate.minimum_capacity_bytes)
+            told = rejudged(told, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
         found = remedies(estimate.alternatives)
         if told.verdict == "other process":
             found = (
@@ -270,7 +276,16 @@ def words(found: tuple[Remedy, ...], note: str) -> str:
 def _spec_of(run: RunView) -> Spec | None:
     """The spec of a run; ``None`` when its workload is not known here."""
     kind = workloads().get(run.workload)
+    if kind is None:
+        return None
+    # a field at its default counts as not given, which is not the same to every check of a spec
+    given = {name: value for name, value in run.spec.items() if not _is_default(kind, name, value)}
     try:
-        return None if kind is None else kind.model_validate(dict(run.spec))
+        return kind.model_validate(given)
     except ValueError:
         return None
+
+
+def _is_default(kind: type[Spec], name: str, value: Any) -> bool:
+    field = kind.model_fields.get(name)
+    return field is not None and field.default == value

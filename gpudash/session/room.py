@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 from gpudash.devices import Device
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
+from gpudash.session.allocator_settings import allocator_text
+from gpudash.session.contexts import measured_context
 from gpudash.session.machine import Machine
 from gpudash.simulator.card import CONTEXT_BYTES
 from gpudash.telemetry.store import Store
@@ -21,14 +21,6 @@ CUDA_MARGIN_RATIO = 0.01
 
 CPU_MARGIN_RATIO = 0.2
 """How far a peak on the CPU may lie from the sum of the tensors: its heap rounds, keeps and is not ours alone."""
-
-SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Where torch reads its allocator's settings, the first that is set."""
-
-
-def allocator_text() -> str:
-    """torch's settings of its CUDA allocator in this environment; "" when there are none."""
-    return next((text for name in SETTINGS_VARIABLES if (text := os.environ.get(name))), "")
 
 
 def room_on(device: Device, machine: Machine, store: Store) -> Target:
@@ -50,8 +42,7 @@ def room_on(device: Device, machine: Machine, store: Store) -> Target:
     idle = reserved - allocated if reserved is not None and allocated is not None else 0
     own = None if device.uuid is None else machine.latest(device.uuid, "process_bytes")
     opened = bool(own) or reserved is not None
-    overhead = 0 if opened else ASSUMED_CONTEXT_BYTES
-    words = "the CUDA context is there already" if opened else f"a CUDA context of {format_bytes(overhead)} assumed"
+    overhead, words = (0, "the CUDA context is there already") if opened else _context(device)
     return Target(
         device.name,
         device.total_bytes,
@@ -63,6 +54,14 @@ def room_on(device: Device, machine: Machine, store: Store) -> Target:
     )
 
 
+def _context(device: Device) -> tuple[int, str]:
+    """Bytes of a CUDA context that is still to be made, and how they are known."""
+    measured = None if device.uuid is None else measured_context(device.uuid)
+    if measured is not None:
+        return measured, f"a CUDA context of {format_bytes(measured)} as measured on this card"
+    return ASSUMED_CONTEXT_BYTES, f"a CUDA context of {format_bytes(ASSUMED_CONTEXT_BYTES)} assumed"
+
+
 def _simulated(device: Device, machine: Machine) -> Target:
     """A simulated GPU is asked itself: its memory is the model's own, so there is no margin."""
     card = next(card for card in machine.simulated.cards if card.uuid == device.uuid)
@@ -70,7 +69,7 @@ def _simulated(device: Device, machine: Machine) -> Target:
     idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
     overhead = 0 if card.opened else CONTEXT_BYTES
     words = "the context is there already" if card.opened else f"a simulated context of {format_bytes(overhead)}"
-    return Target(device.name, capacity, free + idle, overhead, words)
+    return Target(device.name, capacity, free + idle, overhead, words, settings=card.settings)
 
 
 def _allocator(store: Store, metric: str, device: str) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpudash.devices import OFFERED_BYTES, Gpu, Simulation, simulated_gpu
+from gpudash.session.allocator_settings import allocator_settings
 from gpudash.simulator.card import Card
 
 OTHER_PROCESS = 2**22 + 1
@@ -21,11 +22,13 @@ class SimulatedGpus:
     Attributes:
         cards: the cards by index; none before `start` or `offer` made them.
         gpus: the cards as GPUs.
+        problem: why no run can use them, in one sentence; ``None`` when one can.
     """
 
     def __init__(self, wanted: Simulation, watch: Callable[[Sequence[Card]], None] | None = None) -> None:
         self.cards: tuple[Card, ...] = ()
         self.gpus: tuple[Gpu, ...] = ()
+        self._settings, self.problem = allocator_settings()
         self._wanted = wanted
         self._watch = watch
 
@@ -41,7 +44,10 @@ class SimulatedGpus:
 
     def _make(self, sizes: Sequence[int]) -> None:
         others = {OTHER_PROCESS: self._wanted.others} if self._wanted.others else {}
-        cards = tuple(Card(index, size, others=others if index == 0 else None) for index, size in enumerate(sizes))
+        cards = tuple(
+            Card(index, size, others=others if index == 0 else None, settings=self._settings)
+            for index, size in enumerate(sizes)
+        )
         self.gpus = tuple(simulated_gpu(card.index, card.capacity) for card in cards)
         self.cards = cards
         if self._watch is not None:

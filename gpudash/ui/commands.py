@@ -59,7 +59,6 @@ class Commands:
         pause = self.actions["Pause or Follow"]
         pause.setText("Pause the View" if window.view.following else "Follow the Newest Reading")
         self.actions["Zoom to Selection"].setEnabled(window.view.selection is not None)
-        self.actions["Explain Memory"].setEnabled(window.explanation.offered)
 
     def do(self, action: str) -> None:
         """Carry out a banner's action."""

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.explanation import Explanation, Part
 from gpudash.memory.explanation_text import part_name
+from gpudash.memory.wording import needed
 from gpudash.ui.theme import Palette
 from gpudash.units import format_bytes, format_count
 
@@ -125,7 +126,7 @@ class PartsBar(QWidget):
         if self._asked:
             free = next((piece for piece in pieces if piece.part is not None and piece.part.kind == "free"), None)
             left = at if free is None else free.left
-            pieces.append(_Piece(None, f"asked for {format_bytes(self._asked)}", left, at + self._overhang() * scale))
+            pieces.append(_Piece(None, f"asked for {needed(self._asked)}", left, at + self._overhang() * scale))
         return pieces
 
     def _draw_piece(self, painter: QPainter, piece: _Piece) -> None:
@@ -191,7 +192,7 @@ class PartsBar(QWidget):
             (part, f"{part_name(part)} {format_bytes(part.bytes)}") for part in self._parts
         ]
         if self._asked:
-            entries.append((None, f"asked for {format_bytes(self._asked)}"))
+            entries.append((None, f"asked for {needed(self._asked)}"))
         rows: list[list[tuple[Part | None, str, float]]] = [[]]
         left = 0.0
         for part, words in entries:

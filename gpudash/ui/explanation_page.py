@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSplitter, QVBoxLayou
 from gpudash.devices import shown_name
 from gpudash.memory.explanation import Explanation
 from gpudash.memory.explanation_text import evidence_words, report
+from gpudash.memory.wording import needed
 from gpudash.telemetry.store import Store
 from gpudash.ui.explanation_bar import PartsBar
 from gpudash.ui.explanation_header import ExplanationHeader
@@ -125,7 +126,7 @@ class ExplanationPage(QWidget):
         if same:
             return
         asked = found.requested_bytes
-        more = "" if asked is None else f", and {format_bytes(asked)} more was asked for"
+        more = "" if asked is None else f", and {needed(asked)} more was asked for"
         self._total.setText(f"{format_bytes(found.capacity_bytes)} in all{more}")
         self.bar.show_parts(found)
         self.owners.show_owners(found)

@@ -39,41 +39,37 @@ class ExplanationView(QStackedWidget):
         """Whether the explanation is in front."""
         return self.currentWidget() is self.page
 
-    @property
-    def offered(self) -> bool:
-        """Whether there is an explanation, or one can be asked for."""
-        run = self._window.session.store.run
-        if run is None:
-            return False
-        full = run.error is not None and run.error.explanation is not None
-        return full or (run.running and run.device != "cpu")
-
     def take(self, events: Iterable[Event]) -> None:
         """Learn of new events: an explanation that was asked for opens, remedies complete the one in front."""
         for event in events:
             if not isinstance(event, Note) or event.topic != EXPLANATION:
                 continue
-            if "headline" in event.details:
+            if "parts" in event.details:
                 if not isinstance(self._window.session, Replay):
                     self._show(explanation_from_json(event.details))
             elif self.open:
                 self.show_newest()
 
     def explain(self) -> None:
-        """Open the explanation of the last out-of-memory; while a run is on, ask where its memory is now."""
+        """Open the explanation of the last out-of-memory; while a run is on a GPU, ask where its memory is now."""
         session = self._window.session
-        if session.running and not isinstance(session, Replay):
+        with session.store.lock:
+            run = session.store.run
+        if run is not None and run.running and run.device != "cpu" and not isinstance(session, Replay):
             session.explain()
-        else:
-            self.show_newest()
+            self._window.status_line.tell("The explanation opens at the end of this step.")
+        elif not self.show_newest():
+            self._window.status_line.tell("There is nothing to explain: no run on a GPU ran out of memory here.")
 
-    def show_newest(self) -> None:
-        """Show the explanation of the newest run, where it ran out of memory."""
+    def show_newest(self) -> bool:
+        """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""
         with self._window.session.store.lock:
             run = self._window.session.store.run
         error = None if run is None else run.error
-        if error is not None and error.explanation is not None:
-            self._show(explanation_from_json(error.explanation))
+        if error is None or error.explanation is None:
+            return False
+        self._show(explanation_from_json(error.explanation))
+        return True
 
     def _show(self, found: Explanation) -> None:
         session = self._window.session

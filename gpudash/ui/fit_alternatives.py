@@ -7,7 +7,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.estimate import Alternative
-from gpudash.memory.estimate_words import fit_words, price
+from gpudash.memory.estimate_words import change_words, fit_words, price
 from gpudash.units import format_bytes
 
 ALLOCATOR_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
@@ -36,7 +36,7 @@ class AlternativeRow(QWidget):
         mark.setProperty("role", role)
         mark.setFixedWidth(12)
         mark.setToolTip(fit_words(alternative.fits))
-        change = QLabel(alternative.change)
+        change = QLabel(change_words(alternative))
         change.setWordWrap(True)
         told = QLabel(_told(alternative))
         told.setProperty("role", "legend")
@@ -50,7 +50,7 @@ class AlternativeRow(QWidget):
         self.button = self._make_button()
         if self.button is not None:
             row.addWidget(self.button)
-        self.setAccessibleName(f"{alternative.change}: {fit_words(alternative.fits)}; {_told(alternative)}")
+        self.setAccessibleName(f"{change_words(alternative)}: {fit_words(alternative.fits)}; {_told(alternative)}")
 
     def _make_button(self) -> QPushButton | None:
         """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""
@@ -67,7 +67,7 @@ class AlternativeRow(QWidget):
         else:
             return None
         button.setProperty("role", "chip")
-        button.setAccessibleName(f"{button.text()}: {alternative.change}")
+        button.setAccessibleName(f"{button.text()}: {change_words(alternative)}")
         return button
 
     def set_locked(self, locked: bool) -> None:

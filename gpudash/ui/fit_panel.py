@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.memory.estimate import Alternative, Estimate
-from gpudash.memory.estimate_words import headline, segments, verdict
+from gpudash.memory.estimate_words import headline, largest_batch, segments, verdict
 from gpudash.ui.fit_alternatives import AlternativeRow
 from gpudash.ui.fit_bar import FitBar, part_colour
 from gpudash.ui.theme import DARK, Palette
@@ -24,10 +24,10 @@ from gpudash.units import format_bytes
 LOOKS = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("warn", "≈ "), "unknown": ("muted", "")}
 """Role and sign of each verdict: never colour alone."""
 
-DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 236, 380
+DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
 """Logical pixels of the details, the second where there is room; more is scrolled to."""
 
-LEAST_DETAILS_HEIGHT = 104
+LEAST_DETAILS_HEIGHT = 48
 
 LEGEND_COLUMNS = 2
 
@@ -66,6 +66,7 @@ class FitPanel(QWidget):
         self._chosen_open: bool | None = None
         self._locked = False
         self._reason = False
+        self._whole = True
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self._headline = QLabel(PREDICTING)
         self._headline.setWordWrap(False)
@@ -154,7 +155,8 @@ class FitPanel(QWidget):
         self._estimate, self._stale, self._reason = estimate, False, False
         self._headline.setToolTip(estimate.method)
         self._set_look(verdict(estimate), headline(estimate))
-        self._set_lines(_figures(estimate), "" if whole else "looking for what would fit…")
+        self._whole = whole
+        self._set_lines(_figures(estimate))
         self._show()
 
     def show_predicting(self, words: str = PREDICTING) -> None:
@@ -162,14 +164,14 @@ class FitPanel(QWidget):
         self._stale, self._reason = True, False
         self._set_look("unknown", words)
         if self._estimate is None:
-            self._set_lines("", "")
+            self._set_lines("")
         self._show()
 
     def show_reason(self, message: str, remedy: str) -> None:
         """Say why nothing can be predicted."""
         self._estimate, self._stale, self._reason = None, False, True
         self._set_look("uncertain", "cannot be predicted")
-        self._set_lines(message, "", tip=f"{message} {remedy}".strip())
+        self._set_lines(message, tip=f"{message} {remedy}".strip())
         self._show()
 
     def set_locked(self, locked: bool) -> None:
@@ -189,15 +191,16 @@ class FitPanel(QWidget):
         font.setBold(found != "unknown")
         self._headline.setFont(font)
 
-    def _set_lines(self, first: str, second: str, tip: str = "") -> None:
-        self._lines.setText("\n".join(line for line in (first, second) if line))
+    def _set_lines(self, words: str, tip: str = "") -> None:
+        self._lines.setText(words)
         self._lines.setToolTip(tip)
 
     def _show(self) -> None:
         estimate = self._estimate
         self._bar.show_estimate(estimate, self._palette, stale=self._stale)
         self._toggle.setEnabled(estimate is not None)
-        self._toggle.setText(_toggle_words(estimate))
+        looking = "" if self._whole or self._stale else ", looking…"
+        self._toggle.setText(f"{_toggle_words(estimate)}{looking}")
         self._share_height()
         opened = self._toggle.isChecked() and estimate is not None
         self._details.setVisible(opened)
@@ -267,9 +270,7 @@ def _order(alternative: Alternative) -> int:
 
 
 def _toggle_words(estimate: Estimate | None) -> str:
-    if estimate is None or not estimate.alternatives:
-        return "Details"
-    if estimate.fits:
+    if estimate is None or estimate.fits or not estimate.alternatives:
         return "Details"
     count = sum(alternative.fits is True for alternative in estimate.alternatives)
     return f"What would fit ({count})"
@@ -286,5 +287,5 @@ def _figures(estimate: Estimate) -> str:
     if estimate.free_bytes is not None:
         told += f" of {format_bytes(estimate.free_bytes)} free"
     if estimate.largest_batch_size is not None:
-        told += f"\nlargest batch that fits: {estimate.largest_batch_size}"
+        told += f"\n{largest_batch(estimate.largest_batch_size)}"
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,8 +15,11 @@ from gpudash.ui.main_window import MainWindow
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.theme import contrast
 
-MEANT = ("PyTorch loading…", "Preparing…", "Stopping…", "Stopping after this step…")
+MEANT = ("PyTorch loading…", "Preparing…", "Stopping…", "Stopping after this step…", "predicting…")
 """Words that end in three dots because something goes on, not because they are cut."""
+
+
+_MARKUP = re.compile("<[^>]+>")
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ def complaints(window: MainWindow) -> list[str]:
 
 def _cut(window: MainWindow) -> Iterator[str]:
     for word in words(window):
-        widget, text = word.widget, word.text
+        widget, text = word.widget, _MARKUP.sub("", word.text)
         if text.endswith("…") and text not in MEANT:
             yield f"elided: {text!r}"
         metrics = widget.fontMetrics()
@@ -121,11 +125,12 @@ def _in_plots(window: MainWindow) -> Iterator[str]:
 
 
 def weakest(window: MainWindow, image: QImage) -> list[tuple[float, str]]:
-    """Contrast of every word against its ground as drawn in ``image``, the weakest first."""
+    """Contrast of every word, unless scrolled away in part, against its ground in ``image``, the weakest first."""
     ratio = image.devicePixelRatio()
     return sorted(
         (drawn_contrast(image, QRect(word.place.topLeft() * ratio, word.place.size() * ratio)), word.text)
         for word in words(window)
+        if word.place.size() == word.widget.size()
     )
 
 

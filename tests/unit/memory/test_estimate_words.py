@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.estimate import Alternative, Estimate
-from gpudash.memory.estimate_words import headline, needed_bytes, price, segments, verdict
+from gpudash.memory.estimate_words import change_words, headline, largest_batch, needed_bytes, price, segments, verdict
 from gpudash.units import GIB, MIB
 
 FITS = Estimate(
@@ -87,3 +87,15 @@ def test_on_a_device_without_a_caching_allocator_what_is_allocated_is_needed() -
 )
 def test_a_price_names_time_where_it_comes_from_and_convergence(alternative: Alternative, words: str) -> None:
     assert price(alternative) == words
+
+
+def test_another_device_that_is_simulated_says_so() -> None:
+    assert change_words(Alternative("on sim:1", device="sim:1")) == "on sim:1 (SIMULATED)"
+    assert change_words(Alternative("on sim:1 (SIMULATED)", device="sim:1")) == "on sim:1 (SIMULATED)"
+    assert change_words(Alternative("on cuda:1", device="cuda:1")) == "on cuda:1"
+    assert change_words(Alternative("batch 8", {"batch": 8})) == "batch 8"
+
+
+def test_no_batch_that_fits_is_said_in_words() -> None:
+    assert largest_batch(12) == "largest batch that fits: 12"
+    assert largest_batch(0) == "not even a batch of 1 fits"

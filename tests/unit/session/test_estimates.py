@@ -12,7 +12,9 @@ import pytest
 from gpudash.devices import Simulation
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.session import estimator
-from gpudash.session.room import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO, SETTINGS_VARIABLES
+from gpudash.session.allocator_settings import VARIABLES
+from gpudash.session.contexts import measured_context, remember_context
+from gpudash.session.room import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
 from gpudash.simulator.card import CONTEXT_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Sample
@@ -31,7 +33,7 @@ for line in sys.stdin:
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in SETTINGS_VARIABLES:
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -90,6 +92,28 @@ def test_a_gpu_this_process_uses_has_its_context_and_its_idle_cache_is_free(make
     target = live.session.estimates.target("cuda:0")
     assert target.overhead_bytes == 0
     assert target.free_bytes == 20 * GIB + 300 * MIB
+
+
+def test_what_a_context_took_is_known_to_later_sessions(make: Make) -> None:
+    live = with_gpu(make, process_bytes=900 * MIB)
+    live.session.emit(Sample(0.6, "allocator", "cuda:0", {"reserved_bytes": 400 * MIB, "allocated_bytes": 100 * MIB}))
+    live.monitor.card(gpu(0), 4 * GIB, time_s=0.6)
+    live.settle()
+    assert live.session.close()
+    target = with_gpu(make).session.estimates.target("cuda:0")
+    assert target.overhead_bytes == 500 * MIB
+    assert "measured on this card" in target.overhead_words
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"GPU-0": "much"}', '{"GPU-0": 12}', "\x00"])
+def test_a_damaged_note_of_contexts_counts_as_none(home: Path, text: str) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "contexts.json").write_text(text, encoding="utf-8")
+    assert measured_context("GPU-0") is None
+    remember_context("GPU-0", 700 * MIB)
+    assert measured_context("GPU-0") == 700 * MIB
+    remember_context("GPU-0", 1)
+    assert measured_context("GPU-0") == 700 * MIB
 
 
 def test_torch_s_allocator_settings_count_on_cuda(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

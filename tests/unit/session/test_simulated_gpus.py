@@ -6,7 +6,7 @@ import pytest
 
 from gpudash.devices import OFFERED_BYTES, Simulation
 from gpudash.session.replay import Replay
-from gpudash.session.simulated import OTHER_PROCESS
+from gpudash.session.simulated import OTHER_PROCESS, SimulatedGpus
 from gpudash.specs import PipelineSpec, TransferSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Note
@@ -113,3 +113,18 @@ def test_a_recording_says_which_gpus_were_simulated_and_opens_so(make: Make) -> 
     assert [(found.uuid, found.simulated) for found in opened.gpus] == [("SIM-0", True)]
     assert [device.name for device in opened.devices() if device.simulated] == ["sim:0"]
     assert opened.device_words("SIM-0") == "sim:0 (SIMULATED)"
+
+
+def test_the_cards_take_the_allocators_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    gpus = SimulatedGpus(Simulation((GIB,)))
+    gpus.start()
+    assert gpus.cards[0].settings.expandable_segments is True
+    assert gpus.problem is None
+
+
+def test_settings_that_torch_would_refuse_are_told_and_name_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:3")
+    problem = SimulatedGpus(Simulation((GIB,))).problem
+    assert problem is not None
+    assert problem.startswith("PYTORCH_CUDA_ALLOC_CONF is 'max_split_size_mb:3', which torch refuses: ")

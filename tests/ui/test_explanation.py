@@ -1,0 +1,369 @@
+"""The page that explains a full memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton
+from pytestqt.qtbot import QtBot
+
+from gpudash.devices import simulated_gpu
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS
+from gpudash.memory.explain import explain
+from gpudash.memory.explanation import Explanation, Remedy
+from gpudash.memory.held import Frame, HeldState, Holding, Process, Recorded, Request
+from gpudash.session import Replay
+from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.records import EXPLANATION, Note, OutOfMemory, Record, RunStarted, Sample
+from gpudash.ui.explanation_rows import Choice, owner_rows
+from gpudash.ui.explanation_stack import folded
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import DARK, LIGHT
+from gpudash.units import GIB, MIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+from tests.ui.words import complaints
+
+CARD = simulated_gpu(0, 2 * GIB)
+TORCH = Frame("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 134, "forward")
+MODEL = Frame("/home/mia/project/model.py", 88, "forward")
+TRAIN = Frame("/home/mia/project/train.py", 41, "train_step")
+MAIN = Frame("/home/mia/project/train.py", 90, "main")
+
+STATE = HeldState(
+    device="sim:0",
+    product="Simulated GPU",
+    simulated=True,
+    capacity=2 * GIB,
+    device_free=20 * MIB,
+    reserved=1500 * MIB,
+    context_bytes=300 * MIB,
+    processes=(Process(228 * MIB, 4711, "python", "mia"),),
+    holdings=(
+        *(
+            Holding(40 * MIB, 3, ACTIVATIONS, n, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN))
+            for n in range(1, 25)
+        ),
+        Holding(300 * MIB, 30, WEIGHTS, 0, "", "", "", (TORCH, TRAIN, MAIN)),
+        Holding(120 * MIB, 60, OPTIMIZER_STATE, 1, "optimizer", "", "", (TORCH, TRAIN, MAIN)),
+        Holding(2 * MIB, 2, INPUTS, 24, "", "", "", (MAIN,)),
+    ),
+    idle=60 * MIB,
+    usable_idle=60 * MIB,
+    largest_free_block=18 * MIB,
+    request=Request(64 * MIB, 64 * MIB, 24, "forward", "forward", "Net.Linear", (TORCH, MODEL, MAIN)),
+    step=25,
+    time_s=6.0,
+    recorded=Recorded(41_203, 41_203, 0.9),
+)
+REMEDIES = (
+    Remedy("batch 24", {"batch": 24}, flags="--batch 24", predicted_peak_bytes=GIB, fits=True, verified_by="dry run"),
+    Remedy("bf16 autocast", {"precision": "bf16"}, predicted_peak_bytes=GIB, fits=True, changes_training=True),
+    Remedy("activation checkpointing", {"checkpointing": True}, predicted_peak_bytes=900 * MIB, fits=True),
+    Remedy("on cpu", device="cpu", predicted_peak_bytes=2 * GIB, fits=True),
+    Remedy("expandable segments", allocator="expandable_segments:True", predicted_peak_bytes=GIB, fits=True),
+    Remedy("a card with 4 GiB", predicted_peak_bytes=3 * GIB, fits=True),
+)
+
+
+class Session(FakeSession):
+    """A session with a simulated card, which writes down what it was asked to start and to explain."""
+
+    def __init__(self) -> None:
+        self.kept: list[Record] = []
+        super().__init__([CARD])
+
+    def apply(self, *records: Record) -> None:
+        super().apply(*records)
+        self.kept.extend(records)
+
+    def explain(self) -> None:
+        self.asked.append(("explain",))
+
+
+def told(explanation: Explanation) -> OutOfMemory:
+    return OutOfMemory(
+        time_s=6.0,
+        run_id=1,
+        error="sim",
+        message="The memory of sim:0 ran out.",
+        remedy="",
+        seconds=5.0,
+        steps=24,
+        explanation=explanation.to_json(),
+    )
+
+
+def failed(session: Session, explanation: Explanation | None = None) -> Session:
+    """A training run on the card that ran out of memory."""
+    session.feed(1.0)
+    session.apply(
+        RunStarted(time_s=1.0, run_id=1, workload="training", device="sim:0", spec={"batch": 64}, simulated=True)
+    )
+    for number in range(50):
+        time_s = 1.0 + number / 10
+        values = {"allocated_bytes": number * 30 * MIB, "reserved_bytes": number * 31 * MIB}
+        session.apply(Sample(time_s, "allocator", "sim:0", values))
+    session.apply(told(explanation or explain(STATE, lambda file, line: "hidden = self.fc1(hidden)")))
+    return session
+
+
+def remedies(*found: Remedy, note: str = "") -> Note:
+    told = explain(STATE, lambda file, line: "hidden = self.fc1(hidden)")
+    details = {
+        "verdict": told.verdict,
+        "headline": told.headline,
+        "remedies": [vars(remedy) for remedy in found],
+        "remedies_note": note,
+    }
+    return Note(time_s=7.0, run_id=1, topic=EXPLANATION, text="Found.", details=details)
+
+
+@pytest.fixture
+def session() -> Session:
+    return failed(Session())
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: Session) -> MainWindow:
+    """The page in front, at the size everything has to be seen at."""
+    session.apply(remedies(*REMEDIES))
+    window = open_window(session, size=(1280, 800))
+    window.explanation.explain()
+    settle(window)
+    return window
+
+
+def buttons(window: MainWindow) -> list[str]:
+    header = window.explanation.page.header
+    return [button.text() for button in header.findChildren(QPushButton) if button.isVisible()]
+
+
+def labels(window: MainWindow) -> str:
+    page = window.explanation.page
+    return "\n".join(label.text() for label in page.findChildren(QLabel) if label.isVisible())
+
+
+def test_the_banner_names_the_cause_and_opens_the_explanation(open_window: OpenWindow, session: Session) -> None:
+    window = open_window(session)
+    button = next(b for b in window.banner.findChildren(QPushButton) if b.text() == "Explain")
+    assert button.isVisible() and not window.explanation.open
+    assert "hidden = self.fc1(hidden)" in " ".join(label.text() for label in window.banner.findChildren(QLabel))
+    button.click()
+    assert window.explanation.open
+
+
+def test_the_cause_comes_first_and_everything_else_is_on_the_page(window: MainWindow) -> None:
+    words = labels(window)
+    assert words.index("model.py:88") < words.index("The last request was 64 MiB")
+    for part in ("OUT OF MEMORY AT 0:06 · sim:0 (SIMULATED)", "1  WHAT FILLED IT", "2  WHO ALLOCATED IT", "4  STACK"):
+        assert part in words
+    assert "Evidence: 41\u202f203 of 41\u202f203 events" in words
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080)])
+def test_no_word_of_the_page_is_cut_or_covered(
+    open_window: OpenWindow, session: Session, theme: Any, size: tuple[int, int]
+) -> None:
+    session.apply(remedies(*REMEDIES))
+    window = open_window(session, theme=theme, size=size)
+    window.explanation.explain()
+    settle(window)
+    assert not [complaint for complaint in complaints(window) if "self.fc1" not in complaint]
+
+
+def test_every_part_is_named_in_the_bar(window: MainWindow) -> None:
+    bar = window.explanation.page.bar
+    words = [words for row in bar._rows(bar.width(), bar.fontMetrics()) for _part, words, _width in row]
+    assert words[0] == "weights 300 MiB" and words[-1] == "asked for 64 MiB"
+    assert "python (pid 4711) 228 MiB" in words and "idle inside PyTorch 118 MiB" in words
+    assert "weights 300 MiB" in bar.accessibleDescription()
+
+
+def test_the_request_hangs_over_the_capacity(window: MainWindow) -> None:
+    bar = window.explanation.page.bar
+    asked = bar._pieces()[-1]
+    assert asked.part is None and asked.right > bar._capacity * bar._scale() + 1
+    assert asked.right <= bar.width()
+
+
+def test_choosing_a_category_narrows_the_table_and_esc_widens_it_before_it_leaves(
+    window: MainWindow, qtbot: QtBot
+) -> None:
+    page = window.explanation.page
+    piece = next(p for p in page.bar._pieces() if p.part is not None and p.part.name == WEIGHTS)
+    qtbot.mouseClick(page.bar, Qt.MouseButton.LeftButton, pos=_middle(piece.left, piece.right))
+    assert [row[4] for row in page.owners.table.model.rows] == ["weights"]
+    assert page.owners.chip.isVisible() and page.owners.chip.text().startswith("weights")
+    qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
+    assert len(page.owners.table.model.rows) == 3 and window.explanation.open
+    qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
+    assert not window.explanation.open
+
+
+def _middle(left: float, right: float) -> Any:
+    from PySide6.QtCore import QPoint
+
+    return QPoint(round((left + right) / 2), 12)
+
+
+def test_the_stack_shown_is_that_of_the_row_with_library_lines_folded(window: MainWindow) -> None:
+    page = window.explanation.page
+    text = page.stack.text.toPlainText()
+    assert text.startswith("    … 1 library line\n/home/mia/project/model.py:88 in forward")
+    page.stack.library.setChecked(True)
+    assert "torch/nn/modules/linear.py:134" in page.stack.text.toPlainText()
+    page.stack.copy()
+    assert QGuiApplication.clipboard().text().count("\n") == 2
+
+
+def test_keys_reach_every_pane_and_the_search(window: MainWindow, qtbot: QtBot) -> None:
+    page = window.explanation.page
+    for key, pane in (("1", page.bar), ("4", page.stack.text), ("2", page.owners.table.view)):
+        qtbot.keyClick(QApplication.focusWidget(), key)
+        assert QApplication.focusWidget() is pane
+    qtbot.keyClick(page.owners.table.view, Qt.Key.Key_T)
+    assert page.owners.total.isChecked()
+    qtbot.keyClick(page.owners.table.view, "/")
+    qtbot.keyClicks(QApplication.focusWidget(), "optimizer")
+    assert [row[5] for row in page.owners.table.model.rows] == ["train.py:41 train_step  hidden = self.fc1(hidden)"]
+
+
+def test_arrow_keys_choose_a_part(window: MainWindow, qtbot: QtBot) -> None:
+    page = window.explanation.page
+    page.bar.setFocus()
+    qtbot.keyClick(page.bar, Qt.Key.Key_Right)
+    assert {row[4] for row in page.owners.table.model.rows} == {"weights"}
+    qtbot.keyClick(page.bar, Qt.Key.Key_Left)
+    assert len(page.owners.table.model.rows) == 3
+
+
+def test_what_would_have_fitted_is_a_row_of_buttons_with_their_peaks(window: MainWindow) -> None:
+    shown = buttons(window)
+    assert shown[:2] == ["Copy report", "Back to the plots   Esc"]
+    assert shown[2:] == [
+        "batch 24 (1.00 GiB)",
+        "bf16 autocast (1.00 GiB)",
+        "activation checkpointing (900 MiB)",
+        "on cpu (2.00 GiB)",
+        "2 more",
+    ]
+
+
+def test_a_remedys_button_puts_it_into_the_form_and_starts_the_run(window: MainWindow, session: Session) -> None:
+    header = window.explanation.page.header
+    button = next(b for b in header.findChildren(QPushButton) if b.text().startswith("batch 24"))
+    button.click()
+    assert not window.explanation.open
+    assert ("start", "training", "sim:0") in session.asked
+    spec = window.panel.spec()
+    assert spec is not None and spec.model_dump()["batch"] == 24
+
+
+def test_until_remedies_are_there_the_page_says_that_they_are_looked_for(
+    open_window: OpenWindow, session: Session
+) -> None:
+    window = open_window(session, size=(1280, 800))
+    window.explanation.explain()
+    assert "Looking for what would have fitted…" in labels(window)
+    session.apply(remedies(REMEDIES[0]))
+    settle(window)
+    assert "batch 24 (1.00 GiB)" in buttons(window)
+    assert "Looking" not in labels(window)
+
+
+def test_that_no_remedy_was_found_is_told(open_window: OpenWindow, session: Session) -> None:
+    session.apply(remedies(note="No change was found."))
+    window = open_window(session, size=(1280, 800))
+    window.explanation.explain()
+    settle(window)
+    assert "No change was found." in labels(window)
+
+
+def test_a_recording_is_explained_too_and_offers_no_buttons_to_run(
+    open_window: OpenWindow, session: Session, tmp_path: Path
+) -> None:
+    session.apply(remedies(*REMEDIES[:1]))
+    path = tmp_path / "run.gpudash"
+    recorder = Recorder(path, meta={"wall_clock_origin": "2026-11-21T10:15:00+00:00", "host_product": "x"})
+    for record in session.kept:
+        recorder.add(record)
+    recorder.close("closed")
+    window = open_window(Replay(path), size=(1280, 800))
+    window.explanation.explain()
+    settle(window)
+    assert window.explanation.open
+    assert buttons(window) == ["Copy report", "Back to the plots   Esc"]
+    assert "batch 24 (1.00 GiB)" in labels(window)
+
+
+def test_while_a_run_is_on_a_gpu_the_session_is_asked_and_the_answer_opens(open_window: OpenWindow) -> None:
+    session = Session()
+    session.feed(1.0)
+    session.start("sim:0")
+    window = open_window(session, size=(1280, 800))
+    window.explanation.explain()
+    assert ("explain",) in session.asked and not window.explanation.open
+    now = explain(HeldState("sim:0", 2 * GIB, GIB, GIB, 0, holdings=STATE.holdings[:9], step=9))
+    session.apply(Note(time_s=2.0, run_id=1, topic=EXPLANATION, text="Now.", details=now.to_json()))
+    settle(window)
+    assert window.explanation.open
+    assert "MEMORY AT 0:00" in labels(window) and "is still free" in labels(window)
+
+
+def test_without_anything_to_explain_the_status_line_says_so(open_window: OpenWindow) -> None:
+    session = Session()
+    session.feed(1.0)
+    window = open_window(session)
+    window.explanation.explain()
+    assert not window.explanation.open
+    assert "nothing to explain" in " ".join(label.text() for label in window.status_line.findChildren(QLabel))
+
+
+def test_the_report_is_copied_as_text(window: MainWindow) -> None:
+    window.explanation.page.copy_report()
+    text = QGuiApplication.clipboard().text()
+    assert text.splitlines()[0] == window.explanation.page.explanation.headline  # type: ignore[union-attr]
+    assert "Would have fitted" in text and "--batch 24" in text
+
+
+def test_the_page_follows_the_theme(window: MainWindow) -> None:
+    bar = window.explanation.page.bar
+    piece = next(p for p in bar._pieces() if p.part is not None and p.part.name == ACTIVATIONS)
+    seen = []
+    for palette in (DARK, LIGHT):
+        window.set_palette(palette)
+        settle(window)
+        image = bar.grab().toImage()
+        ratio = image.devicePixelRatio()
+        seen.append(image.pixelColor(round((piece.right - 12) * ratio), round(20 * ratio)).name())
+    assert seen == [DARK.curves[ACTIVATIONS], LIGHT.curves[ACTIVATIONS]]
+
+
+def test_rows_can_stand_for_modules_files_and_categories() -> None:
+    found = explain(STATE)
+    assert [row.cells[5] for row in owner_rows(found, Choice("category"))] == [
+        "activations",
+        "weights",
+        "optimizer state",
+        "inputs",
+    ]
+    assert [row.cells[5] for row in owner_rows(found, Choice("file"))] == ["model.py", "train.py"]
+    assert owner_rows(found, Choice("module"))[0].cells[5] == "Net.Linear"
+    own = [row.cells[0] for row in owner_rows(found, Choice())]
+    total = [row.cells[1] for row in owner_rows(found, Choice(by_total=True))]
+    assert own[0] == "960 MiB" and total[0] == "1.35 GiB"
+
+
+def test_folded_lines_are_counted_between_the_users_own() -> None:
+    stack = explain(STATE).owners[0].stack
+    assert folded(stack) == [
+        "    … 1 library line",
+        "/home/mia/project/model.py:88 in forward",
+        "/home/mia/project/train.py:90 in main",
+    ]

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
+from gpudash.memory.explain import explain, rejudged
+from gpudash.memory.explanation import Evidence, Explanation, Remedy
+from gpudash.memory.explanation_text import evidence_words, report
+from gpudash.memory.held import Frame, HeldState, Holding, Process, Recorded, Request
+from gpudash.memory.replay_remedies import replay_remedies
+from gpudash.units import GIB, MIB
+
+LINE = Frame("/home/mia/model.py", 88, "forward")
+
+
+def found(**changed: object) -> Explanation:
+    base = HeldState(
+        device="sim:0",
+        capacity=4 * GIB,
+        device_free=256 * MIB,
+        reserved=2 * GIB,
+        context_bytes=256 * MIB,
+        processes=(Process(1536 * MIB, 4711, "python", "mia"),),
+        holdings=(
+            Holding(GIB, 10, ACTIVATIONS, 1, "forward", "", "Net.Linear", (LINE,)),
+            Holding(GIB, 9, WEIGHTS),
+        ),
+        request=Request(512 * MIB, 512 * MIB),
+        recorded=Recorded(41, 41, 0.9),
+    )
+    return explain(replace(base, **changed))  # type: ignore[arg-type]
+
+
+def test_the_report_begins_with_the_cause_and_ends_with_the_evidence() -> None:
+    told = found()
+    lines = report(told)
+    assert lines[:2] == [told.headline, told.request_words]
+    assert lines[-1] == "Evidence: 41 of 41 events, recording began at 900 ms, 50 % of live bytes have no stack."
+    assert "  together 4.00 GiB; asked for 512 MiB more" in lines
+    assert any(line.startswith("  python (pid 4711)") for line in lines)
+    assert any("activations, Linear" in line and "model.py:88 forward" in line for line in lines)
+    assert any("no stack recorded" in line for line in lines)
+
+
+def test_remedies_are_told_with_peak_price_and_flags() -> None:
+    remedy = Remedy(
+        "activation checkpointing",
+        {"checkpointing": True},
+        flags="--checkpointing",
+        predicted_peak_bytes=GIB,
+        fits=True,
+        verified_by="dry run",
+        slowdown=1.33,
+        slowdown_from="FLOPs of the dry run",
+    )
+    lines = report(found().with_remedies((remedy, Remedy("batch 8", changes_training=True)), "Stopped early."))
+    price = "about +33 % time (FLOPs of the dry run)"
+    assert f"  activation checkpointing  peak 1.00 GiB, by dry run  {price}  --checkpointing" in lines
+    assert any("batch 8" in line and "convergence may change" in line for line in lines)
+    assert "  Stopped early." in lines
+
+
+def test_without_remedies_nothing_is_said_of_them() -> None:
+    assert "Would have fitted" not in report(found())
+
+
+def test_a_missing_history_is_told() -> None:
+    assert evidence_words(Evidence()) == "no history was recorded, 0 % of live bytes has no stack."
+
+
+def test_a_dry_run_decides_whether_others_or_the_capacity_is_to_blame() -> None:
+    told = found()
+    assert told.verdict == "other process"
+    too_large = rejudged(told, 5 * GIB)
+    assert too_large.verdict == "real capacity" and "full of" in too_large.headline
+    again = rejudged(too_large, 3 * GIB)
+    assert again.verdict == "other process" and again.headline == told.headline
+
+
+def test_fragments_are_not_to_blame_for_a_run_that_needs_more_than_there_is() -> None:
+    pieces = {"processes": (), "idle": GIB, "usable_idle": GIB, "largest_free_block": MIB}
+    told = found(holdings=(Holding(GIB, 9, ACTIVATIONS),), **pieces)
+    assert told.verdict == "fragmentation"
+    assert rejudged(told, 9 * GIB, 2 * GIB) is told
+    assert rejudged(told, 9 * GIB, 8 * GIB).verdict == "real capacity"
+
+
+@pytest.mark.parametrize("alone", [GIB, 100 * GIB])
+def test_a_leak_stays_a_leak_whatever_the_run_takes(alone: int) -> None:
+    leaking = tuple(Holding(64 * MIB, 1, ACTIVATIONS, step, stack=(LINE,)) for step in range(1, 20))
+    told = found(holdings=leaking, step=20)
+    assert told.verdict == "leak" and rejudged(told, alone) is told
+
+
+def in_pieces() -> Trace:
+    """Buffers of growing size of which a sixteenth stays, as many as fit 2 GiB, and one more."""
+    trace = Trace()
+
+    def take(size: int) -> int:
+        trace.sizes.append(size)
+        trace.categories.append(ACTIVATIONS)
+        trace.events.append(len(trace.sizes))
+        return len(trace.sizes)
+
+    for size in range(64 * MIB, 64 * MIB + 30 * 512, 512):
+        trace.events.append(-take(size))
+        rest = take(size - size // 16)
+        take(size // 16)
+        trace.events.append(-rest)
+    take(128 * MIB)
+    return trace
+
+
+def test_a_replay_shows_that_expandable_segments_mend_fragmentation() -> None:
+    told = found(
+        holdings=(Holding(512 * MIB, 9, ACTIVATIONS),),
+        processes=(),
+        capacity=2 * GIB,
+        usable_idle=GIB,
+        idle=GIB,
+        largest_free_block=64 * MIB,
+        device_free=0,
+        request=Request(128 * MIB, 128 * MIB),
+    )
+    assert told.verdict == "fragmentation"
+    (remedy,) = replay_remedies(in_pieces(), told)
+    assert remedy.allocator == "expandable_segments:True" and remedy.fits and remedy.verified_by == "replay"
+    assert remedy.predicted_peak_bytes is not None and remedy.predicted_peak_bytes < GIB
+
+
+def test_a_replay_says_nothing_of_a_run_that_is_too_large() -> None:
+    assert replay_remedies(in_pieces(), found()) == ()

@@ -1,0 +1,194 @@
+"""Looking for what would have fitted, after an out-of-memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from gpudash.devices import Simulation
+from gpudash.memory.allocator.trace import ACTIVATIONS
+from gpudash.memory.estimate import Alternative
+from gpudash.memory.explain import explain
+from gpudash.memory.explanation import Explanation
+from gpudash.memory.held import HeldState, Holding, Process, Request
+from gpudash.session.estimator import Estimator
+from gpudash.session.remedies import ALONE, Remedies, flags, remedies
+from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
+from gpudash.units import GIB, MIB
+from tests.unit.session.conftest import Live, Make
+
+PREDICTS = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    found = {"workload": "training", "device": "sim:0", "minimum_capacity_bytes": MINIMUM, "peak_reserved_bytes": 7,
+             "alternatives": [{"change": "batch 8", "fields": {"batch": 8}, "fits": True, "peak_reserved_bytes": 5},
+                              {"change": "batch 32", "fields": {"batch": 32}, "fits": False},
+                              {"change": "told " + json.dumps([asked["target"], asked["used_bytes"]]), "fits": True}]}
+    print(json.dumps({"id": asked["id"], "estimate": found, "final": True}), flush=True)
+"""
+REFUSES = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    error = {"kind": "raised", "message": "The code raised.", "remedy": ""}
+    print(json.dumps({"id": json.loads(line)["id"], "error": error, "final": True}), flush=True)
+"""
+HANGS = "import json, threading; print(json.dumps({'ready': True}), flush=True); threading.Event().wait()"
+
+
+def out_of_memory(**changed: Any) -> Explanation:
+    state = {
+        "device": "sim:0",
+        "capacity": 8 * GIB,
+        "device_free": 0,
+        "reserved": 7 * GIB,
+        "context_bytes": GIB,
+        "holdings": (Holding(7 * GIB, 9, ACTIVATIONS),),
+        "request": Request(GIB, GIB),
+    }
+    return explain(HeldState(**{**state, **changed}))
+
+
+class Looking:
+    """Remedies whose predictions come from a script, and what they tell."""
+
+    def __init__(self, live: Live, script: str, minimum: int = 3 * GIB) -> None:
+        self.told: list[Event] = []
+        command = (sys.executable, "-c", script.replace("MINIMUM", str(minimum)))
+        session = live.session
+        self.remedies = Remedies(
+            session._machine, session.store, self.told.append, lambda: 9.0, lambda: Estimator(command)
+        )
+        self._live = live
+
+    def fail(self, found: Explanation | None, workload: str = "training") -> None:
+        started = RunStarted(time_s=0.5, run_id=1, workload=workload, device="sim:0", spec={"batch": 64})
+        ended = OutOfMemory(
+            time_s=1.0,
+            run_id=1,
+            error="sim",
+            message="Full.",
+            remedy="",
+            seconds=0.5,
+            steps=1,
+            explanation=None if found is None else found.to_json(),
+        )
+        for event in (started, ended):
+            self._live.session.store.apply(event)
+            self.remedies.take(event)
+
+    def note(self) -> Note:
+        assert self.remedies.wait(30.0)
+        (note,) = self.told
+        assert isinstance(note, Note) and note.topic == EXPLANATION and note.run_id == 1
+        json.loads(note.to_json())
+        return note
+
+
+@pytest.fixture
+def live(make: Make) -> Live:
+    return make(simulation=Simulation((8 * GIB,)))
+
+
+def test_what_fits_is_told_with_its_flags(live: Live) -> None:
+    looking = Looking(live, PREDICTS)
+    looking.fail(out_of_memory())
+    details = looking.note().details
+    first, second = details["remedies"]
+    assert (first["change"], first["flags"], first["fits"]) == ("batch 8", "--batch 8", True)
+    assert first["predicted_peak_bytes"] == 5 and first["verified_by"] == "dry run"
+    assert second["change"].startswith("told")
+    assert looking.note().text.startswith("Would have fitted: batch 8 (5 B)")
+    assert looking.remedies.close()
+
+
+def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(live: Live) -> None:
+    looking = Looking(live, PREDICTS)
+    looking.fail(out_of_memory(allowed=5 * GIB))
+    target, used = json.loads(looking.note().details["remedies"][1]["change"].removeprefix("told "))
+    assert (target["capacity_bytes"], target["free_bytes"], target["overhead_bytes"]) == (8 * GIB, 5 * GIB, 0)
+    assert used == GIB
+    assert looking.remedies.close()
+
+
+def test_when_the_run_would_fit_alone_the_other_process_is_to_blame(live: Live) -> None:
+    looking = Looking(live, PREDICTS, minimum=4 * GIB)
+    shared = out_of_memory(
+        reserved=5 * GIB, holdings=(Holding(5 * GIB, 9, ACTIVATIONS),), processes=(Process(1900 * MIB, 7, "x"),)
+    )
+    assert shared.verdict == "real capacity"
+    looking.fail(shared)
+    details = looking.note().details
+    assert details["verdict"] == "other process" and details["headline"].startswith("x (pid 7) holds")
+    assert details["remedies"][0]["change"] == ALONE
+    assert looking.remedies.close()
+
+
+def test_why_nothing_could_be_predicted_is_told(live: Live) -> None:
+    looking = Looking(live, REFUSES)
+    looking.fail(out_of_memory())
+    assert looking.note().details["remedies_note"] == "The code raised."
+    assert looking.remedies.close()
+
+
+def test_remedies_of_a_replay_are_kept(live: Live) -> None:
+    known = remedies([Alternative("expandable segments", allocator="expandable_segments:True", fits=True)])
+    looking = Looking(live, REFUSES)
+    looking.fail(out_of_memory().with_remedies(known))
+    found = looking.note().details["remedies"]
+    assert [remedy["change"] for remedy in found] == ["expandable segments"]
+    assert looking.remedies.close()
+
+
+def test_nothing_is_looked_for_without_an_explanation(live: Live) -> None:
+    looking = Looking(live, HANGS)
+    looking.fail(None)
+    assert looking.remedies.wait(0) and not looking.told
+
+
+def test_that_a_workload_is_not_known_is_told(live: Live) -> None:
+    looking = Looking(live, HANGS)
+    looking.fail(out_of_memory(), workload="unheard of")
+    assert "unheard of is not known here" in looking.note().details["remedies_note"]
+
+
+def test_the_next_run_and_closing_end_the_search(live: Live) -> None:
+    looking = Looking(live, HANGS)
+    looking.fail(out_of_memory())
+    assert not looking.remedies.wait(0)
+    looking.remedies.take(RunStarted(time_s=2.0, run_id=2, workload="training", device="sim:0", spec={}))
+    assert looking.remedies.wait(0)
+    looking.fail(out_of_memory())
+    assert looking.remedies.close() and not looking.told
+    names = {thread.name for thread in threading.enumerate()}
+    assert not names & {"gpudash-remedies", "gpudash-estimator"}
+
+
+@pytest.mark.parametrize(
+    ("alternative", "expected"),
+    [
+        (Alternative("x", {"batch": 8, "learning_rate": 0.1}), "--batch 8 --learning-rate 0.1"),
+        (
+            Alternative("x", {"checkpointing": True, "keep_intermediates": False}),
+            "--checkpointing --no-keep-intermediates",
+        ),
+        (Alternative("x", {"cap": 512 * MIB, "size": None}), "--cap 512MiB"),
+        (Alternative("x", {"cap": 2 * GIB}), "--cap 2GiB"),
+        (Alternative("x", device="cpu"), "--device cpu"),
+        (Alternative("x", allocator="expandable_segments:True"), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        (Alternative("a card with 8 GiB"), ""),
+    ],
+)
+def test_a_change_is_written_as_the_command_takes_it(alternative: Alternative, expected: str) -> None:
+    assert flags(alternative) == expected
+
+
+def test_only_what_fits_is_a_remedy() -> None:
+    found = remedies([Alternative("a", fits=True), Alternative("b", fits=False), Alternative("c", fits=None)])
+    assert [remedy.change for remedy in found] == ["a"]
