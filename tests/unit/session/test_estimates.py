@@ -166,7 +166,7 @@ def test_the_process_is_told_the_spec_the_device_and_the_other_devices(
     assert told["spec"]["batch"] == 7
     assert told["alternatives"] is False
     assert told["target"]["device"] == "sim:0"
-    assert told["target"]["settings"] == ""
+    assert told["target"]["settings"] == "expandable_segments:True"
     assert told["used_bytes"] == 0
     others = {target["device"]: target for target in told["elsewhere"]}
     assert others.keys() == {"cpu", "cuda:0"}
