@@ -17,6 +17,9 @@ _SHRINK_BELOW = 0.6
 _LEAST = 1e-9
 """Narrowest axis."""
 
+_LEAST_BYTES = 2.0**20
+"""Narrowest axis of a memory: one that is empty has no ticks within a byte."""
+
 
 @dataclass(slots=True)
 class Autoscale:
@@ -40,7 +43,9 @@ class Autoscale:
         """The range in force; low < high."""
         if self.manual is not None:
             return self.manual
-        return (0.0, 1.0) if self._fresh else (self._low, self._high)
+        if self._fresh:
+            return 0.0, _LEAST_BYTES if self.unit == "bytes" else 1.0
+        return self._low, self._high
 
     def reset(self) -> None:
         """Fit to the data again at the next `update`."""
@@ -86,7 +91,7 @@ class Autoscale:
         if self.unit == "ratio":
             return min(0.0, low), max(1.04, high * 1.04)
         if self.unit == "bytes":
-            return min(0.0, low), max(high * 1.12, 1.0)
+            return min(0.0, low), max(high * 1.12, _LEAST_BYTES)
         return self._rounded(min(0.0, low), high * 1.08 if high > 0 else 1.0)
 
     def _rounded(self, low: float, high: float) -> tuple[float, float]:
