@@ -56,7 +56,10 @@ def headline(
                 f"{format_bytes(state.private_idle)} lies idle in private pools, which serve CUDA graphs only; "
                 f"{needed(state.missing)} was missing elsewhere."
             )
-        case "headroom" | "real capacity":
+        case "headroom":
+            return _now(state, by_category)
+        case "real capacity":
+            assert state.request is not None
             limit = state.capacity if state.allowed is None else state.allowed
             return capacity_words(limit, state.device_free, by_category, owners, state.request)
 
@@ -66,7 +69,7 @@ def request_words(state: HeldState, where: Where) -> str:
     request = state.request
     if request is None:
         room = state.device_free if state.allowed is None else min(state.device_free, state.allowed - state.reserved)
-        idle = f", and {available(state.idle)} lies idle inside PyTorch" if state.idle else ""
+        idle = f", and what lies idle inside PyTorch, {available(state.idle)}, is used again" if state.idle else ""
         return f"{available(max(0, room))} is still free{idle}."
     parts = [f"The last request was {needed(request.bytes)}"]
     place = place_of(where)
@@ -91,6 +94,14 @@ def place_of(where: Where) -> str:
 def innermost(module: str) -> str:
     """The class of the innermost of dotted modules."""
     return module.rpartition(".")[2]
+
+
+def _now(state: HeldState, by_category: Mapping[str, int]) -> str:
+    """Where memory is while nothing is wrong."""
+    used = format_pair(state.capacity - state.device_free, state.capacity)
+    mostly = max(by_category, key=lambda name: by_category[name], default="")
+    allocated = f"{format_bytes(state.allocated)} allocated{f', mostly {mostly}' if mostly else ''}"
+    return f"{used} is in use: {allocated}, and {format_bytes(state.idle)} idle inside PyTorch."
 
 
 def _impossible(state: HeldState) -> str:
@@ -148,7 +159,7 @@ def process_words(process: Process) -> str:
 
 
 def capacity_words(
-    limit: int, free: int, by_category: Mapping[str, int], owners: Sequence[Owner], request: Request | None
+    limit: int, free: int, by_category: Mapping[str, int], owners: Sequence[Owner], request: Request
 ) -> str:
     """What most of the memory went to.
 
@@ -157,14 +168,13 @@ def capacity_words(
         free: on the device, bytes.
         by_category: live bytes.
         owners: call sites, the largest first.
-        request: what was refused; ``None`` when nothing was.
+        request: what was refused.
     """
     if not by_category:
-        held = format_pair(limit - free, limit)
-        return f"Nothing is allocated: {held}." if request is None else f"Memory was full before this run: {held}."
+        return f"Memory was full before this run: {format_pair(limit - free, limit)}."
     name, size = max(by_category.items(), key=lambda item: item[1])
-    verb = "Memory is mostly" if request is None else "Memory was full of"
-    if request is not None and request.bytes > size:
+    verb = "Memory was full of"
+    if request.bytes > size:
         verb = f"One request of {needed(request.bytes)} was too much beside"
     words = f"{format_number(size, memory_unit(limit))} of {format_bytes(limit)}"
     return f"{verb} {name}: {words}{_mostly_from(name, owners)}."

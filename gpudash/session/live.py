@@ -22,12 +22,12 @@ from gpudash.memory.levels import HOST
 from gpudash.memory.watch import MemoryWatch
 from gpudash.session.estimates import Estimates
 from gpudash.session.machine import Machine
-from gpudash.session.recordings import facts, size_on_disk, tidy
+from gpudash.session.recordings import facts, tidy
 from gpudash.session.remedies import Remedies
 from gpudash.session.requests import check, run_request
 from gpudash.session.run_guards import RunGuards, levels
 from gpudash.session.simulated import SimulatedGpus
-from gpudash.session.status import Status, summary
+from gpudash.session.status import Status, status_of, summary
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
@@ -267,17 +267,9 @@ class Session:
 
     def status(self) -> Status:
         """Figures for the status line."""
-        lanes = self._monitor.statistics()
-        recorder = self._recorder
-        return Status(
-            recording=self.recording if recorder is not None and recorder.failed is None else None,
-            recording_bytes=size_on_disk(self.recording),
-            rate_hz=self.settings.rate_hz,
-            missed=sum(lane.missed for lane in lanes),
-            own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + self._own_cpu_s) / max(self.clock(), 1e-9),
-            driver=self._monitor.driver_version,
-            torch=self._machine.torch_words,
-        )
+        rate_hz, torch = self.settings.rate_hz, self._machine.torch_words
+        cost = self._own_cpu_s, self.clock()
+        return status_of(self._monitor, self._recorder, self.recording, rate_hz, cost, torch)
 
     def summary(self) -> dict[str, Any]:
         """What ``gpudash monitor --json`` prints."""

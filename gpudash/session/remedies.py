@@ -61,6 +61,8 @@ class Remedies:
         self._clock = clock
         self._estimator = estimator
         self._search: _Search | None = None
+        self._lock = threading.Lock()
+        self._closed = False
 
     def take(self, event: Event) -> None:
         """Begin to look when memory has run out, and end it when the next run begins; by the session's thread."""
@@ -68,7 +70,9 @@ class Remedies:
             self._end()
         elif isinstance(event, OutOfMemory) and event.explanation is not None:
             self._end()
-            self._begin(event)
+            with self._lock:
+                if not self._closed:
+                    self._begin(event)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until what is looked for has been told; true at once when nothing is looked for."""
@@ -76,7 +80,9 @@ class Remedies:
         return search is None or search.told.wait(timeout_s)
 
     def close(self) -> bool:
-        """Look no more; false when the thread could not be joined."""
+        """Look no more, for good; false when the thread could not be joined."""
+        with self._lock:
+            self._closed = True
         return self._end()
 
     def _begin(self, event: OutOfMemory) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpudash.devices import Gpu
+from gpudash.session.recordings import size_on_disk
 from gpudash.telemetry.records import SourceFailed, Warning
 from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Store
+
+if TYPE_CHECKING:
+    from gpudash.sources.monitor import Monitor
+    from gpudash.telemetry.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,34 @@ class Status:
     own_cpu_ratio: float
     driver: str | None
     torch: str | None
+
+
+def status_of(
+    monitor: Monitor,
+    recorder: Recorder | None,
+    recording: Path | None,
+    rate_hz: float,
+    cost: tuple[float, float],
+    torch: str | None,
+) -> Status:
+    """The figures now.
+
+    Args:
+        recording: the file, also when it can no longer be written.
+        cost: CPU seconds of the session's own thread, and seconds since the session began.
+        torch: what torch this is, in words.
+    """
+    lanes = monitor.statistics()
+    own_cpu_s, seconds = cost
+    return Status(
+        recording=recording if recorder is not None and recorder.failed is None else None,
+        recording_bytes=size_on_disk(recording),
+        rate_hz=rate_hz,
+        missed=sum(lane.missed for lane in lanes),
+        own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + own_cpu_s) / max(seconds, 1e-9),
+        driver=monitor.driver_version,
+        torch=torch,
+    )
 
 
 def summary(

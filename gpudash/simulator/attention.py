@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 
-from gpudash.simulator import attention_math
+from gpudash.simulator import attention_math, registration
 from gpudash.simulator.attention_choice import HALVES, choose
 from gpudash.simulator.attention_math import Attention
 from gpudash.simulator.operations import Engine
-
-KEY = "PrivateUse1"
+from gpudash.simulator.registration import KEY
 
 WIDEST_IN_REGISTERS = 128
 """Widths above it let the memory-efficient kernel gather a half-precision result in a float32 buffer."""
@@ -28,9 +27,9 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention
 _efficient = torch.ops.aten._scaled_dot_product_efficient_attention
 
 
-def install(engine: Engine) -> list[torch.library.Library]:
+def install(engine: Engine) -> list[Any]:
     """Register attention and its kernels."""
-    library = torch.library.Library("aten", "IMPL")
+    library = registration.library("aten")
     for key in (KEY, f"Autograd{KEY}"):
         library.impl("scaled_dot_product_attention", attend, key)
     kernels: dict[str, Callable[..., Any]] = {
@@ -62,7 +61,7 @@ def attend(
     if chosen == SDPBackend.FLASH_ATTENTION:
         width = query.shape[-1]
         padded = [_padded(tensor, 8) for tensor in (query, key, value)]
-        result = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
+        result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
         return result if result.shape[-1] == width else result[..., :width]
     if chosen == SDPBackend.EFFICIENT_ATTENTION:
         keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
@@ -186,10 +185,10 @@ class Flash(_Kernel):
         if key.shape[1] != heads:
             expanded = (batch, key.shape[2], heads, width)
             scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
-        given = [self._like(tensor) for tensor in (grad_out, query, key, value)]
-        made = attention_math.backward(*given, None, self._like(out), self._like(logsumexp), how)
-        for grad, numbers in zip(grads, made):
-            self._write(grad, numbers)
+        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
+        made = attention_math.backward(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
+        for target, numbers in zip(grads, made):
+            self._write(target, numbers)
         return tuple(grads)
 
 
@@ -257,11 +256,11 @@ class Efficient(_Kernel):
         scratch = [self._take((batch, heads, length), torch.float32, query)]
         if query.dtype in HALVES:
             scratch.append(self._take((batch, heads, length + -length % 64, width + -width % 32), torch.float32, query))
-        given = [self._like(tensor) for tensor in (grad_out, query, key, value)]
+        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         bias = None if attn_bias is None else self._like(attn_bias)
         sums = self._like(logsumexp)[..., :length]
-        made = attention_math.backward(*given, bias, self._like(out), sums, how, wants_bias)
-        for grad, numbers in zip(grads, made):
-            if grad is not None:
-                self._write(grad, numbers)
+        made = attention_math.backward(grad, inner, keys, values, bias, self._like(out), sums, how, wants_bias)
+        for target, numbers in zip(grads, made):
+            if target is not None:
+                self._write(target, numbers)
         return tuple(grads)

@@ -28,14 +28,15 @@ def choose(
         RuntimeError: torch's, when there is none.
     """
     attended = [query, key, value]
+    enabled: Any = torch.backends.cuda
     usable = {
-        SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled()
+        SDPBackend.FLASH_ATTENTION: enabled.flash_sdp_enabled()
         and mask is None
         and _takes_flash(attended, is_causal, enable_gqa),
-        SDPBackend.EFFICIENT_ATTENTION: torch.backends.cuda.mem_efficient_sdp_enabled()
+        SDPBackend.EFFICIENT_ATTENTION: enabled.mem_efficient_sdp_enabled()
         and not enable_gqa
         and _takes_efficient(attended, mask),
-        SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled(),
+        SDPBackend.MATH: enabled.math_sdp_enabled(),
     }
     for backend in _order():
         if usable.get(backend, False):

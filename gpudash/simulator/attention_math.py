@@ -105,7 +105,8 @@ def _kept(scores: torch.Tensor, how: Attention) -> torch.Tensor:
     generator = torch._C.Generator()
     generator.manual_seed(how.seed)
     drawn = torch.rand(scores.shape, generator=generator, dtype=torch.float32)
-    return (drawn >= how.dropout).to(scores.dtype) / (1 - how.dropout)
+    share = 1 - how.dropout
+    return (drawn < share).to(scores.dtype) / (share or 1.0)
 
 
 def _repeated(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

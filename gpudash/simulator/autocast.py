@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gpudash.simulator import registration
 from gpudash.simulator.storage import DEVICE
 
 KEY = "AutocastPrivateUse1"
@@ -157,7 +158,7 @@ BANNED = (
     "safe to autocast."
 )
 
-_keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, KEY))
 
 
 class Casts:
@@ -208,11 +209,11 @@ casts = Casts()
 """The process's kept casts."""
 
 
-def install() -> list[torch.library.Library]:
+def install() -> list[Any]:
     """Register what autocast does to each operation."""
-    everything = torch.library.Library("_", "IMPL")
+    everything = registration.library("_")
     everything.fallback(torch.library.fallthrough_kernel, KEY)
-    library = torch.library.Library("aten", "IMPL")
+    library = registration.library("aten")
     policies: tuple[tuple[list[str], Callable[[Any], Callable[..., Any]]], ...] = (
         (LOWER_PRECISION, _in_lower_precision),
         (SINGLE_PRECISION, _in_single_precision),
@@ -311,8 +312,8 @@ def _norm(operation: Any) -> Callable[..., Any]:
     return kernel
 
 
-def _banned(operation: Any) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
+def _banned(_operation: Any) -> Callable[..., Any]:
+    def kernel(*_args: Any, **_kwargs: Any) -> Any:
         raise RuntimeError(BANNED)
 
     return kernel

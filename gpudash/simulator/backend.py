@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from gpudash.simulator import accelerator, attention, autocast, autograd, compilation, construction, kernels, modules
+from gpudash.simulator import (
+    accelerator,
+    attention,
+    autocast,
+    autograd,
+    compilation,
+    construction,
+    kernels,
+    modules,
+    probe,
+)
 from gpudash.simulator.card import Card
 from gpudash.simulator.device_module import DeviceModule
 from gpudash.simulator.operations import Engine
@@ -26,7 +34,9 @@ class Backend:
 
         self.engine = engine
         self.module = DeviceModule(engine)
-        _setup_privateuseone_for_python_backend(DEVICE, backend_module=self.module)
+        _setup_privateuseone_for_python_backend(
+            DEVICE, backend_module=self.module, device_guard=autograd.device_guard()
+        )
         self._libraries = [
             *kernels.install(engine),
             *construction.install(engine),
@@ -43,6 +53,8 @@ class Backend:
         """The simulated cards."""
         return self.engine.cards
 
+
+TRIAL_BYTES = 2**30
 
 _backend: Backend | None = None
 
@@ -68,15 +80,18 @@ def register(cards: Sequence[Card], *, computes: bool = True, trusting: bool = F
     """
     global _backend
     if _backend is None:
-        taken = torch._C._get_privateuse1_backend_name()
-        if taken not in ("privateuseone", DEVICE):
-            raise RuntimeError(f"torch has been given another device already ({taken}), so no GPU can be simulated.")
-        try:
-            _backend = Backend(Engine(cards, computes=computes, trusting=trusting))
-        except (ImportError, AttributeError) as error:
-            raise RuntimeError(
-                f"torch {torch.__version__} cannot be given a device from Python ({error}); torch 2.9 or newer can."
-            ) from error
-        return _backend
+        reason = probe.problem()
+        if reason is not None:
+            raise RuntimeError(reason)
+        _backend = Backend(Engine([], computes=computes, trusting=trusting))
+        reason = _tried(_backend) if computes else None
+        if reason is not None:
+            raise RuntimeError(reason)
     _backend.engine.replace(cards)
     return _backend
+
+
+def _tried(backend: Backend) -> str | None:
+    """What went wrong on a card of its own."""
+    backend.engine.replace([Card(0, TRIAL_BYTES, context=0)])
+    return probe.tried()

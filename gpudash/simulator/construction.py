@@ -10,21 +10,24 @@ from typing import Any
 
 import torch
 
+from gpudash.simulator import registration
 from gpudash.simulator.operations import Engine
 from gpudash.simulator.storage import DEVICE
 
 PINNED = "_sim_pinned"
 """Attribute of the storages of the host that were pinned."""
 
+NOT_SHARED = "A tensor of a simulated GPU cannot be shared with another process; share tensor.cpu()."
+
 _CpuGenerator = torch._C.Generator
-_CpuStorage = torch._C.StorageBase
+_CpuStorage: Any = torch._C.StorageBase
 
 
-def install(engine: Engine) -> list[torch.library.Library]:
+def install(engine: Engine) -> list[Any]:
     """Make storages, generators and pinned memory of the simulated device."""
     _make_storages(engine)
-    torch.Generator = Generator  # type: ignore[misc, assignment]
-    library = torch.library.Library("aten", "IMPL")
+    torch.Generator = Generator  # type: ignore[misc]
+    library = registration.library("aten")
     library.impl("_pin_memory", _pin_memory, "CPU")
     library.impl("is_pinned", _is_pinned, "CPU")
     return [library]
@@ -49,11 +52,8 @@ def _make_storages(engine: Engine) -> None:
     storage_type.__new__ = make
     for name, sentence in (
         ("resize_", "The storage of a simulated GPU keeps its size; resize the tensor instead."),
-        ("_share_fd_cpu_", "A tensor of a simulated GPU cannot be shared with another process; share tensor.cpu()."),
-        (
-            "_share_filename_cpu_",
-            "A tensor of a simulated GPU cannot be shared with another process; share tensor.cpu().",
-        ),
+        ("_share_fd_cpu_", NOT_SHARED),
+        ("_share_filename_cpu_", NOT_SHARED),
     ):
         setattr(storage_type, name, _unless_simulated(getattr(storage_type, name), sentence))
     if not hasattr(storage_type, DEVICE):
@@ -74,14 +74,14 @@ def _unless_simulated(original: Any, sentence: str) -> Any:
     return method
 
 
-def _pin_memory(tensor: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+def _pin_memory(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
     """A copy that counts as pinned; the host's memory is no faster for a simulated GPU when it is."""
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
     setattr(made.untyped_storage(), PINNED, True)
     return made
 
 
-def _is_pinned(tensor: torch.Tensor, device: torch.device | None = None) -> bool:
+def _is_pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> bool:
     return getattr(tensor.untyped_storage(), PINNED, False)
 
 

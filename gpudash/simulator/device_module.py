@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from gpudash.simulator import streams
 from gpudash.simulator.card import PRODUCT
 from gpudash.simulator.memory_history import MemoryHistory
 from gpudash.simulator.memory_module import DeviceLike, MemoryModule
 from gpudash.simulator.operations import Engine
 from gpudash.simulator.storage import DEVICE, OutOfMemoryError
-from gpudash.simulator.streams import Event, Stream, StreamContext
 
 CAPABILITY = (8, 0)
 """Compute capability whose rules the choice among attention's kernels follows."""
@@ -78,14 +78,14 @@ class DeviceModule(MemoryModule):
     """
 
     OutOfMemoryError = OutOfMemoryError
-    Event = Event
-    Stream = Stream
+    Event = streams.Event
+    Stream = streams.Stream
 
     def __init__(self, engine: Engine) -> None:
         history = MemoryHistory(lambda: engine.cards)
         super().__init__(engine, history)
         self.memory = MemoryModule(engine, history)
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, streams.Stream] = {}
 
     def init(self) -> None:
         """Nothing: a card is ready at its first use."""
@@ -146,25 +146,24 @@ class DeviceModule(MemoryModule):
         """Nothing: operations are over when their call returns."""
         self.index_of(device)
 
-    def current_stream(self, device: DeviceLike = None) -> Stream:
+    def current_stream(self, device: DeviceLike = None) -> streams.Stream:
         """The stream in use on ``device``."""
         index = self.index_of(device)
-        if index not in self._streams:
-            self._streams[index] = self.default_stream(index)
-        return self._streams[index]
+        return self._streams.setdefault(index, self.default_stream(index))
 
-    def default_stream(self, device: DeviceLike = None) -> Stream:
-        return Stream(torch.device(DEVICE, self.index_of(device)))
+    def default_stream(self, device: DeviceLike = None) -> streams.Stream:
+        made: streams.Stream = streams.Stream(torch.device(DEVICE, self.index_of(device)))
+        return made
 
-    def set_stream(self, stream: Stream | None) -> None:
+    def set_stream(self, stream: streams.Stream | None) -> None:
         """Use ``stream``, and its device, from now on."""
         if stream is not None:
             self._streams[self.index_of(stream.device)] = stream
             self.set_device(stream.device)
 
-    def stream(self, stream: Stream | None) -> StreamContext:
+    def stream(self, stream: streams.Stream | None) -> streams.StreamContext:
         """A context in which ``stream`` is the current one."""
-        return StreamContext(self, stream)
+        return streams.StreamContext(self, stream)
 
     def manual_seed(self, seed: int) -> None:
         """Seed the CPU's generator, which makes this device's numbers too."""

@@ -109,8 +109,8 @@ class DryRun:
 
     def __init__(self, *, trusting: bool = False) -> None:
         self.backend: Backend = register([_card()], computes=False, trusting=trusting)
-        self._meta = torch.library.Library("aten", "IMPL")
-        self._meta.impl("copy_", self._copy, "Meta")
+        self._meta = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        self._meta.impl("copy_", self._copy, "Meta")  # type: ignore[no-untyped-call]
 
     def record(self, run: Callable[[Tracker], Any], *, trusting: bool = False, capacity: int | None = None) -> Trace:
         """Record what ``run`` does on ``sim:0``.

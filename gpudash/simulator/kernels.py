@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from gpudash.simulator import registration
 from gpudash.simulator.mismatch import COMPOSITE
 from gpudash.simulator.operations import Engine
+from gpudash.simulator.registration import KEY
 from gpudash.simulator.storage import AS_ON_CPU
-
-KEY = "PrivateUse1"
-"""torch's dispatch key for the device that a process may add."""
 
 WHOLE = (
     "_chunk_cat",
@@ -32,20 +32,26 @@ WHOLE = (
 """Operations that CUDA runs whole while torch splits them up for devices without a kernel, with temporaries between
 (``CUDA`` beside a composite kernel in torch's native_functions.yaml; besides them every ``_foreach`` operation)."""
 
+VIEWS = ("_reshape_alias", "alias", "as_strided", "unfold", "view")
+"""Operations that only give other sizes and strides to a tensor's bytes, on which all others of the kind are built."""
+
 _set_storage = torch.ops.aten.set_.source_Storage_storage_offset
 
 
-def install(engine: Engine) -> list[torch.library.Library]:
+def install(engine: Engine) -> list[Any]:
     """Register the device's kernels; they last as long as the libraries."""
     # kept by the backend for the process's life
-    everything = torch.library.Library("_", "IMPL")
+    everything = registration.library("_")
     everything.fallback(engine.run_boxed, KEY)
-    library = torch.library.Library("aten", "IMPL")
+    library = registration.library("aten")
     for name, kernel in {**_making(engine), **_sizing(engine)}.items():
         library.impl(name, kernel, KEY)
     for key in ("Conjugate", "Negative"):
         # without it torch would make a copy of a conjugated tensor before copying it, by copying it
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
+    for name in VIEWS:
+        # without a detour by the kernel of everything: they are half of all calls of a training step
+        library.impl(name, functools.partial(overload(f"aten::{name}").redispatch, AS_ON_CPU), KEY)
     own = set(library._op_impls)
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::") and f"{name}/{KEY}" not in own and _is_whole(name):
@@ -65,6 +71,8 @@ def _is_whole(name: str) -> bool:
     short = name[len("aten::") :]
     if short in WHOLE:
         return True
+    if short == "new_empty_strided":
+        return False  # it makes a tensor, on any device
     if short.startswith("_foreach_"):
         return not short.endswith(("out", "_foreach_zero"))
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, COMPOSITE))
@@ -113,7 +121,7 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
         _check(layout, pin_memory)
         return engine.empty_strided(size, stride, dtype or torch.get_default_dtype(), engine.index_of(device))
 
-    def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    def copy_from(source: torch.Tensor, target: torch.Tensor, _non_blocking: bool = False) -> torch.Tensor:
         return engine.copy(source, target)
 
     def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -130,7 +138,7 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
     ) -> torch.Tensor:
         return empty(size, dtype, layout, device, pin_memory).zero_()
 
-    def is_nestable(tensor: torch.Tensor, mask: torch.Tensor) -> bool:
+    def is_nestable(_tensor: torch.Tensor, _mask: torch.Tensor) -> bool:
         """Never: there are no nested tensors, and so transformers keep to padded ones."""
         return False
 
@@ -172,7 +180,9 @@ def _sizing(engine: Engine) -> dict[str, Callable[..., Any]]:
         return _set_storage.redispatch(AS_ON_CPU, tensor, storage, offset, size, stride)  # type: ignore[no-any-return]
 
     def set_to_tensor(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        return set_to_part(tensor, source.untyped_storage(), source.storage_offset(), source.shape, source.stride())
+        return set_to_part(
+            tensor, source.untyped_storage(), int(source.storage_offset()), source.shape, source.stride()
+        )
 
     def set_to_nothing(tensor: torch.Tensor) -> torch.Tensor:
         return set_to_tensor(tensor, engine.empty([0], tensor.dtype, tensor.device.index, None))

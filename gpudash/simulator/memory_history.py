@@ -100,9 +100,8 @@ class MemoryHistory:
             return
         kept, self._recordings = self._recordings, {}
         for card in self._cards():
-            recording = kept.get(card.uuid)
-            if recording is None or recording.card is not card:
-                recording = _Recording(card, self, max_entries)
+            known = kept.get(card.uuid)
+            recording = known if known is not None and known.card is card else _Recording(card, self, max_entries)
             self._recordings[card.uuid] = recording
             card.observe(recording.told)
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from gpudash.simulator.storage import DEVICE
+from gpudash.simulator.storage import CPU, DEVICE
 
 INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"))
 """Operations whose CUDA kernels take indices that lie on the CPU."""
@@ -106,7 +106,7 @@ def run_or_refuse(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -
     """
     if operation._schema.name.startswith("aten::_foreach_") and not operation._schema.name.endswith("out"):
         return operation._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-    refuse(operation, args, kwargs)
+    return refuse(operation, args, kwargs)
 
 
 def refuse(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> NoReturn:
@@ -120,7 +120,7 @@ def refuse(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> NoRet
     tensors = list(_tensors(schema, args, kwargs))
     if name in INDEXING:
         home = next(tensor.device for argument, tensor in tensors if argument == "self")
-        if any(argument == "indices" and tensor.device != home for argument, tensor in tensors):
+        if any(argument == "indices" and tensor.device not in (home, CPU) for argument, tensor in tensors):
             raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({home})")
     common = tensors[0][1].device
     if name.rstrip("_") in ITERATED or name in ITERATED:
@@ -131,8 +131,8 @@ def refuse(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> NoRet
         )
     argument, tensor = next((argument, tensor) for argument, tensor in tensors if tensor.device != common)
     raise RuntimeError(
-        f"Expected all tensors to be on the same device, but got {argument} is on {tensor.device}, different from other "
-        f"tensors on {common} (when checking argument in method {_method(operation, name)})"
+        f"Expected all tensors to be on the same device, but got {argument} is on {tensor.device}, different from "
+        f"other tensors on {common} (when checking argument in method {_method(operation, name)})"
     )
 
 

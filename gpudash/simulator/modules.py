@@ -25,7 +25,7 @@ def install() -> None:
 
 
 def _keep_parameters() -> None:
-    original = nn.Module._apply
+    original: Any = nn.Module._apply
 
     def apply(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         before = torch.__future__.get_swap_module_params_on_conversion()
@@ -47,7 +47,8 @@ def _keep_parameters() -> None:
 
 
 def _set_data_across_devices() -> None:
-    plain: Any = torch._C.TensorBase.data  # type: ignore[attr-defined]
+    swap: Any = torch.utils.swap_tensors
+    plain: Any = torch._C.TensorBase.data
 
     def set_data(self: torch.Tensor, value: torch.Tensor) -> None:
         kinds = {self.device.type, value.device.type}
@@ -60,6 +61,7 @@ def _set_data_across_devices() -> None:
             made = nn.Parameter(made, requires_grad=self.requires_grad)
         else:
             made.requires_grad_(self.requires_grad)
-        torch.utils.swap_tensors(self, made)
+        swap(self, made)
 
-    torch.Tensor.data = property(plain.__get__, set_data, plain.__delete__)  # type: ignore[assignment, misc]
+    tensor_type: Any = torch.Tensor
+    tensor_type.data = property(plain.__get__, set_data, plain.__delete__)

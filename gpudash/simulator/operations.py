@@ -260,7 +260,7 @@ class Engine:
         else:
             host = self.storages.host(tensor.untyped_storage())
             made = torch.empty(0, dtype=tensor.dtype)
-            made.set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+            made.set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
         if tensor.is_conj():
             made = torch._conj(made)
         if tensor.is_neg():
@@ -279,9 +279,9 @@ class Engine:
         if self.computes:
             storage = self._adopted_storage(result.untyped_storage(), index)
         else:
-            size = extent(result.shape, result.stride()) + result.storage_offset()
+            size = extent(result.shape, result.stride()) + int(result.storage_offset())
             storage = self.storages.new(self.card(index), size * result.dtype.itemsize)
-        return self.storages.tensor(storage, result.shape, result.stride(), result.storage_offset(), result.dtype)
+        return self.storages.tensor(storage, result.shape, result.stride(), int(result.storage_offset()), result.dtype)
 
     def _adopted_storage(self, host: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
         size = host.nbytes()
@@ -311,7 +311,7 @@ class Engine:
         self, tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
     ) -> torch.Tensor:
         """``tensor.resize_``: a new, larger storage where the old one is too small, as on CUDA."""
-        offset = tensor.storage_offset()
+        offset = int(tensor.storage_offset())
         if memory_format in (None, torch.contiguous_format, torch.preserve_format):
             stride = contiguous(size)
         else:
@@ -323,7 +323,8 @@ class Engine:
             storage = self.storages.new(self.card(tensor.device.index), needed)
             new = self.storages.block(storage)
             if old is not None and old.host is not None and new is not None and new.host is not None:
-                _bytes(new.host)[: old.host.nbytes()].copy_(_bytes(old.host))
+                length = min(old.host.nbytes(), needed)
+                _bytes(new.host)[:length].copy_(_bytes(old.host)[:length])
         _set.redispatch(AS_ON_CPU, tensor, storage, offset, list(size), stride)
         return tensor
 
@@ -366,11 +367,11 @@ class Engine:
                 if host.nbytes() > storage.nbytes():
                     storage = self.storages.new(self.card(tensor.device.index), host.nbytes(), host)
             else:
-                needed = (extent(like.shape, like.stride()) + like.storage_offset()) * like.dtype.itemsize
+                needed = (extent(like.shape, like.stride()) + int(like.storage_offset())) * like.dtype.itemsize
                 if needed > storage.nbytes():
                     storage = self.storages.new(self.card(tensor.device.index), needed)
             _set.redispatch(AS_ON_CPU, tensor, storage, like.storage_offset(), list(like.shape), list(like.stride()))
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload, no-any-return]
+    return torch.empty(0, dtype=torch.uint8).set_(storage)

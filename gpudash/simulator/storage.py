@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 AS_ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 """Kernels of the CPU that look at sizes and strides only, and so serve any device."""
 
-OutOfMemoryError: type = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
+OutOfMemoryError: Any = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
 
 BLOCK = "_sim_block"
 """Attribute of a simulated storage: its `Block`."""
@@ -94,7 +94,7 @@ class Storages:
     """
 
     def __init__(self) -> None:
-        self._prototypes: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        self._prototypes: dict[tuple[int, torch.dtype, bool], torch.Tensor] = {}
         self._kept: list[Any] = []
         self.on_full: list[Callable[[Card, AllocationRefused], None]] = []
 
@@ -108,9 +108,9 @@ class Storages:
         if block is not None and block.host is not None:
             return block.host
         if not storage.nbytes():
-            return torch.UntypedStorage(0)
+            return _on_host(torch.UntypedStorage, 0)  # type: ignore[no-any-return]
         # torch made it over the pointer of another, as it does when it reads a file
-        return torch._C._construct_storage_from_data_pointer(storage.data_ptr(), CPU, storage.nbytes())  # type: ignore[no-any-return]
+        return _over_pointer(storage.data_ptr(), CPU, storage.nbytes())  # type: ignore[no-any-return]
 
     def known(self, index: int, host: torch.UntypedStorage) -> torch.UntypedStorage | None:
         """The live storage of device ``index`` that is backed by ``host``."""
@@ -158,7 +158,7 @@ class Storages:
         dtype: torch.dtype,
     ) -> torch.Tensor:
         """A tensor over ``storage``; sizes, strides and offset in elements."""
-        tensor = _alias.redispatch(AS_ON_CPU, self._prototype(storage.device.index or 0, dtype))
+        tensor: torch.Tensor = _alias.redispatch(AS_ON_CPU, self._prototype(storage.device.index or 0, dtype))
         _set.redispatch(AS_ON_CPU, tensor, storage, offset, list(size), list(stride))
         return tensor
 
@@ -169,15 +169,18 @@ class Storages:
         processes = "".join(
             f"Process {pid} has {format_size(held)} memory in use. " for pid, held in card.others.items()
         )
-        return OutOfMemoryError(message(refused, DEVICE.upper(), processes))
+        made: Exception = OutOfMemoryError(message(refused, DEVICE.upper(), processes))
+        return made
 
     def _prototype(self, index: int, dtype: torch.dtype) -> torch.Tensor:
-        found = self._prototypes.get((index, dtype))
+        """An empty tensor, whose aliases are made for inference where it was itself."""
+        key = index, dtype, torch.is_inference_mode_enabled()
+        found = self._prototypes.get(key)
         if found is None:
             found = self._imported(index)
             if dtype != torch.float32:
                 found = _view_dtype.redispatch(AS_ON_CPU, found, dtype)
-            self._prototypes[index, dtype] = found
+            self._prototypes[key] = found
         return found
 
     def _imported(self, index: int) -> torch.Tensor:
@@ -192,7 +195,7 @@ class Storages:
         self._kept += [managed, shape, strides, name]  # torch keeps pointers to all of them
         make = ctypes.pythonapi.PyCapsule_New
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        tensor: torch.Tensor = torch._C._from_dlpack(make(ctypes.addressof(managed), name, None))  # type: ignore[attr-defined]
+        tensor: torch.Tensor = torch._C._from_dlpack(make(ctypes.addressof(managed), name, None))
         return tensor
 
 
@@ -201,9 +204,7 @@ def _keep(_managed: Any) -> None:
 
 
 def _storage(pointer: int, index: int, size: int) -> torch.UntypedStorage:
-    made: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(
-        pointer, torch.device(DEVICE, index), size
-    )
+    made: torch.UntypedStorage = _over_pointer(pointer, torch.device(DEVICE, index), size)
     return made
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+
 def of(operation: Any) -> Callable[..., Any]:
     """What computes ``operation``: itself, unless it has a substitute."""
-    compute: Callable[..., Any] = SUBSTITUTES.get(operation._schema.name.replace("aten::", ""), operation)
+    compute: Callable[..., Any] = SUBSTITUTES.get(operation._schema.name.replace("aten::", ""), operation._op)
     return compute
 
 

@@ -40,7 +40,7 @@ class Change:
         Raises:
             pydantic.ValidationError: when the result is no valid spec.
         """
-        return type(spec).model_validate({**spec.model_dump(), **self.fields})
+        return type(spec).model_validate({**spec.model_dump(exclude_defaults=True), **self.fields})
 
 
 def changes(spec: Spec) -> list[Change]:

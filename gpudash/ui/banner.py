@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
-from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunStarted, Warning
+from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, RunStarted, Warning
 
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
@@ -68,6 +68,8 @@ class Banner(QFrame):
 
     def take(self, event: Event) -> None:
         """Learn of an event; those that need no attention are ignored."""
+        if isinstance(event, (RunFinished, RunFailed, OutOfMemory)):
+            self._open = {key: other for key, other in self._open.items() if not _grows(other)}
         if isinstance(event, Warning):
             if event.level == "passed":
                 self._open.pop(event.device, None)
@@ -82,7 +84,7 @@ class Banner(QFrame):
         elif isinstance(event, RunStarted):
             self._open.pop("run", None)
             self._open.pop("passed", None)
-        else:
+        elif not isinstance(event, RunFinished):
             return
         self._update()
 
@@ -121,6 +123,11 @@ class Banner(QFrame):
             self.setProperty("level", ground)
             self.style().unpolish(self)
             self.style().polish(self)
+
+
+def _grows(event: Event) -> bool:
+    """Whether an event names what grows in a run: with the run that ends too."""
+    return isinstance(event, Warning) and event.cause is not None
 
 
 def _is_explained(ending: RunFailed | OutOfMemory) -> bool:

@@ -12,13 +12,15 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from gpudash.memory.explanation import Explanation, Part
 from gpudash.memory.explanation_text import part_name
 from gpudash.memory.wording import needed
-from gpudash.ui.theme import Palette
+from gpudash.ui.theme import Palette, contrast
 from gpudash.units import format_bytes, format_count
 
 BAR_HEIGHT = 26
 LEGEND_GAP = 6
 SWATCH = 9
 MARGIN = 2
+
+DARK_TEXT, LIGHT_TEXT = "#0c1116", "#ffffff"
 
 COLOURS = {
     "context": "context",
@@ -211,10 +213,10 @@ class PartsBar(QWidget):
         return QColor(self._palette.curves.get(name, self._palette.curves["used"]))
 
     def _on(self, ground: QColor) -> QColor:
-        """Text on a part: dark on a light colour, light on a dark one."""
+        """Text on a part: dark or light, whichever can be read better."""
         if ground.alphaF() < 1 or ground == QColor(self._palette.field):
             return QColor(self._palette.text)
-        return QColor("#0c1116" if ground.lightnessF() > 0.42 else "#ffffff")
+        return QColor(max(DARK_TEXT, LIGHT_TEXT, key=lambda text: contrast(text, ground.name())))
 
     def _at(self, place: QPointF) -> tuple[Part | None, str] | None:
         """What is drawn at a place."""

@@ -18,7 +18,6 @@ COLUMNS = (
     Column("per step", right=True, tip="Bytes that stay behind at every step"),
     Column("what"),
     Column("where", wide=True),
-    Column("share", right=True, tip="Of all live bytes"),
 )
 
 EMPTY = "No live block matches. Esc shows all again."

@@ -111,12 +111,15 @@ class ExplanationPage(QWidget):
         shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         shortcut.activated.connect(act)
 
-    def show_explanation(self, found: Explanation, began_s: float, *, commanding: bool, looking: bool) -> None:
+    def show_explanation(
+        self, found: Explanation, began_s: float, uuid: str | None, *, commanding: bool, looking: bool
+    ) -> None:
         """Explain.
 
         Args:
             found: what is to be shown.
             began_s: session time at which the run began.
+            uuid: of the GPU it was on.
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
         """
@@ -131,13 +134,14 @@ class ExplanationPage(QWidget):
         self.bar.show_parts(found)
         self.owners.show_owners(found)
         self._evidence.setText(f"Evidence: {evidence_words(found.evidence)}")
-        self._show_when(found, began_s)
+        self._show_when(found, began_s, uuid)
 
-    def _show_when(self, found: Explanation, began_s: float) -> None:
+    def _show_when(self, found: Explanation, began_s: float, uuid: str | None) -> None:
         allocator = found.device
         curves = (
             CurveSpec(("allocator", "reserved_bytes", allocator), "reserved", "bytes", "reserved"),
             CurveSpec(("allocator", "allocated_bytes", allocator), "allocated", "bytes", "allocated"),
+            CurveSpec(("gpu", "used_bytes", uuid), "used", "bytes", "reference", style="dot", note="By all processes"),
         )
         capacity = LineSpec("capacity", "capacity", value=float(found.capacity_bytes))
         self.plots.set_plots(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpudash.memory.explanation import Explanation, Owner, short
 from gpudash.memory.explanation_text import growth_words, place
 from gpudash.memory.wording import innermost
-from gpudash.units import format_bytes, format_count, format_percent
+from gpudash.units import format_bytes, format_count
 
 GROUPS = ("call site", "module", "file", "category")
 """What rows may stand for."""
@@ -47,14 +47,12 @@ def owner_rows(explanation: Explanation, choice: Choice) -> list[OwnerRow]:
     for owner in explanation.owners:
         if _wanted(owner, choice):
             groups[key(owner)].append(owner)
-    live = max(1, explanation.evidence.live_bytes)
-    rows = [(owners, _row(name, owners, choice, live)) for name, owners in groups.items()]
+    rows = [(owners, _row(name, owners, choice)) for name, owners in groups.items()]
     rows.sort(key=lambda row: -_size(row[0], choice))
     found = [row for _owners, row in rows]
     if explanation.rest_owners and not choice.category and not choice.search:
-        rest = explanation.rest_bytes
         words = f"{format_count(explanation.rest_owners)} more call sites"
-        found.append(OwnerRow((format_bytes(rest), "", "", "", "", words, format_percent(rest / live)), None))
+        found.append(OwnerRow((format_bytes(explanation.rest_bytes), "", "", "", "", words), None))
     return found
 
 
@@ -74,7 +72,7 @@ def _total(owners: Sequence[Owner]) -> int:
     return max(sum(owner.bytes for owner in owners), *(owner.total_bytes for owner in owners))
 
 
-def _row(name: str, owners: Sequence[Owner], choice: Choice, live: int) -> OwnerRow:
+def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
     largest = max(owners, key=lambda owner: owner.bytes)
     own = sum(owner.bytes for owner in owners)
     growth = sum(owner.growth_per_step or 0.0 for owner in owners)
@@ -89,7 +87,6 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice, live: int) -> Owner
         growth_words(growth or None),
         "" if choice.group == "category" else what,
         name,
-        format_percent(own / live),
     )
     return OwnerRow(cells, largest)
 

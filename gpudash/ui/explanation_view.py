@@ -77,8 +77,9 @@ class ExplanationView(QStackedWidget):
         with session.store.lock:
             run = session.store.run
         began_s = 0.0 if run is None else run.began_s
+        uuid = next((device.uuid for device in session.devices() if device.name == found.device), None)
         looking = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
-        self.page.show_explanation(found, began_s, commanding=live, looking=looking)
+        self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking)
         if not self.open:
             self.setCurrentWidget(self.page)
             self.page.owners.table.view.setFocus()

@@ -86,6 +86,9 @@ class CudaBlocks:
     def trace(self) -> None:
         """None: torch's history begins in the midst of things once it is full."""
 
+    def settings(self) -> None:
+        """None: nothing is replayed, so they are not asked for."""
+
     def full(self, size: int, total_or_allowed: int, free: int) -> None:
         """Keep what there is: torch could not allocate ``size`` bytes."""
         segment = segment_size(-(-size // 512) * 512, AllocatorSettings())

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gpudash.memory.allocator.trace import WEIGHTS, Trace
 from gpudash.memory.estimate import Alternative, Estimate, Target, fits, judge, smallest_card
-from gpudash.memory.fit import peaks
+from gpudash.memory.fit import minimum_capacity, peaks
 from gpudash.simulator.dry_run import DataDependentError, DryRun, LeftTheDeviceError
 from gpudash.simulator.tracking import Tracker
 from gpudash.specs import PressureSpec, Spec
@@ -28,7 +28,7 @@ EXPANDABLE = "expandable_segments:True"
 STEADY_STEPS = 2
 """Steps followed of a variant of a run that is known to keep nothing from step to step."""
 
-MOST_TRIES = 12
+MOST_TRIES = 20
 """Dry runs spent on finding the largest batch."""
 
 DATA_PARALLEL = "data parallel over {count} GPUs, per GPU"
@@ -174,33 +174,46 @@ class _Estimation:
     def _largest(self, trace: Trace) -> int | None:
         """The largest batch of the otherwise same run that fits; 0 when none does.
 
-        Memory grows nearly linearly with the batch, so two dry runs tell where to look; halving finds the edge.
+        Memory grows nearly linearly with the batch: a line through two batches tells which to try next. What it tells
+        is off by what segments are rounded to, so that the edge is looked for beside it.
         """
         name = size_field(self._spec)
         if name is None:
             return None
         batch = int(getattr(self._spec, name))
         limit = int(next(m.le for m in type(self._spec).model_fields[name].metadata if hasattr(m, "le")))
-        tries = 0
         low, high = (batch, limit + 1) if fits(trace, self._target) is True else (0, batch)
-        size = self._guess(trace, batch, name)
-        while high - low > 1 and tries < MOST_TRIES:
-            size = min(max(size, low + 1), high - 1)
-            tries += 1
-            if fits(self._trace(self._spec.model_copy(update={name: size})), self._target) is True:
-                low, size = size, size + max(1, size // 64)
-            else:
-                high, size = size, size - max(1, size // 64)
+        other = max(1, batch // 2) if batch > 1 else 2
+        base, last, leap = (other, self._need(name, other)), (batch, self._need(name, batch)), 1
+        for _ in range(MOST_TRIES):
+            if high - low <= 1:
+                break
+            size = self._on_line(base, last)
+            size, leap = (max(size, low + leap) if last[0] == low else min(size, high - leap)), 2 * leap
             if not low < size < high:
-                size = (low + high) // 2
+                size = limit if high > limit else (low + high) // 2
+            last = size, self._need(name, size)
+            if fits(self._sized(name, size), self._target) is True:
+                low = size
+            else:
+                high = size
         return low
 
-    def _guess(self, trace: Trace, batch: int, name: str) -> int:
-        other = max(1, batch // 2) if batch > 1 else 2
-        there = peaks(self._trace(self._spec.model_copy(update={name: other})), self._target.settings).reserved
-        here = peaks(trace, self._target.settings).reserved
-        slope = (here - there) / (batch - other)
-        return int(batch + ((self._target.room_bytes or 0) - here) / slope) if slope > 0 else 2 * batch
+    def _sized(self, name: str, size: int) -> Trace:
+        return self._trace(self._spec.model_copy(update={name: size}))
+
+    def _need(self, name: str, size: int) -> int:
+        """The least that a batch of ``size`` has to have, in bytes."""
+        trace, allocator = self._sized(name, size), self._target.settings
+        found = peaks(trace, allocator)
+        margin = int(found.reserved * self._target.margin_ratio)
+        return minimum_capacity(trace, found.allocated, found.reserved, allocator) + margin
+
+    def _on_line(self, base: tuple[int, int], last: tuple[int, int]) -> int:
+        """The batch that needs all there is, if two batches and their needs lie on a line."""
+        slope = (last[1] - base[1]) / ((last[0] - base[0]) or 1)
+        room = self._target.room_bytes or 0
+        return int(last[0] + (room - last[1]) / slope) if slope > 0 else 2 * last[0]
 
     def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)

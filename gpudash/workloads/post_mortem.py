@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.call_sites import growing_lines
 from gpudash.memory.explain import explain
@@ -21,7 +22,7 @@ from gpudash.units import format_bytes
 if TYPE_CHECKING:
     import torch
 
-CHECK_PERIOD_S = 0.3
+CHECK_PERIOD_S = 0.1
 """Shortest time between two looks for lines that grow."""
 
 CHECK_SHARE = 0.02
@@ -57,6 +58,9 @@ class Collector(Protocol):
 
     def trace(self) -> Trace | None:
         """What had been asked of the device, up to and with what was refused; ``None`` when that is not known."""
+
+    def settings(self) -> AllocatorSettings | None:
+        """Of the device's allocator; ``None`` for torch's own."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class PostMortem:
             ended = time.perf_counter()
             self._next_check_s = ended + max(CHECK_PERIOD_S, (ended - now) / CHECK_SHARE)
         wanted = self._wanted
-        if wanted.asked is not None and wanted.on_explained is not None and wanted.asked():
+        if step > 1 and wanted.asked is not None and wanted.on_explained is not None and wanted.asked():
             wanted.on_explained(self._explained(self._collector.now()))
 
     @property
@@ -131,7 +135,9 @@ class PostMortem:
         if state is None:
             return None
         found, trace = self._explained(state), self._collector.trace()
-        return found if trace is None else found.with_remedies(replay_remedies(trace, found))
+        if trace is None:
+            return found
+        return found.with_remedies(replay_remedies(trace, found, self._collector.settings()))
 
     def _explained(self, state: HeldState) -> Explanation:
         if state.context_bytes is None and self._wanted.surroundings is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gpudash.memory.allocator import AllocationRefused, Segment
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segment
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.rounding import LARGEST_SMALL
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
@@ -97,6 +97,9 @@ class SimulatedBlocks:
             return None
         sizes = array("q", [*whole.sizes, size])
         return Trace(array("q", [*whole.events[:events], len(sizes)]), sizes, [OTHER_TENSORS] * len(sizes))
+
+    def settings(self) -> AllocatorSettings:
+        return self._card.settings
 
     def _full(self, card: Card, refused: AllocationRefused) -> None:
         with suppress(Exception):  # the out-of-memory itself must get through to the code that asked

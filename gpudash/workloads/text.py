@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
@@ -40,7 +41,7 @@ class Corpus:
     unigram_entropy: float
     most_frequent_share: float
 
-    @property
+    @functools.cached_property
     def vocabulary(self) -> bytes:
         """The bytes that occur, ascending; a character's number is its place here."""
         return bytes(sorted(set(self.data)))
@@ -49,10 +50,16 @@ class Corpus:
 def corpus(library: Path | None = None) -> Corpus:
     """The first `LIMIT` bytes of the sorted ``*.py`` of the standard library, or of the shipped text.
 
+    The text last used is kept: a process that predicts runs asks for it again and again.
+
     Args:
         library: folder to read instead of this Python's own.
     """
-    library = library or Path(sysconfig.get_path("stdlib"))
+    return _read(library or Path(sysconfig.get_path("stdlib")))
+
+
+@functools.lru_cache(maxsize=1)
+def _read(library: Path) -> Corpus:
     data = b"".join(_parts(library))[:LIMIT]
     source = f"Python's standard library, {sysconfig.get_python_version()}"
     if len(data) < SMALLEST:

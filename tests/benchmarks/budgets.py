@@ -63,4 +63,9 @@ BUDGETS = (
     Budget("forecast", "reading_us", "forecast, a reading", 1000.0, "absolute", "µs"),
     Budget("series_and_recorder", "row_us", "recorder, a row", 25.0, "absolute", "µs"),
     Budget("series_and_recorder", "lost_rows", "committed rows lost by kill -9", 0.5, "ratio", "rows"),
+    Budget("dry_run", "hundred_layers_s", "dry run of a 100-layer transformer", 15.0, "absolute", "s"),
+    Budget("dry_run", "hundred_over_fake", "it, over torch's fake tensors alone", 0.5, "ratio", "×"),
+    Budget("dry_run", "eighty_billion_s", "answer about 80 billion parameters", 30.0, "absolute", "s"),
+    Budget("dry_run", "panel_refresh_s", "fit panel after a changed field", 1.0, "absolute", "s"),
+    Budget("dry_run", "panel_whole_s", "fit panel with all alternatives", 4.0, "absolute", "s"),
 )

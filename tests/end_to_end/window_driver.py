@@ -18,16 +18,18 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
 from gpudash.cli.output import leave
+from gpudash.devices import Simulation
+from gpudash.memory.explanation import Remedy
 from gpudash.specs import PressureSpec, Spec
 from gpudash.telemetry.records import Warning
 from gpudash.ui import app as app_module
 from gpudash.ui.main_window import MainWindow
-from gpudash.units import MIB
+from gpudash.units import GIB, MIB
 
 Steps = Generator[Callable[[], bool], None, None]
 """A scenario yields conditions and goes on when each has come true."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class BlockingSpec(Spec):
@@ -179,6 +181,72 @@ def look(player: Player) -> Steps:
     player.picture("look")
 
 
+def out_of_memory_and_again(player: Player) -> Steps:
+    """See that a run will not fit, run it all the same, be warned, read why it ended, apply what fits, and finish."""
+    window, session, fit = player.window, player.session, player.window.panel.fit
+    window.resize(1440, 960)
+    began = time.monotonic()
+    yield lambda: session.torch_ready and "sim:0" in {device.name for device in session.devices()}
+    window.panel.take_device("sim:0")
+    window.panel.change_fields(KEEPS_TOO_MUCH)
+    yield lambda: fit.estimate is not None and fit.estimate.fits is False and len(fit.estimate.alternatives) > 2
+    player.seen["headline"] = fit.headline
+    yield from _pictures(player, "predicted")
+    press_start(window)
+    yield lambda: any(warning.level == "forecast" for warning in player.warnings())
+    player.seen["forecast"] = next(warning.text for warning in player.warnings() if warning.level == "forecast")
+    yield from _pictures(player, "warned")
+    yield player.run_ended
+    yield lambda: window.banner.isVisible()
+    window.explanation.show_newest()
+    yield lambda: window.explanation.open and any(remedy.fields == MEND for remedy in _remedies(window))
+    player.seen["explanation"] = _explanation(window)
+    yield from _pictures(player, "explained")
+    window.explanation.apply(next(remedy for remedy in _remedies(window) if remedy.fields == MEND))
+    yield lambda: session.running
+    yield player.run_ended
+    with session.store.lock:
+        assert session.store.run is not None
+        player.seen["status"] = session.store.run.summary()["status"]
+    player.seen["seconds"] = time.monotonic() - began
+    yield from _pictures(player, "finished")
+
+
+KEEPS_TOO_MUCH = {
+    "width": 32,
+    "depth": 1,
+    "batch": 128,
+    "sequence": 128,
+    "steps": 200,
+    "epochs": 1,
+    "keep_intermediates": True,
+}
+"""A training that keeps 6 MiB of every step."""
+
+MEND = {"keep_intermediates": False}
+
+
+def _remedies(window: MainWindow) -> tuple[Remedy, ...]:
+    shown = window.explanation.page.explanation
+    return () if shown is None else tuple(remedy for remedy in shown.remedies if remedy.fits)
+
+
+def _explanation(window: MainWindow) -> dict[str, Any]:
+    shown = window.explanation.page.explanation
+    assert shown is not None
+    return shown.to_json()
+
+
+def _pictures(player: Player, name: str) -> Steps:
+    for theme in ("Light", "Dark"):
+        player.window.commands.actions[theme].setChecked(True)
+        yield _frames(player.window, 8)
+        player.picture(f"{name}-{theme.lower()}")
+
+
+SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,))}
+"""Scenario → GPUs that are simulated for it."""
+
 SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -190,6 +258,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         warnings_while_blocked,
         run_without_torch,
         look,
+        out_of_memory_and_again,
     )
 }
 
@@ -213,6 +282,7 @@ def _play(name: str, folder: Path) -> None:
             return
         try:
             if late:
+                player.picture("late")
                 raise TimeoutError(f"{name} never came past {waiting[0]}")
             waiting[0] = next(steps)
         except StopIteration:
@@ -231,7 +301,7 @@ def main() -> None:
     name, folder = sys.argv[1], Path(sys.argv[2])
     application = app_module.application()
     QTimer.singleShot(0, application, lambda: _play(name, folder))
-    sys.exit(leave(*app_module.run()))
+    sys.exit(leave(*app_module.run(SIMULATIONS.get(name))))
 
 
 if __name__ == "__main__":

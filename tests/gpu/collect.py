@@ -1,217 +1,194 @@
-"""Measures gpudash on a machine with a GPU and writes what it found as small JSON files.
+"""Runs the GPU tests and measures the program on a machine with a GPU; writes what it found as JSON.
 
-    python tests/gpu/collect.py OUT [--device cuda:0]
+    python -m tests.gpu.collect OUT [--device cuda:0] [--only NAME ...] [--budget SECONDS]
 
-Needs torch with CUDA, nvidia-ml-py, pydantic and psutil; no Qt.
+Needs torch with CUDA, nvidia-ml-py, psutil, NumPy, pydantic and what the command line needs; no Qt. Each measurement
+runs in processes of its own under a time limit, the most telling ones first, and OUT/measurements.json is written anew
+after each. Snapshots are kept compact and without stacks in OUT/recorded.zip. A measurement that the budget leaves no
+time for is named in the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import datetime
 import json
-import statistics
+import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+import traceback
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.gpu import cost, hardware, operations, out_of_memory, prediction, refusal_text, runs, snapshots
+from tests.gpu.child import ROOT, asked, stop_at
 
-import torch
+BUDGET_S = 540.0
 
-from gpudash.specs import build, workloads
-from gpudash.telemetry.records import Event, RunEnded, StageFinished, StepFinished, plain
-from gpudash.workloads import torch_report
-from gpudash.workloads.worker import MemoryLevel, RunRequest, Worker
+GRACE_S = 25.0
+"""How far beyond the budget the last measurement may go before it is stopped."""
 
-PATIENCE_S = 300.0
-COPY_BYTES = 256 * 2**20
+TESTS_LIMIT_S = 200.0
 
-RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "pipeline": ("pipeline", {}),
-    "pipeline_visible": ("pipeline", {"size": "200MiB", "repeat": 50}),
-    "pipeline_pinned": ("pipeline", {"size": "200MiB", "repeat": 10, "move": "pinned"}),
-    "pipeline_direct": ("pipeline", {"size": "200MiB", "repeat": 3, "move": "direct"}),
-    **{
-        f"pitfall_{name}": ("pipeline", {"pitfall": name})
-        for name in ("unassigned", "mixed_devices", "leaf", "numpy", "current_device")
-    },
-    "transfer": ("transfer", {"blocks": "1MiB,16MiB,256MiB"}),
-    "matmul_fp32": ("matmul", {"size": 8192}),
-    "matmul_bf16": ("matmul", {"size": 8192, "dtype": "bfloat16"}),
-    "training": ("training", {}),
-    "training_bf16": ("training", {"precision": "bf16"}),
-    "training_mlp": ("training", {"model": "mlp", "width": 256, "depth": 3, "batch": 64, "steps": 600}),
-    "training_moved": ("training", {"move_at_epoch": 2, "steps": 60}),
-    "training_pingpong": ("training", {"batches": "pingpong", "steps": 60}),
-    "inference": ("training", {"mode": "inference", "steps": 200}),
-    "pressure": ("pressure", {"step": "256MiB", "rate": 50, "cap": "4GiB", "hold": 0.2}),
-    "out_of_memory": ("pressure", {"step": "8GiB", "rate": 1000, "cap": "1024GiB", "hold": 0}),
-    "after_out_of_memory": ("pipeline", {}),
-}
+PYTEST_INI = """[pytest]
+pythonpath = {root}
+addopts = --strict-markers -ra --import-mode=importlib -p no:cacheprovider
+timeout = 120
+timeout_method = thread
+markers =
+    gpu: needs a CUDA device
+"""
+"""The project's own settings ask for Qt's plugin, and refuse every warning, also one that a machine's own packages
+give."""
 
 
-class Runner:
-    """Runs workloads on one device, one after another, and keeps what they tell."""
+class Collection:
+    """Measures one device and keeps the findings in a file.
 
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.events: list[Event] = []
-        self.readings: list[Mapping[str, int]] = []
-        self._ended = threading.Event()
-        self._runs = 0
-        self._probe: Callable[[], Mapping[str, int]] | None = None
-        self._worker = Worker(self._take, time.monotonic, self._probed)
-        self._worker.start()
+    Args:
+        small: measure only what a simulated GPU, whose arithmetic is the CPU's, can do in a moment.
+    """
 
-    def run(self, workload: str, values: Mapping[str, Any], **request: Any) -> Any:
-        """The ending of a run; its other events are in `events`, the allocator's readings in `readings`."""
-        self.events, self.readings = [], []
-        self._ended.clear()
-        self._runs += 1
-        spec = build(workloads()[workload], values)
-        self._worker.submit(RunRequest(spec, self.device, self._runs, memory=self._memory, **request))
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._ended.wait(0.05):
-            probe = self._probe
-            if probe is not None:
-                self.readings.append(probe())
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{workload} did not end")
-        return self.events[-1]
+    def __init__(self, out: Path, device: str, *, budget_s: float = BUDGET_S, small: bool = False) -> None:
+        self._out = out
+        self._device = device
+        self._small = small
+        self._until = time.monotonic() + budget_s
+        stop_at(self._until + GRACE_S)
+        self._capacity = 0
+        self.found: dict[str, Any] = {"device": device, "date": datetime.datetime.now(datetime.UTC).isoformat()}
 
-    def stop(self) -> None:
-        self._worker.stop()
+    def run(self, only: list[str] | None = None) -> None:
+        """Take every measurement, or those named, as far as the time goes."""
+        self._out.mkdir(parents=True, exist_ok=True)
+        for name, measurement in self.plan().items():
+            if only is None or name in only or name == "hardware":
+                self._take(name, measurement)
 
-    def free_cache(self) -> None:
-        self._worker.free_cache()
+    def plan(self) -> dict[str, Callable[[], Any]]:
+        """The measurements, the most telling first."""
+        device, small = self._device, self._small
+        cases = tuple(out_of_memory.SMALL_CASES) if small else tuple(out_of_memory.CASES)
+        specs = prediction.SMALL_SPECS if small else prediction.SPECS
+        verdict_specs = {n: s for n, s in specs.items() if small or n in prediction.VERDICT_SPECS}
+        rates = {"runs": cost.TINY_RUNS, "pairs": 1} if small else {"runs": cost.RUNS, "pairs": cost.PAIRS}
+        plan: dict[str, Callable[[], Any]] = {
+            "hardware": self._hardware,
+            "context": lambda: asked(hardware.context, device, limit_s=60),
+            "predictions": lambda: prediction.measure(device, self._capacity, specs),
+            "operations": lambda: operations.measure(device, operations.OPERATIONS),
+            "attention": lambda: operations.measure(device, operations.ATTENTION),
+            "snapshots": self._snapshots,
+            "refusal_text": lambda: refusal_text.measure(device),
+            "out_of_memory": lambda: out_of_memory.measure(device, cases),
+            "memory_cap": lambda: asked(out_of_memory.largest, device, {"cap": out_of_memory.CAP_BYTES}),
+            "commands": lambda: out_of_memory.commands(device, ("leak",) if small else tuple(out_of_memory.COMMANDS)),
+            "tests": self._tests,
+            "cost": lambda: asked(cost.rates, device, rates, limit_s=90),
+            "verdicts": lambda: prediction.verdicts(device, self._capacity, verdict_specs),
+        }
+        if not small:
+            plan["runs"] = lambda: asked(runs.measure_runs, device, limit_s=150)
+            plan["copies"] = lambda: asked(hardware.measure_copies, device, limit_s=40)
+            plan["monitor"] = cost.monitor
+        return plan
 
-    def of(self, kind: type[Event]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
+    def _take(self, name: str, measurement: Callable[[], Any]) -> None:
+        began = time.monotonic()
+        if began > self._until:
+            self.found[name] = {"error": "there was no time left for it"}
+        else:
+            try:
+                self.found[name] = measurement()
+            except Exception as error:  # one measurement that fails must not lose the others
+                self.found[name] = {"error": "".join(traceback.format_exception(error))[-2000:]}
+        took = time.monotonic() - began
+        self.found.setdefault("took_s", {})[name] = round(took, 1)
+        file = self._out / "measurements.json"
+        whole = file.with_suffix(".new")
+        whole.write_text(json.dumps(self.found, indent=1))
+        whole.replace(file)
+        problem = self.found[name].get("error") if isinstance(self.found[name], dict) else None
+        sys.stdout.write(f"{name}: {took:.1f} s{'' if problem is None else f', {problem.strip().splitlines()[-1]}'}\n")
+        sys.stdout.flush()
 
-    def close(self) -> bool:
-        return self._worker.close(10.0)
+    def _hardware(self) -> dict[str, Any]:
+        found = asked(hardware.describe, self._device, limit_s=120)
+        self._capacity = int(found.get("total_bytes", 0))
+        return found
 
-    def _take(self, event: Event) -> None:
-        self.events.append(event)
-        if isinstance(event, RunEnded):
-            self._ended.set()
+    def _snapshots(self) -> dict[str, Any]:
+        """The figures; the snapshots themselves, as columns, go into the archive."""
+        found = snapshots.measure(self._device)
+        with zipfile.ZipFile(self._out / "recorded.zip", "w") as archive:
+            for name, told in found.items():
+                packed = told.pop("npz", None)
+                if packed is not None:
+                    archive.writestr(f"cuda-{name}.npz", base64.b64decode(packed))
+            expected = {f"cuda-{name}": told["replay"] for name, told in found.items() if "replay" in told}
+            archive.writestr("expected.json", json.dumps(expected, indent=1))
+        return {"right": sum(told["right"] for told in found.values()), "of": len(found), **found}
 
-    def _probed(self, _device: str, probe: Callable[[], Mapping[str, int]] | None) -> None:
-        self._probe = probe
-
-    def _memory(self) -> MemoryLevel:
-        free, total = torch.cuda.mem_get_info(self.device)
-        return MemoryLevel(total - free, free, total)
-
-
-def bare_copy(source: torch.Tensor, target: torch.Tensor) -> float:
-    """Bytes per second of a copy, measured by CUDA events and by nothing of gpudash: median of 10."""
-    rates = []
-    for _ in range(12):
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        began.record()
-        target.copy_(source, non_blocking=True)
-        ended.record()
-        ended.synchronize()
-        rates.append(source.nbytes / (began.elapsed_time(ended) / 1e3))
-    return statistics.median(rates[2:])
-
-
-def copies(device: str) -> dict[str, float]:
-    """Independent copy rates in bytes per second, to hold the transfer workload's against."""
-    there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
-    found = {}
-    for memory in ("pageable", "pinned"):
-        here = torch.ones(COPY_BYTES, dtype=torch.uint8, pin_memory=memory == "pinned")
-        found[f"h2d_{memory}"] = bare_copy(here, there)
-        found[f"d2h_{memory}"] = bare_copy(there, here)
-    return found
-
-
-def nvml() -> dict[str, Any]:
-    """What NVML says, and how long each of its calls takes (median of 20, seconds)."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    calls: dict[str, Callable[[Any], Any]] = {
-        "memory_v1": pynvml.nvmlDeviceGetMemoryInfo,
-        "memory_v2": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2),
-        "utilisation": pynvml.nvmlDeviceGetUtilizationRates,
-        "temperature": lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-        "power": pynvml.nvmlDeviceGetPowerUsage,
-        "energy": pynvml.nvmlDeviceGetTotalEnergyConsumption,
-        "sm_clock": lambda handle: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-        "pcie_generation": pynvml.nvmlDeviceGetCurrPcieLinkGeneration,
-        "pcie_width": pynvml.nvmlDeviceGetCurrPcieLinkWidth,
-        "pcie_rx": lambda handle: pynvml.nvmlDeviceGetPcieThroughput(handle, pynvml.NVML_PCIE_UTIL_RX_BYTES),
-        "processes": pynvml.nvmlDeviceGetComputeRunningProcesses,
-    }
-    gpus = []
-    for handle in handles:
-        gpu: dict[str, Any] = {"uuid": pynvml.nvmlDeviceGetUUID(handle), "name": pynvml.nvmlDeviceGetName(handle)}
-        for name, call in calls.items():
-            gpu[name] = _timed(lambda call=call, handle=handle: call(handle))
-        gpus.append(gpu)
-    found = {"driver": pynvml.nvmlSystemGetDriverVersion(), "gpus": gpus}
-    pynvml.nvmlShutdown()
-    return found
-
-
-def _timed(call: Callable[[], Any]) -> dict[str, Any]:
-    seconds = []
-    try:
-        for _ in range(20):
-            began = time.perf_counter()
-            value = call()
-            seconds.append(time.perf_counter() - began)
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-    return {"value": str(value)[:300], "seconds_median": statistics.median(seconds)}
+    def _tests(self) -> dict[str, Any]:
+        """Every test marked gpu, by pytest in a process of its own."""
+        with tempfile.TemporaryDirectory() as folder:
+            settings, report = Path(folder, "pytest.ini"), Path(folder, "report.xml")
+            settings.write_text(PYTEST_INI.format(root=ROOT))
+            command = [sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(ROOT), "-m", "gpu", "-q"]
+            limit_s = min(TESTS_LIMIT_S, max(30.0, self._until - time.monotonic()))
+            try:
+                done = subprocess.run(
+                    [*command, f"--junitxml={report}", str(ROOT / "tests" / "gpu")],
+                    cwd=ROOT,
+                    capture_output=True,
+                    text=True,
+                    timeout=limit_s,
+                    check=False,
+                )
+                said, code = done.stdout, done.returncode
+            except subprocess.TimeoutExpired as late:
+                output = late.stdout or b""
+                said, code = output.decode(errors="replace") if isinstance(output, bytes) else output, -1
+            return {"exit": code, **_results(report), "said": said[-6000:]}
 
 
-def outcome(runner: Runner, workload: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """A run in short: how it ended, its stages, first and last steps, result and allocator peaks."""
-    ending = runner.run(workload, values)
-    steps = runner.of(StepFinished)
-    found = json.loads(ending.to_json())
-    found["stages"] = [json.loads(stage.to_json()) for stage in runner.of(StageFinished)][:12]
-    found["first_and_last_step"] = [json.loads(step.to_json()) for step in (steps[:1] + steps[-1:])]
-    found["highest_reading"] = {
-        key: max(reading[key] for reading in runner.readings) for key in (runner.readings[0] if runner.readings else ())
-    }
-    found["allocated_after_bytes"] = torch.cuda.memory_allocated(runner.device)
-    return found
+def _results(report: Path) -> dict[str, Any]:
+    """Counts and failures of pytest's report."""
+    if not report.exists():
+        return {}
+    suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
+    failed = [
+        case.get("name") for case in suite.iter("testcase") if list(case.iter("failure")) + list(case.iter("error"))
+    ]
+    return {**{key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}, "failed": failed}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder for the JSON files")
-    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("out", type=Path, help="folder for the files")
+    parser.add_argument("--device", default="cuda:0", help="cuda:N, or sim:0 for trying the measurements themselves")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="measurements to take; left out: all")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds after which none is begun")
     given = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.stderr.write("There is no CUDA device here.\n")
+    simulated = given.device.startswith("sim")
+    if not simulated:
+        import torch
+
+        if not torch.cuda.is_available():
+            sys.stderr.write("There is no CUDA device here; try --device sim:0.\n")
+            return 2
+    collection = Collection(given.out, given.device, budget_s=given.budget, small=simulated)
+    unknown = sorted(set(given.only or ()) - set(collection.plan()))
+    if unknown:
+        sys.stderr.write(f"There is no measurement {', '.join(unknown)}; there are {', '.join(collection.plan())}.\n")
         return 2
-    given.out.mkdir(parents=True, exist_ok=True)
-
-    def write(name: str, found: Any) -> None:
-        (given.out / f"{name}.json").write_text(json.dumps(plain(found), indent=1))
-        sys.stdout.write(f"{name}\n")
-
-    report = torch_report(properties=True)
-    readings = nvml()
-    uuids = [gpu["uuid"] for gpu in readings["gpus"]]
-    write("torch", {**report, "uuids_match": all(device["uuid"] in uuids for device in report["devices"])})
-    write("nvml", readings)
-    write("copies", copies(given.device))
-    runner = Runner(given.device)
-    for name, (workload, values) in RUNS.items():
-        write(name, outcome(runner, workload, values))
-    return 0 if runner.close() else 1
+    collection.run(given.only)
+    return 0
 
 
 if __name__ == "__main__":

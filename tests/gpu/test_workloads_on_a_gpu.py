@@ -10,7 +10,8 @@ import torch
 
 from gpudash.telemetry.records import EpochFinished, Note, OutOfMemory, RunFailed, StageFinished, StepFinished, Transfer
 from gpudash.workloads import torch_report
-from tests.gpu.collect import COPY_BYTES, RUNS, Runner, copies
+from tests.gpu.hardware import COPY_BYTES, copies
+from tests.gpu.runs import RUNS, Runner
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if not name.startswith(("pitfall", "out_of"))])

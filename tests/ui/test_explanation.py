@@ -18,7 +18,7 @@ from gpudash.memory.explanation import Explanation, Remedy
 from gpudash.memory.held import Frame, HeldState, Holding, Process, Recorded, Request
 from gpudash.session import Replay
 from gpudash.telemetry.recorder import Recorder
-from gpudash.telemetry.records import EXPLANATION, Note, OutOfMemory, Record, RunStarted, Sample
+from gpudash.telemetry.records import EXPLANATION, Note, OutOfMemory, Record, RunStarted, Sample, Warning
 from gpudash.ui.explanation_rows import Choice, owner_rows
 from gpudash.ui.explanation_stack import folded
 from gpudash.ui.main_window import MainWindow
@@ -155,6 +155,19 @@ def test_the_banner_names_the_cause_and_opens_the_explanation(open_window: OpenW
     assert "hidden = self.fc1(hidden)" in " ".join(label.text() for label in window.banner.findChildren(QLabel))
     button.click()
     assert window.explanation.open
+
+
+def test_what_grows_is_named_while_the_run_is_on_and_no_longer(open_window: OpenWindow) -> None:
+    session = Session()
+    session.feed(1.0)
+    session.start("sim:0")
+    text = "train.py:41 (losses.append(loss)) keeps 64 MiB of every step."
+    session.apply(Warning(time_s=1.0, run_id=1, level="note", device="SIM-0", text=text, cause="train.py:41"))
+    window = open_window(session)
+    assert window.banner.isVisible() and text in window.banner.accessibleName()
+    session.end()
+    settle(window)
+    assert not window.banner.isVisible()
 
 
 def test_the_cause_comes_first_and_everything_else_is_on_the_page(window: MainWindow) -> None:

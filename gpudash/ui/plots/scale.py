@@ -17,8 +17,8 @@ _SHRINK_BELOW = 0.6
 _LEAST = 1e-9
 """Narrowest axis."""
 
-_LEAST_BYTES = 2.0**20
-"""Narrowest axis of a memory: one that is empty has no ticks within a byte."""
+_LEAST_BYTES = 16 * 2.0**20
+"""Narrowest axis of a memory: one that is empty has no ticks within a mebibyte."""
 
 
 @dataclass(slots=True)

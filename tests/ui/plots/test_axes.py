@@ -108,10 +108,10 @@ def test_on_request_it_shrinks_at_once() -> None:
     assert scale.range()[1] < 2.0
 
 
-def test_the_axis_of_an_empty_memory_has_no_ticks_within_a_byte() -> None:
+def test_the_axis_of_an_empty_memory_has_no_ticks_within_a_mebibyte() -> None:
     scale = Autoscale("bytes")
-    assert scale.range() == (0.0, 2.0**20)
-    assert scale.update(0.0, 0.0, 1.0) == (0.0, 2.0**20)
+    assert scale.range() == (0.0, 16 * 2.0**20)
+    assert scale.update(0.0, 0.0, 1.0) == (0.0, 16 * 2.0**20)
 
 
 def test_a_zoomed_axis_stays_until_it_is_fitted_again() -> None:

@@ -128,7 +128,10 @@ def test_what_is_needed_is_rounded_up_and_what_is_free_down() -> None:
 
 def test_without_a_request_the_headroom_is_told() -> None:
     found = explain(state(request=None, idle=100 * MIB))
-    assert found.request_words == "512 MiB is still free, and 100 MiB lies idle inside PyTorch."
+    assert found.headline == (
+        "7.50 of 8.00 GiB is in use: 7.00 GiB allocated, mostly activations, and 100 MiB idle inside PyTorch."
+    )
+    assert found.request_words == ("512 MiB is still free, and what lies idle inside PyTorch, 100 MiB, is used again.")
     assert found.requested_bytes is None and found.missing_bytes == 0
 
 

@@ -170,6 +170,13 @@ def test_the_next_run_and_closing_end_the_search(live: Live) -> None:
     assert not names & {"gpudash-remedies", "gpudash-estimator"}
 
 
+def test_nothing_is_begun_once_it_is_closed(live: Live) -> None:
+    looking = Looking(live, HANGS)
+    assert looking.remedies.close()
+    looking.fail(out_of_memory())
+    assert looking.remedies.wait(0) and not looking.told
+
+
 @pytest.mark.parametrize(
     ("alternative", "expected"),
     [

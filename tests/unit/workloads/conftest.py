@@ -14,6 +14,7 @@ import torch
 
 from gpudash.specs import Spec, build, workloads
 from gpudash.telemetry.records import Event, RunEnded
+from gpudash.workloads import simulated
 from gpudash.workloads.context import Context, Wishes
 from gpudash.workloads.worker import RunRequest, Worker
 
@@ -112,3 +113,9 @@ def custom(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Spec, Context
         return Custom(**values)
 
     return make
+
+
+@pytest.fixture
+def no_simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has run on no simulated GPU, whatever the tests before this one did."""
+    monkeypatch.setattr(simulated, "in_use", lambda: None)

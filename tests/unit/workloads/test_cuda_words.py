@@ -16,6 +16,8 @@ from gpudash.workloads.installed import torch_words
 from gpudash.workloads.run import confirm, release
 from gpudash.workloads.stages import CudaTiming, Stages
 
+pytestmark = pytest.mark.usefixtures("no_simulated_gpu")
+
 UUID = "11111111-2222-3333-4444-555555555555"
 
 

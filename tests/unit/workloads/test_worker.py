@@ -355,6 +355,7 @@ def test_what_the_device_cannot_do_ends_the_run_before_it_begins(bench: Bench) -
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.usefixtures("no_simulated_gpu")
 def test_a_cuda_device_that_torch_does_not_have_is_named(bench: Bench) -> None:
     ending = bench.run("pipeline", device="cuda:0")
 

@@ -1,0 +1,156 @@
+"""Fused attention on the simulated GPU: the CPU's numbers in the memory of CUDA's kernels."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gpudash.simulator.attention_choice import choose
+
+pytestmark = pytest.mark.usefixtures("sim")
+
+BATCH, HEADS, LENGTH, WIDTH = 2, 4, 256, 32
+SCORES = BATCH * HEADS * LENGTH * LENGTH
+
+
+def made(dtype: torch.dtype, width: int = WIDTH, length: int = LENGTH, groups: int = 1) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    heads = (HEADS, HEADS // groups, HEADS // groups)
+    return [torch.randn(BATCH, count, length, width).to(dtype).to("sim").requires_grad_() for count in heads]
+
+
+def mirrored(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.detach().cpu().float().requires_grad_() for tensor in tensors]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"attn_mask": "truths"}, {"attn_mask": "numbers"}, {"enable_gqa": True}, {"scale": 0.3}],
+    ids=str,
+)
+@pytest.mark.parametrize("width", [8, 5])
+def test_results_and_gradients_are_those_of_the_cpu(dtype: torch.dtype, options: dict[str, Any], width: int) -> None:
+    there = made(dtype, width, 7, groups=2 if options.get("enable_gqa") else 1)
+    here = mirrored(there)
+    masks = {"truths": torch.rand(7, 7) > 0.3, "numbers": torch.randn(BATCH, HEADS, 7, 7)}
+    mask = masks.get(options.get("attn_mask", ""))
+    if mask is not None and mask.dtype == torch.bool:
+        mask[:, 0] = True
+    given = [dict(options), dict(options)]
+    if mask is not None:
+        given[0]["attn_mask"] = mask
+        given[1]["attn_mask"] = (mask if mask.dtype == torch.bool else mask.to(dtype)).to("sim")
+    results = [functional.scaled_dot_product_attention(*t, **g) for t, g in zip((here, there), given, strict=True)]
+    for result in results:
+        result.sin().sum().backward()
+    tolerance = 0.1 if dtype == torch.bfloat16 else 1e-5
+    for one, other in zip([results[0], *[t.grad for t in here]], [results[1], *[t.grad for t in there]], strict=True):
+        torch.testing.assert_close(other.cpu().float(), one, rtol=tolerance, atol=tolerance)
+
+
+def test_the_gradient_of_a_mask_is_that_of_the_cpu() -> None:
+    there = made(torch.float32, 8, 7)
+    here = mirrored(there)
+    masks = [torch.ones(BATCH, HEADS, 7, 7, device=device, requires_grad=True) for device in ("cpu", "sim")]
+    for tensors, mask in zip((here, there), masks, strict=True):
+        functional.scaled_dot_product_attention(*tensors, attn_mask=mask * 0.5).sin().sum().backward()
+    torch.testing.assert_close(masks[1].grad.cpu(), masks[0].grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_dropout_drops_the_same_scores_in_both_passes(dtype: torch.dtype) -> None:
+    query, key, value = made(dtype, 16, 64)
+    torch.manual_seed(3)
+    result = functional.scaled_dot_product_attention(query, key, value, dropout_p=0.4)
+    torch.manual_seed(3)
+    assert torch.equal(functional.scaled_dot_product_attention(query, key, value, dropout_p=0.4), result)
+    assert not torch.equal(functional.scaled_dot_product_attention(query, key, value, dropout_p=0.4), result)
+    assert functional.scaled_dot_product_attention(query, key, value, dropout_p=1.0).abs().sum().item() == 0
+    # the result is linear in the values, so that their product with their gradient is twice that of its square's half
+    result.float().square().sum().backward()
+    twice = 2 * result.float().square().sum().item()
+    assert (value.grad.float() * value.float()).sum().item() == pytest.approx(twice, rel=0.02)
+
+
+CHOSEN = [
+    (torch.bfloat16, {}, SDPBackend.FLASH_ATTENTION),
+    (torch.float32, {}, SDPBackend.EFFICIENT_ATTENTION),
+    (torch.float64, {}, SDPBackend.MATH),
+    (torch.bfloat16, {"mask": True}, SDPBackend.EFFICIENT_ATTENTION),
+    (torch.bfloat16, {"width": 264}, SDPBackend.EFFICIENT_ATTENTION),
+    (torch.float32, {"width": 6}, SDPBackend.MATH),
+    (torch.bfloat16, {"enable_gqa": True}, SDPBackend.FLASH_ATTENTION),
+    (torch.float32, {"enable_gqa": True}, SDPBackend.MATH),
+    (torch.bfloat16, {"kernel": SDPBackend.MATH}, SDPBackend.MATH),
+    (torch.bfloat16, {"kernel": SDPBackend.EFFICIENT_ATTENTION}, SDPBackend.EFFICIENT_ATTENTION),
+]
+
+
+@pytest.mark.parametrize(("dtype", "options", "expected"), CHOSEN)
+def test_the_kernel_is_the_one_that_cuda_would_choose(
+    dtype: torch.dtype, options: dict[str, Any], expected: SDPBackend
+) -> None:
+    grouped = bool(options.get("enable_gqa"))
+    query, key, value = made(dtype, options.get("width", WIDTH), 4, groups=2 if grouped else 1)
+    mask = torch.ones(4, 4, dtype=torch.bool, device="sim") if options.get("mask") else None
+    kernel = options.get("kernel")
+    with sdpa_kernel(kernel) if kernel is not None else contextlib.nullcontext():
+        assert choose(query, key, value, mask, False, grouped) == expected
+
+
+def test_no_kernel_left_is_told_in_the_words_of_torch() -> None:
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match="No available kernel"):
+        functional.scaled_dot_product_attention(*made(torch.float32))
+
+
+def kept_and_peak(tensors: list[torch.Tensor], kernel: SDPBackend | None = None) -> tuple[int, int]:
+    """Bytes kept for the backward pass with the result, and the most of both passes."""
+    before = torch.sim.memory_allocated()
+    torch.sim.reset_peak_memory_stats()
+    with sdpa_kernel(kernel) if kernel is not None else contextlib.nullcontext():
+        result = functional.scaled_dot_product_attention(*tensors)
+    kept = torch.sim.memory_allocated() - before
+    result.backward(torch.ones_like(result))
+    return kept, torch.sim.max_memory_allocated() - before
+
+
+def test_flash_attention_keeps_the_result_one_sum_a_row_and_the_state_of_the_generator() -> None:
+    tensors = made(torch.bfloat16)
+    elements = tensors[0].numel()
+    kept, peak = kept_and_peak(tensors)
+    sums = BATCH * HEADS * LENGTH * 4
+    assert kept == elements * 2 + sums + 2 * 512
+    # with the result's gradient, three gradients, and float32 for the sums and the query's gradient on the way
+    assert peak == kept + elements * 2 * 4 + sums + elements * 4
+
+
+def test_the_efficient_kernel_keeps_the_result_and_its_sums() -> None:
+    tensors = made(torch.float32)
+    elements = tensors[0].numel()
+    kept, peak = kept_and_peak(tensors)
+    sums = BATCH * HEADS * LENGTH * 4
+    assert kept == elements * 4 + sums
+    # the sums are gone when the second gradient is laid out as its tensor: result, its gradient, three, and that copy
+    assert peak == elements * 4 * 6
+    tensors = made(torch.float32)
+    assert kept_and_peak(tensors, SDPBackend.MATH)[0] > SCORES * 4
+
+
+def test_attention_under_vmap_and_autocast_works() -> None:
+    query = torch.randn(3, 1, 2, 4, 8, device="sim")
+    mapped = torch.func.vmap(lambda one: functional.scaled_dot_product_attention(one, one, one))(query)
+    torch.testing.assert_close(
+        mapped, functional.scaled_dot_product_attention(*[query.flatten(0, 1)] * 3).view(3, 1, 2, 4, 8)
+    )
+    module = torch.nn.MultiheadAttention(16, 2, batch_first=True, device="sim")
+    values = torch.randn(2, 5, 16, device="sim")
+    with torch.autocast("sim", dtype=torch.bfloat16):
+        result = module(values, values, values, need_weights=False)[0]
+    assert result.dtype == torch.bfloat16
+    result.sum().backward()

@@ -1,0 +1,66 @@
+"""cuBLAS's workspaces, which torch takes from its own allocator: one a thread, and a backward pass has its own."""
+
+from __future__ import annotations
+
+import torch
+
+from gpudash.simulator import autograd
+from gpudash.simulator.backend import Backend
+from gpudash.simulator.card import CUBLAS_WORKSPACE_BYTES
+
+
+def workspaces(backend: Backend, index: int = 0) -> int:
+    """Blocks of a workspace's size on a card."""
+    blocks = [block for segment in backend.cards[index].segments() for block in segment.blocks]
+    return sum(b.requested_size == CUBLAS_WORKSPACE_BYTES and b.state == "active_allocated" for b in blocks)
+
+
+def test_what_needs_no_matrix_product_takes_no_workspace(sim: Backend) -> None:
+    x = torch.ones(4, 4, device="sim", requires_grad=True)
+    (x * 2).sum().backward()
+    assert workspaces(sim) == 0
+
+
+def test_products_of_a_thread_share_a_workspace(sim: Backend) -> None:
+    x = torch.ones(4, 4, device="sim")
+    products = [x @ x, torch.einsum("ij,jk->ik", x, x), torch.addmm(x, x, x)]
+    assert workspaces(sim) == 1
+    assert all(product.shape == (4, 4) for product in products)
+
+
+def test_the_workspace_lies_behind_the_first_result(sim: Backend) -> None:
+    happened: list[int] = []
+    sim.cards[0].observe(lambda action, _address, size, _stream: happened.append(size) if action == "alloc" else None)
+    x = torch.ones(4, 4, device="sim")
+    product = x @ x
+    assert happened == [x.nbytes, product.nbytes, CUBLAS_WORKSPACE_BYTES]
+
+
+def test_the_backward_pass_takes_another_one_and_only_once(sim: Backend) -> None:
+    x = torch.ones(4, 4, device="sim", requires_grad=True)
+    for _ in range(2):
+        (x @ x).sum().backward()
+        assert workspaces(sim) == 2
+
+
+def test_each_card_has_its_own(sim: Backend) -> None:
+    for device in ("sim:0", "sim:1"):
+        x = torch.ones(4, 4, device=device, requires_grad=True)
+        (x @ x).sum().backward()
+    assert (workspaces(sim, 0), workspaces(sim, 1)) == (2, 2)
+
+
+def test_dropping_them_frees_all(sim: Backend) -> None:
+    x = torch.ones(4, 4, device="sim", requires_grad=True)
+    (x @ x).sum().backward()
+    sim.engine.drop_workspaces()
+    assert workspaces(sim) == 0
+
+
+def test_a_thread_is_known_to_go_backward_until_the_pass_ends(sim: Backend) -> None:
+    told: list[bool] = []
+    x = torch.ones(4, device="sim", requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda _gradient: told.append(autograd.goes_backward()))
+    y.sum().backward()
+    assert [*told, autograd.goes_backward()] == [True, False]

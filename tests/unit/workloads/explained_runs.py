@@ -1,0 +1,70 @@
+"""Runs that fill a simulated GPU, in a process of their own; prints what is told of each as one JSON document."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from typing import Any
+
+from gpudash.simulator.card import Card
+from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
+from gpudash.telemetry.records import Event, Note, OutOfMemory, StepFinished, Warning
+from gpudash.units import GIB, MIB
+from gpudash.workloads import post_mortem
+from gpudash.workloads.context import Wishes
+from gpudash.workloads.run import Run, RunRequest, release
+
+FULL = {"until": "oom", "rate": 1000.0}
+LEARNING: dict[str, Any] = {"model": "mlp", "width": 512, "depth": 4, "steps": 30, "batches": "resident"}
+
+
+def told(spec: Spec, card: Card, *, asks: bool = False) -> dict[str, Any]:
+    """How a run on ``card`` ended, what was told before, and what is left on the card."""
+    events: list[Event] = []
+    wishes = Wishes()
+    if asks:
+        wishes.explain.set()
+    began = time.monotonic()
+    request = RunRequest(spec, "sim:0", 1, cards=(card,), expected_uuid=card.uuid)
+    ending = Run(request, wishes, events.append, lambda: time.monotonic() - began).perform()
+    release(cache=True)
+    gc.collect()
+    notes = [event for event in events if isinstance(event, Note) and event.topic == "explanation"]
+    warnings = [event for event in events if isinstance(event, Warning)]
+    return {
+        "kind": ending.kind,
+        "explanation": ending.explanation if isinstance(ending, OutOfMemory) else None,
+        "asked": [note.details for note in notes],
+        "warnings": [{"text": warning.text, "cause": warning.cause, "device": warning.device} for warning in warnings],
+        "steps_before_warning": sum(isinstance(event, StepFinished) for event in events[: _first(events)]),
+        "steps": ending.steps,
+        "left_bytes": card.reserved_bytes(),
+        "tagged": card.tagger is not None,
+    }
+
+
+def _first(events: list[Event]) -> int:
+    return next((at for at, event in enumerate(events) if isinstance(event, Warning)), len(events))
+
+
+def main() -> None:
+    post_mortem.CHECK_PERIOD_S, post_mortem.CHECK_SHARE = 0.0, 1e9  # look between all steps, however fast they are
+    gib, small = Card(0, GIB), Card(0, 512 * MIB)
+    busy = Card(0, GIB, others={4711: 640 * MIB})
+    runs = {
+        "leak": (PressureSpec(pattern="leak", step=24 * MIB, **FULL), gib),
+        "ramp": (PressureSpec(pattern="ramp", step=16 * MIB, **FULL), gib),
+        "fragmentation": (PressureSpec(pattern="fragmentation", step=32 * MIB, **FULL), gib),
+        "impossible": (MatmulSpec(size=20_000), gib),
+        "capacity": (TrainingSpec(**LEARNING, batch=16_384), small),
+        "other": (PressureSpec(pattern="spike", step=MIB, until="oom", rate=1000.0), busy),
+        "learns": (TrainingSpec(**{**LEARNING, "width": 64}, batch=32), gib),
+    }
+    found = {name: told(spec, card, asks=name == "learns") for name, (spec, card) in runs.items()}
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
