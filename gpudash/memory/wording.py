@@ -126,7 +126,8 @@ def _leak(state: HeldState, growing: Sequence[Growth]) -> str:
     held = sum(growth.bytes for growth in growing)
     per_step = sum(growth.bytes_per_step for growth in growing)
     first = growing[0]
-    more = f" and {len(growing) - 1} other lines" if len(growing) > 1 else ""
+    others = len(growing) - 1
+    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
     verb = "keep" if len(growing) > 1 else "keeps"
     return (
         f"{first.place}{more} {verb} {format_bytes(per_step)} of every step: by now "

@@ -12,6 +12,7 @@ from gpudash.specs.pipeline import PipelineSpec
 from gpudash.specs.pressure import PressureSpec
 from gpudash.specs.training import TrainingSpec
 from gpudash.specs.transfer import TransferSpec
+from gpudash.units import format_bytes
 
 OPTIMIZER_WORDS = {"sgd": "SGD", "momentum": "SGD + momentum"}
 
@@ -106,16 +107,20 @@ def _of_pipeline(spec: PipelineSpec) -> Iterator[Change]:
 def _of_transfer(spec: TransferSpec) -> Iterator[Change]:
     sizes = spec.block_sizes
     if len(sizes) > 1:
-        yield Change("without the largest block", {"blocks": sizes[:-1]}, same_work=False)
+        yield Change("without the largest block", {"blocks": ",".join(map(str, sizes[:-1]))}, same_work=False)
 
 
 def _of_pressure(spec: PressureSpec) -> Iterator[Change]:
-    if spec.until == "oom":
-        yield Change("stop at the cap", {"until": "cap"}, same_work=False)
-    elif spec.cap is not None:
+    """Of a run that ends at a cap; where another may end is a question of the memory there is: see `capped`."""
+    if spec.until == "cap" and spec.cap is not None:
         for parts in (2, 4):
             if spec.cap // parts >= spec.step:
-                yield Change(f"cap 1/{parts}", {"cap": spec.cap // parts}, same_work=False)
+                yield capped(spec.cap // parts)
+
+
+def capped(cap: int) -> Change:
+    """Ending a memory pressure at ``cap`` bytes."""
+    return Change(f"stop at {format_bytes(cap)}", {"until": "cap", "cap": cap}, same_work=False)
 
 
 _CHANGES: dict[type[Spec], Callable[[Any], Iterator[Change]]] = {

@@ -39,12 +39,11 @@ def code(spec: Spec, device: str, simulated: Sequence[int] = ()) -> str:
 
 
 def _simulated(sizes: Sequence[int]) -> list[str]:
-    cards = ", ".join(f"Card({index}, {size})" for index, size in enumerate(sizes))
+    capacities = ", ".join(map(str, sizes))
     return [
-        "from gpudash.simulator.backend import register",
-        "from gpudash.simulator.card import Card",
+        "from gpudash.simulator import simulate",
         "",
-        f"register([{cards}])  # bytes; from here on torch has the device sim:0, which is {SIMULATED}",
+        f"simulate({capacities})  # bytes; from here on torch has the device sim:0, which is {SIMULATED}",
         "",
     ]
 

@@ -18,8 +18,8 @@ from gpudash.memory.fit import minimum_capacity, peaks
 from gpudash.simulator.dry_run import DataDependentError, DryRun, LeftTheDeviceError
 from gpudash.simulator.tracking import Tracker
 from gpudash.specs import PressureSpec, Spec
-from gpudash.specs.changes import Change, changes, size_field
-from gpudash.units import format_bytes
+from gpudash.specs.changes import Change, capped, changes, size_field
+from gpudash.units import MIB, format_bytes
 from gpudash.workloads.context import MemoryLevel
 from gpudash.workloads.dry_run import STEPS, flops_of, keeps_growing, trace_of
 
@@ -30,6 +30,11 @@ STEADY_STEPS = 2
 
 MOST_TRIES = 20
 """Dry runs spent on finding the largest batch."""
+
+CAPS = (0.8, 0.6, 0.4, 0.2)
+"""Shares of the free memory at which a run that would fill it may end instead."""
+
+SMALLEST_CAP = MIB
 
 DATA_PARALLEL = "data parallel over {count} GPUs, per GPU"
 
@@ -162,8 +167,18 @@ class _Estimation:
         trace = _recorded(lambda: trace_of(spec, self._dry, self._level, capacity=max(1, room)))
         found = replace(_judged(trace, self._target, spec.name), fits=False, spare_bytes=None)
         yield found
-        known = [found for change in changes(spec) for found in self._changed(change)] if alternatives else []
-        yield replace(found, alternatives=tuple(known))
+        yield replace(found, alternatives=self._ends(spec, room) if alternatives else ())
+
+    def _ends(self, spec: PressureSpec, room: int) -> tuple[Alternative, ...]:
+        """The highest of some caps at which a run that fills the memory would end in time."""
+        for share in CAPS:
+            cap = int(share * room) // MIB * MIB
+            if cap < SMALLEST_CAP:
+                break
+            for found in self._changed(capped(cap)):
+                if found.fits:
+                    return (found,)
+        return ()
 
     def _trace(self, spec: Spec) -> Trace:
         key = spec.model_dump_json()

@@ -17,12 +17,9 @@ BACKEND = "gpudash.simulator.backend"
 
 def problem() -> str | None:
     """Why the torch of this process cannot be given a simulated GPU, in one sentence; ``None`` when it can."""
-    import torch
-    from torch.utils import backend_registration
+    from gpudash.simulator import probe
 
-    if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
-        return f"torch {torch.__version__} cannot be given a device from Python; torch 2.9 or newer can."
-    return None
+    return probe.problem()
 
 
 def in_use() -> Backend | None:

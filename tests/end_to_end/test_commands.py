@@ -69,7 +69,7 @@ WRONG = {
     "an unknown preset": (["run", "pipeline", "--preset", "Huge"], "Huge"),
     "a size that is none": (["run", "pressure", "--guard", "lots"], "lots"),
     "what needs CUDA, on the CPU": (["run", "pipeline", "--device", "cpu", "--move", "cuda"], "--move cuda"),
-    "an unknown command": (["estimate", "training"], "estimate"),
+    "an unknown command": (["predict", "training"], "predict"),
     "a rate out of range": (["monitor", "--rate", "1000"], "1000"),
     "a missing recording": (["export", "nowhere.gpudash", "--to", "csv", "-o", "out.csv"], "nowhere.gpudash"),
     "a recording in a folder that is none": (

@@ -168,3 +168,18 @@ def test_a_driver_call_that_never_returns_stops_neither_host_nor_window_nor_exit
         if isinstance(record, Sample) and record.table == "host" and "used_bytes" in record.values
     ]
     assert max(later - earlier for earlier, later in pairwise(times)) < 0.5
+
+
+def test_a_run_that_does_not_fit_is_foretold_warned_of_explained_and_mended(play: Play, tmp_path: Path) -> None:
+    seen = play("out_of_memory_and_again")
+    assert seen["headline"].startswith("✕ does not fit, ")
+    assert "models.py:" in seen["forecast"] and "that grows" in seen["forecast"]
+    explanation = seen["explanation"]
+    assert explanation["verdict"] == "leak"
+    assert explanation["simulated"] is True
+    assert sum(part["bytes"] for part in explanation["parts"]) == explanation["capacity_bytes"]
+    assert seen["status"] == "finished"
+    assert seen["seconds"] < 120
+    for name in ("predicted", "warned", "explained", "finished"):
+        for theme in ("dark", "light"):
+            assert (tmp_path / f"{name}-{theme}.png").stat().st_size > 20_000
