@@ -20,6 +20,7 @@ test: $(VENV)/.ready  ## Every test that this machine can run.
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.ready  ## The speed budgets, each beside its yardstick.
+	$(BIN)/python -m pip install --quiet --no-deps vramtop
 	$(BIN)/python -m tests.benchmarks
 
 lint: $(VENV)/.ready  ## Style, types and the boundaries between rooms.

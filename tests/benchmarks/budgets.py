@@ -63,6 +63,10 @@ BUDGETS = (
     Budget("forecast", "reading_us", "forecast, a reading", 1000.0, "absolute", "µs"),
     Budget("series_and_recorder", "row_us", "recorder, a row", 25.0, "absolute", "µs"),
     Budget("series_and_recorder", "lost_rows", "committed rows lost by kill -9", 0.5, "ratio", "rows"),
+    Budget(
+        "allocator", "events_per_second", "allocator's model, events", 300_000, "absolute", "a second", at_least=True
+    ),
+    Budget("allocator", "over_dictionary", "it, over a bare dictionary", 40.0, "ratio", "×"),
     Budget("dry_run", "hundred_layers_s", "dry run of a 100-layer transformer", 15.0, "absolute", "s"),
     Budget("dry_run", "hundred_over_fake", "it, over torch's fake tensors alone", 0.5, "ratio", "×"),
     Budget("dry_run", "eighty_billion_s", "answer about 80 billion parameters", 30.0, "absolute", "s"),
