@@ -65,10 +65,13 @@ def devices(*, json: Annotated[bool, Parameter(negative="")] = False, simulated:
 
 def inventory(simulation: Simulation) -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
+    from gpudash.session.allocator_settings import allocator_settings
     from gpudash.sources.discovery import survey
     from gpudash.workloads import torch_report, torch_words
 
     seen = survey()
+    refused = allocator_settings()[1]
+    mend = None if refused is None else f"{refused} Correct that variable, or unset it."
     report = torch_report(properties=True)
     order = cuda_order(
         [answer.gpu for answer in seen.gpus],
@@ -80,9 +83,9 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
     free = {answer.gpu.uuid: int(answer.readings.get("free_bytes") or 0) for answer in seen.gpus}
     listed = [
         _host(seen.host),
-        *(_gpu(answer, names.get(answer.gpu.uuid)) for answer in seen.gpus),
-        *(_without_readings(device) for device in usable if device.uuid is None),
-        *_simulated(simulation, offer=not (seen.gpus or usable), problem=report["simulator_problem"]),
+        *({**_gpu(answer, names.get(answer.gpu.uuid)), "problem": mend} for answer in seen.gpus),
+        *({**_without_readings(device), "problem": mend} for device in usable if device.uuid is None),
+        *_simulated(simulation, offer=not (seen.gpus or usable), problem=mend or report["simulator_problem"]),
     ]
     return {
         "devices": [{"simulated": False, **device} for device in listed],

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -11,7 +11,9 @@ from cyclopts.validators import Number
 
 from gpudash.cli.interruption import Interruption, interruptible
 from gpudash.cli.output import Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice, stderr
+from gpudash.cli.refusals import DEVICES, refused
 from gpudash.cli.simulation import SimulateOptions
+from gpudash.cli.sizes import Cap, SpecHelp
 from gpudash.devices import kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
@@ -43,6 +45,9 @@ class EstimateOptions(SimulateOptions):
     preset: str | None = None
     """Named set of field values to start from."""
 
+    memory_cap: Cap | None = None
+    """The most that torch may reserve on the GPU (2GiB or 50%), as of a run."""
+
     alternatives: bool = True
     """Look for the largest batch and for changes that would fit."""
 
@@ -57,7 +62,7 @@ def estimate_app() -> App:
     """``gpudash estimate`` with one sub-command per workload, its flags built from the spec."""
     app = App(name="estimate", help="Predict the memory a run would take.", default_command=_estimate_callable)
     for name, spec in workloads().items():
-        app.command(_command(spec), name=name, help=spec.summary)
+        app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
     return app
 
 
@@ -78,6 +83,8 @@ def _estimate_callable(
         Steps of it that are followed.
     """
     there = ", ".join(workloads())
+    if callable is not None and words:
+        raise RequestError(f"{words[0]!r} stands beside --callable.", "Name a workload or --callable, not both.")
     if words:
         raise RequestError(
             f"There is no workload {words[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()])
@@ -90,8 +97,17 @@ def _estimate_callable(
     options = options or EstimateOptions()
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
-    limit = options.time_limit
-    ask: Ask = lambda session, device: session.estimates.ask_callable(callable, steps, device, time_limit_s=limit)  # noqa: E731
+
+    def ask(session: "Session", device: str) -> int:
+        return session.estimates.ask_callable(
+            callable,
+            steps,
+            device,
+            alternatives=options.alternatives,
+            time_limit_s=options.time_limit,
+            memory_cap=options.memory_cap,
+        )
+
     return execute(callable, ask, options)
 
 
@@ -108,9 +124,14 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
 
         def ask(session: "Session", device: str) -> int:
             if problems := whole.problems(device):
-                raise RequestError("; ".join(problems) + ".", "gpudash devices lists what is there.")
-            more, limit = options.alternatives, options.time_limit
-            return session.estimates.ask(whole, device, alternatives=more, time_limit_s=limit)
+                raise RequestError("; ".join(problems) + ".", DEVICES)
+            return session.estimates.ask(
+                whole,
+                device,
+                alternatives=options.alternatives,
+                time_limit_s=options.time_limit,
+                memory_cap=options.memory_cap,
+            )
 
         return execute(whole.name, ask, options)
 
@@ -139,11 +160,12 @@ def execute(workload: str, ask: Ask, options: EstimateOptions) -> int:
     warnings = [] if problem is None else [f"{problem.message} What would fit is known in part only."]
     if options.json:
         document = {"status": "finished", **estimate.to_json(), "simulated": kind_of(device) == "sim"}
-        print_json({**document, "warnings": warnings})
+        cap = None if options.memory_cap is None else options.memory_cap.allowed_bytes(estimate.capacity_bytes)
+        print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
     else:
         from gpudash.cli.estimate_report import print_estimate
 
-        print_estimate(estimate)
+        print_estimate(estimate, None if options.memory_cap is None else str(options.memory_cap))
     for text in warnings:
         print_notice(text)
     return leave(Exit.FINISHED, joined)
@@ -170,9 +192,9 @@ def predict(ask: Ask, options: EstimateOptions) -> "tuple[Answer, str, bool]":
             _wait_until_ready(session, interruption)
             device = options.device or session.default_device()
             ask(session, device)
-            answer = _wait(session, interruption)
+            answer = _under_cap(_wait(session, interruption), session, device, options)
         except ValueError as error:
-            failure = RequestError(str(error), "gpudash devices lists what is there.")
+            failure = refused(error)
         except RequestError as error:
             failure = error
         finally:
@@ -200,6 +222,17 @@ def _wait(session: "Session", interruption: Interruption) -> "Answer":
             if interruption.asked:
                 raise RequestInterruptedError("Interrupted; nothing was predicted in full.")
     return answer
+
+
+def _under_cap(answer: "Answer", session: "Session", device: str, options: EstimateOptions) -> "Answer":
+    """The answer with the ways out that a memory cap leaves."""
+    from gpudash.session.raised_cap import with_raised_cap
+
+    if options.memory_cap is None or answer.estimate is None or not options.alternatives:
+        return answer
+    return replace(
+        answer, estimate=with_raised_cap(answer.estimate, session.estimates.target(device), options.memory_cap)
+    )
 
 
 def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: bool) -> int:

@@ -41,14 +41,21 @@ LOOKS = {
 _STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
 
 
-def print_estimate(estimate: Estimate) -> None:
-    """The verdict, a bar against free memory, the figures and the alternatives."""
+def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
+    """The verdict, a bar against free memory, the figures and the alternatives.
+
+    Args:
+        estimate: what was predicted.
+        memory_cap: the most that torch may reserve, in words, which is taken off what is free.
+    """
     console = stdout()
     console.print(Text.assemble(f"{estimate.workload} on {shown_name(estimate.device)}: ", _verdict(estimate)))
-    console.print(_bar(estimate, coloured=console.color_system is not None))
+    console.print(_bar(estimate, memory_cap, coloured=console.color_system is not None))
     for line in _legend(estimate, coloured=console.color_system is not None):
         console.print(line)
-    for words in _figures(estimate):
+    if memory_cap is not None:
+        console.print(f"memory cap: {memory_cap}", markup=False)
+    for words in _figures(estimate, memory_cap):
         console.print(words, soft_wrap=True, markup=False)
     if estimate.alternatives:
         console.print()
@@ -59,7 +66,7 @@ def _verdict(estimate: Estimate) -> Text:
     return Text(headline(estimate), style=_STYLES[verdict(estimate)])
 
 
-def _bar(estimate: Estimate, *, coloured: bool) -> Text:
+def _bar(estimate: Estimate, memory_cap: str | None, *, coloured: bool) -> Text:
     """The parts side by side; ``|`` is where free memory ends."""
     need = needed_bytes(estimate)
     whole = max(need, estimate.free_bytes or 0, 1)
@@ -76,7 +83,9 @@ def _bar(estimate: Estimate, *, coloured: bool) -> Text:
         bar = (
             Text.assemble(bar[:end], ("|", "bold"), bar[end:]) if end < BAR_WIDTH else Text.assemble(bar, ("|", "bold"))
         )
-        bar.append(f" {format_bytes(estimate.free_bytes)} free", style="dim")
+        bar.append(
+            f" {format_bytes(estimate.free_bytes)} free{'' if memory_cap is None else ' under the cap'}", style="dim"
+        )
     return bar
 
 
@@ -92,7 +101,7 @@ def _legend(estimate: Estimate, *, coloured: bool) -> list[Text]:
     return [Text.assemble(*parts[place : place + 2]) for place in range(0, len(parts), 2)]
 
 
-def _figures(estimate: Estimate) -> list[str]:
+def _figures(estimate: Estimate, memory_cap: str | None) -> list[str]:
     peak = f"peak allocated: {format_bytes(estimate.peak_allocated_bytes)}"
     if estimate.peak_reserved_bytes is not None:
         peak += f", reserved {format_bytes(estimate.peak_reserved_bytes)}"
@@ -103,7 +112,8 @@ def _figures(estimate: Estimate) -> list[str]:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")
     if estimate.minimum_capacity_bytes is not None:
-        lines.append(f"smallest capacity that would do: {format_bytes(estimate.minimum_capacity_bytes)}")
+        what = "smallest capacity that would do" + (" without the cap" if memory_cap is not None else "")
+        lines.append(f"{what}: {format_bytes(estimate.minimum_capacity_bytes)}")
     if estimate.largest_batch_size is not None:
         lines.append(largest_batch(estimate.largest_batch_size))
     lines.append(f"{estimate.method}; {estimate.seconds:.1f} s")

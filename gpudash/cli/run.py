@@ -12,27 +12,19 @@ from cyclopts import App, Parameter
 
 from gpudash.cli.interruption import Interruption, interruptible
 from gpudash.cli.output import OF_STATUS, Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice
+from gpudash.cli.refusals import DEVICES, refused
 from gpudash.cli.simulation import SimulateOptions
-from gpudash.devices import Simulation
+from gpudash.cli.sizes import Cap, Size, SpecHelp
+from gpudash.devices import OFFERED_BYTES, kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
-from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Note
-from gpudash.units import parse_size
 
 if TYPE_CHECKING:
     from gpudash.session import Session
 
 TORCH_TIMEOUT_S = 120.0
 """A cold import of a CUDA build of torch from a network disk has been seen to take over a minute."""
-
-
-def _size(_type: Any, tokens: Any) -> int:
-    return parse_size(tokens[0].value)
-
-
-def _cap(_type: Any, tokens: Any) -> MemoryCap:
-    return MemoryCap.parse(tokens[0].value)
 
 
 @Parameter(name="*")
@@ -46,10 +38,10 @@ class RunOptions(SimulateOptions):
     preset: str | None = None
     """Named set of field values to start from."""
 
-    guard: Annotated[int | None, Parameter(converter=_size)] = None
+    guard: Size | None = None
     """Stop the run when memory grows this far above its use at the start (1GiB)."""
 
-    memory_cap: Annotated[MemoryCap | None, Parameter(converter=_cap)] = None
+    memory_cap: Cap | None = None
     """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
 
     record: Path | None = None
@@ -69,7 +61,7 @@ def run_app() -> App:
     """``gpudash run`` with one sub-command per workload, its flags built from the spec."""
     app = App(name="run", help="Run a workload in the terminal.", default_command=_no_workload)
     for name, spec in workloads().items():
-        app.command(_command(spec), name=name, help=spec.summary)
+        app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
     return app
 
 
@@ -101,7 +93,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
 def execute(spec: Spec, options: RunOptions) -> int:
     """Run ``spec`` to its end, with progress on stderr and the outcome on stdout."""
     if options.show_code:
-        return _show_code(spec, options.device or "cpu", options.simulation())
+        return _show_code(spec, options)
     summary, notes, joined = perform(spec, options)
     if options.json:
         print_json(summary)
@@ -121,13 +113,7 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     from gpudash.session import Session, recording_target
     from gpudash.telemetry.recorder import RecordingError
 
-    device = options.device
-    if device is not None and device != "cpu" and not _gpu_name(device):
-        there = "Write cpu, cuda:0 or sim:0; gpudash devices lists what is there."
-        raise RequestError(f"{device!r} is not a device.", there)
-    cap = options.memory_cap
-    if device == "cpu" and (problems := spec.problems(device) + (cap.problems(device, None) if cap else [])):
-        raise RequestError("; ".join(problems) + ".", "gpudash devices lists what is there.")
+    _require_possible(spec, options, options.device)
     simulation = options.simulation()
     settings, notices = load_settings()
     target = recording_target(settings, spec.name, file=options.record, record=not options.no_record)
@@ -158,6 +144,23 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     return _summary(session), _notes(session), joined
 
 
+def _require_possible(spec: Spec, options: RunOptions, device: str | None, total_bytes: int | None = None) -> None:
+    """Refuse what can be seen to be wrong before anything is started.
+
+    Args:
+        device: where; ``None``: not chosen yet.
+        total_bytes: its memory, where that is known.
+    """
+    if device is None:
+        return
+    if device != "cpu" and not _gpu_name(device):
+        raise RequestError(f"{device!r} is not a device.", f"Write cpu, cuda:0 or sim:0; {DEVICES}")
+    cap = options.memory_cap
+    if problems := spec.problems(device) + (cap.problems(device, total_bytes) if cap else []):
+        chosen = DEVICES if options.device else "Without --device it is the CPU."
+        raise RequestError("; ".join(problems) + ".", chosen)
+
+
 def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
     session.load_torch()
     deadline = time.monotonic() + TORCH_TIMEOUT_S
@@ -172,7 +175,7 @@ def _start(session: "Session", spec: Spec, options: RunOptions) -> None:
     try:
         session.start_run(spec, options.device or session.default_device(), options.guard, options.memory_cap)
     except ValueError as error:
-        raise RequestError(str(error), "gpudash devices lists what is there.") from None
+        raise refused(error) from None
 
 
 def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool) -> None:
@@ -212,8 +215,17 @@ def _gpu_name(device: str) -> bool:
     return kind in ("cuda", "sim") and index.isdecimal()
 
 
-def _show_code(spec: Spec, device: str, simulation: Simulation) -> int:
+def _show_code(spec: Spec, options: RunOptions) -> int:
     from gpudash.workloads.code import code
 
-    sys.stdout.write(code(spec, device, simulation.sizes))
+    device, simulation = options.device or "cpu", options.simulation()
+    sizes = {f"sim:{index}": size for index, size in enumerate(simulation.sizes or (OFFERED_BYTES,))}
+    _require_possible(spec, options, device, sizes.get(device))
+    if kind_of(device) == "sim" and device not in sizes:
+        there = f"There is: {', '.join(sizes)}; every --simulate 8GiB adds one."
+        raise RequestError(f"There is no device {device!r}.", there)
+    try:
+        sys.stdout.write(code(spec, device, simulation, options.memory_cap))
+    except ValueError as error:
+        raise RequestError(str(error)) from None
     return Exit.FINISHED

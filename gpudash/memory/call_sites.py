@@ -24,6 +24,10 @@ three a pipeline."""
 SHARE_OF_STEPS = 0.5
 """Part of the steps since the first that must have left something behind."""
 
+SHARE_OF_RUN = 2 / 3
+"""Part of the run's steps that must have passed since the first: of what is let go now and then, such as at the end of
+each epoch, as much as a half of all steps is live."""
+
 LIKE_THE_MEDIAN = 0.5
 """How far from the median the bytes of a step may lie, as a part of it, to count as similar."""
 
@@ -121,6 +125,8 @@ def _growth(steps: dict[int, int], now: int) -> float | None:
         return None
     first, last = min(steps), max(steps)
     span = last - first + 1
+    if span + now - last - 1 < SHARE_OF_RUN * (now - 1):
+        return None
     if len(steps) < SHARE_OF_STEPS * span or now - last > math.ceil(span / len(steps)) + 1:
         return None
     median = statistics.median(steps.values())

@@ -7,6 +7,7 @@ from typing import Literal
 from gpudash.devices import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.estimate import Alternative, Estimate
+from gpudash.memory.explanation import Remedy
 from gpudash.units import format_bytes
 
 Verdict = Literal["fits", "short", "uncertain", "unknown"]
@@ -70,8 +71,8 @@ def change_words(alternative: Alternative) -> str:
     return f"{words} ({SIMULATED})" if simulated and SIMULATED not in words else words
 
 
-def price(alternative: Alternative) -> str:
-    """What an alternative costs: "+33 % time, from FLOPs of the dry run"; "" when nothing is known of it."""
+def price(alternative: Alternative | Remedy) -> str:
+    """What a change costs: "+33 % time, from FLOPs of the dry run"; "" when nothing is known of it."""
     words = []
     if alternative.slowdown is not None:
         percent = round((alternative.slowdown - 1) * 100)

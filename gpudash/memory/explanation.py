@@ -153,18 +153,6 @@ class Remedy:
     slowdown_from: str = ""
     changes_training: bool = False
 
-    @property
-    def price(self) -> str:
-        """What it costs, in words; "" when nothing is known."""
-        parts = []
-        if self.slowdown is not None:
-            percent = round((self.slowdown - 1) * 100)
-            source = f" ({self.slowdown_from})" if self.slowdown_from else ""
-            parts.append(f"about {percent:+d} % time{source}" if percent else f"same time{source}")
-        if self.changes_training:
-            parts.append("convergence may change")
-        return ", ".join(parts)
-
 
 @dataclass(frozen=True)
 class Evidence:

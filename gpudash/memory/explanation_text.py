@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpudash.memory.estimate_words import price
 from gpudash.memory.explanation import Evidence, Explanation, Owner, Part, Remedy, short
 from gpudash.memory.wording import innermost, needed
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
@@ -25,7 +26,8 @@ def report(explanation: Explanation) -> list[str]:
     ):
         if body:
             lines += ["", title, *body]
-    return [*lines, "", f"Evidence: {evidence_words(explanation.evidence)}"]
+    evidence = evidence_words(explanation.evidence)
+    return [*lines, "", f"Evidence: {evidence}"] if evidence else lines
 
 
 def remedy_lines(explanation: Explanation) -> Iterator[str]:
@@ -40,7 +42,8 @@ def remedy_lines(explanation: Explanation) -> Iterator[str]:
 
 def _facts(remedy: Remedy) -> list[str]:
     peak = "" if remedy.predicted_peak_bytes is None else f"peak {format_bytes(remedy.predicted_peak_bytes)}"
-    return [f"{peak}, by {remedy.verified_by}".removeprefix(", "), remedy.price, remedy.flags]
+    source = f"by {remedy.verified_by}" if remedy.verified_by else ""
+    return [", ".join(word for word in (peak, source) if word), price(remedy), remedy.flags]
 
 
 def part_name(part: Part) -> str:
@@ -58,16 +61,19 @@ def place(owner: Owner) -> str:
 
 
 def evidence_words(evidence: Evidence) -> str:
-    """What an explanation rests on, in a sentence."""
+    """What an explanation rests on, in a sentence; "" when nothing happened and nothing is live."""
     parts = []
+    if evidence.began_s is not None and not (evidence.events or evidence.of_events or evidence.live_bytes):
+        return ""
     if evidence.began_s is None:
         parts.append("no history was recorded")
     else:
         of = evidence.events if evidence.of_events is None else evidence.of_events
         parts.append(f"{format_count(evidence.events)} of {format_count(of)} events")
         parts.append(f"recording began at {format_duration(max(0.0, evidence.began_s))}")
-    share = evidence.without_stack_bytes / evidence.live_bytes if evidence.live_bytes else 0.0
-    parts.append(f"{format_percent(share)} of live bytes {'has' if share == 0 else 'have'} no stack")
+    if evidence.live_bytes:
+        share = evidence.without_stack_bytes / evidence.live_bytes
+        parts.append(f"{format_percent(share)} of live bytes {'has' if share == 0 else 'have'} no stack")
     return f"{', '.join(parts)}."
 
 

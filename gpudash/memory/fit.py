@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
@@ -48,8 +49,6 @@ class Outcome:
         fits: whether every request was served.
         failed_at: index of the event that was not; ``None`` when all were.
         retries: how often cached segments had to be released first.
-        refused: what is known of the failure.
-        live: blocks that were allocated at the failure.
         taken: the most bytes taken of the card.
         lacking: the smallest capacity that would have served a request that this one refused; ``None`` without one.
     """
@@ -57,8 +56,6 @@ class Outcome:
     fits: bool
     failed_at: int | None
     retries: int
-    refused: AllocationRefused | None = None
-    live: tuple[int, ...] = ()
     taken: int = 0
     lacking: int | None = None
 
@@ -68,8 +65,8 @@ class _Watched(DeviceMemory):
 
     __slots__ = ("lacking", "most")
 
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
+    def __init__(self, capacity: int, used: int) -> None:
+        super().__init__(capacity, used)
         self.most = 0
         self.lacking: int | None = None
 
@@ -83,11 +80,11 @@ class _Watched(DeviceMemory):
 
 
 def peaks(trace: Trace, settings: AllocatorSettings | None = None) -> Peaks:
-    """Replay ``trace`` on a card without end."""
-    allocator = CachingAllocator(DeviceMemory(LARGEST_CAPACITY), settings)
+    """Replay ``trace`` on a card without end, of which the allocator may have all."""
+    allocator = CachingAllocator(DeviceMemory(LARGEST_CAPACITY), _of_everything(settings))
     held: dict[int, tuple[int, int]] = {}
     by_category = dict.fromkeys(trace.categories, 0)
-    highest, reserved, at_highest = 0, 0, dict(by_category)
+    highest, at_highest = 0, dict(by_category)
     phase_peaks: dict[tuple[int, str], int] = {}
     marks = iter([*trace.marks, None])
     coming = next(marks)
@@ -112,12 +109,11 @@ def peaks(trace: Trace, settings: AllocatorSettings | None = None) -> Peaks:
             allocator.free(address)
             allocated -= size
             by_category[category] -= size
-    reserved = allocator.statistics()["reserved_bytes.all.peak"]
     steps = {step: max(peak for (s, _), peak in phase_peaks.items() if s == step) for step, _ in phase_peaks if step}
     ends = {min(steps), max(steps)} if steps else set()
     return Peaks(
         allocated=highest,
-        reserved=reserved,
+        reserved=allocator.statistics()["reserved_bytes.all.peak"],
         by_category={name: size for name, size in at_highest.items() if size},
         first_step=steps[min(steps)] if steps else highest,
         steady=steps[max(steps)] if steps else highest,
@@ -125,11 +121,37 @@ def peaks(trace: Trace, settings: AllocatorSettings | None = None) -> Peaks:
     )
 
 
-def run_on(trace: Trace, capacity: int, settings: AllocatorSettings | None = None) -> Outcome:
-    """Replay ``trace`` on a card with ``capacity`` bytes for the allocator, with its releasing and retrying."""
-    if capacity <= 0:
+def card_of(allowed: int, fraction: float) -> int:
+    """Capacity in bytes of the smallest card of which the allocator may reserve ``allowed`` bytes.
+
+    Args:
+        allowed: bytes.
+        fraction: above 0: torch lets the allocator reserve ``int(fraction * capacity)``.
+    """
+    capacity = math.ceil(allowed / fraction)
+    while int(fraction * capacity) < allowed:
+        capacity += 1
+    return capacity
+
+
+def run_on(trace: Trace, room: int, settings: AllocatorSettings | None = None, allowed: int | None = None) -> Outcome:
+    """Replay ``trace`` on a card with ``room`` bytes for the allocator, with its releasing and retrying.
+
+    Args:
+        trace: what is replayed.
+        room: bytes.
+        settings: of the allocator; their share of the card does not act but by ``allowed``.
+        allowed: bytes that the share of the card comes to, by which the allocator's garbage collection goes; not below
+            ``room``. ``None`` where there is no such limit.
+    """
+    if room <= 0:
         return Outcome(fits=not trace.events, failed_at=0 if trace.events else None, retries=0)
-    memory = _Watched(min(capacity, LARGEST_CAPACITY))
+    room, settings = min(room, LARGEST_CAPACITY), settings or AllocatorSettings()
+    if allowed is None or not settings.per_process_memory_fraction:
+        capacity, settings = room, _of_everything(settings)
+    else:
+        capacity = min(LARGEST_CAPACITY, card_of(max(room, allowed), settings.per_process_memory_fraction))
+    memory = _Watched(capacity, capacity - room)
     allocator = CachingAllocator(memory, settings)
     held: dict[int, int] = {}
     sizes, malloc, free = trace.sizes, allocator.malloc, allocator.free
@@ -140,28 +162,31 @@ def run_on(trace: Trace, capacity: int, settings: AllocatorSettings | None = Non
                 held[event] = malloc(sizes[event - 1])
             else:
                 free(held.pop(-event))
-    except AllocationRefused as refused:
-        return Outcome(False, index, _retries(allocator), refused, tuple(held), memory.most, memory.lacking)
-    return Outcome(True, None, _retries(allocator), taken=memory.most, lacking=memory.lacking)
+    except AllocationRefused:
+        return Outcome(False, index, _retries(allocator), memory.most, memory.lacking)
+    return Outcome(True, None, _retries(allocator), memory.most, memory.lacking)
 
 
-def minimum_capacity(trace: Trace, least: int, most: int, settings: AllocatorSettings | None = None) -> int:
-    """The smallest capacity, in bytes, on which ``trace`` passes.
+def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSettings | None = None) -> int:
+    """The fewest bytes with which ``trace`` passes where the allocator may have all of them.
 
-    A run that takes less than it could have passes in the same way on a card with just that; one that was refused
-    something fails in the same way up to the capacity that would have served the request. Neither holds where the
-    allocator looks at how full the card is.
+    A run that takes less than it could have passes in the same way with just that; one that was refused something
+    fails in the same way up to the room that would have served the request. Neither holds where the allocator looks at
+    how much of its share of the card is taken.
 
     Args:
         trace: what is replayed.
-        least: on anything smaller it fails: the peak of what is allocated.
-        most: on this it passes: the peak of what is reserved with room to spare.
+        least: with anything less it fails: the peak of what is allocated.
+        most: with this it passes: the peak of what is reserved with room to spare.
+        settings: of the allocator.
     """
     low, high = least // GRANULE, -(-most // GRANULE)  # fails below low, passes on high
-    leaps = settings is None or not settings.garbage_collection_threshold
+    shared = settings is not None and settings.per_process_memory_fraction < 1
+    leaps = settings is None or not (shared and settings.garbage_collection_threshold)
     while low < high:
         middle = (low + high) // 2
-        outcome = run_on(trace, middle * GRANULE, settings)
+        room = middle * GRANULE
+        outcome = run_on(trace, room, settings, None if leaps else room)
         if outcome.fits:
             high = min(middle, -(-outcome.taken // GRANULE)) if leaps else middle
         else:
@@ -169,6 +194,11 @@ def minimum_capacity(trace: Trace, least: int, most: int, settings: AllocatorSet
             if leaps and outcome.lacking is not None:
                 low = max(low, min(high, -(-outcome.lacking // GRANULE)))
     return high * GRANULE
+
+
+def _of_everything(settings: AllocatorSettings | None) -> AllocatorSettings | None:
+    """``settings`` with the whole card for the allocator."""
+    return None if settings is None else replace(settings, per_process_memory_fraction=1.0)
 
 
 def _retries(allocator: CachingAllocator) -> int:

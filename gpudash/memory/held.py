@@ -97,6 +97,7 @@ class Request:
     Attributes:
         bytes: asked of the allocator.
         segment_bytes: asked of the device for it: at least `bytes`.
+        is_context: whether it was the context's, which comes before any tensor.
         step, phase, stage, module, stack: as of `Holding`.
     """
 
@@ -107,6 +108,7 @@ class Request:
     stage: str = ""
     module: str = ""
     stack: tuple[Frame, ...] = ()
+    is_context: bool = False
 
 
 @dataclass(frozen=True, slots=True)

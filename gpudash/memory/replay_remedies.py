@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.environment import EXPANDABLE, assignment
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.explanation import Explanation, Remedy
 from gpudash.memory.fit import peaks, run_on
-
-EXPANDABLE = "expandable_segments:True"
 
 REPLAY = "replay"
 
@@ -30,6 +29,7 @@ def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSetting
     if len(trace.events) > MOST_EVENTS:
         return ()
     settings = settings or AllocatorSettings()
+    settings = replace(settings, per_process_memory_fraction=1.0)  # the limit is in `found`
     room = found.capacity_bytes - found.part_bytes("process", "context", "unattributed")
     if found.allowed_bytes is not None:
         room = min(room, found.allowed_bytes)
@@ -37,7 +37,7 @@ def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSetting
         expandable = replace(settings, expandable_segments=True)
         if run_on(trace, room, expandable).fits:
             peak = peaks(trace, expandable).reserved
-            flags, words = f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}", "expandable segments"
+            flags, words = assignment(EXPANDABLE), "expandable segments"
             return (
                 Remedy(
                     words, allocator=EXPANDABLE, flags=flags, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY

@@ -31,8 +31,7 @@ def verdict(state: HeldState, growing: Sequence[Growth]) -> Verdict:
     request = state.request
     if request is None:
         return "headroom"
-    most = state.capacity if state.allowed is None else min(state.capacity, state.allowed)
-    if request.segment_bytes > most - (state.context_bytes or 0):
+    if request.segment_bytes > attainable(state):
         return "impossible request"
     missing = max(1, state.missing)
     grown = sum(growth.bytes for growth in growing)
@@ -48,6 +47,12 @@ def verdict(state: HeldState, growing: Sequence[Growth]) -> Verdict:
     if state.private_idle >= missing:
         return "private pools"
     return "real capacity"
+
+
+def attainable(state: HeldState) -> int:
+    """The most that the allocator could ever reserve, in bytes: the limit is its own, the context lies beside it."""
+    beside = state.capacity - (state.context_bytes or 0)
+    return beside if state.allowed is None else min(beside, state.allowed)
 
 
 def _in_pieces(state: HeldState, requested: int) -> bool:

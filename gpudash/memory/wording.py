@@ -71,7 +71,8 @@ def request_words(state: HeldState, where: Where) -> str:
         room = state.device_free if state.allowed is None else min(state.device_free, state.allowed - state.reserved)
         idle = f", and what lies idle inside PyTorch, {available(state.idle)}, is used again" if state.idle else ""
         return f"{available(max(0, room))} is still free{idle}."
-    parts = [f"The last request was {needed(request.bytes)}"]
+    subject = "The first use of the device makes its context of" if request.is_context else "The last request was"
+    parts = [f"{subject} {needed(request.bytes)}"]
     place = place_of(where)
     if place:
         parts.append(f" ({place})")
@@ -105,13 +106,20 @@ def _now(state: HeldState, by_category: Mapping[str, int]) -> str:
 
 
 def _impossible(state: HeldState) -> str:
-    assert state.request is not None
-    asked = needed(state.request.bytes)
-    if state.allowed is not None and state.allowed < state.capacity:
+    request, context = state.request, state.context_bytes or 0
+    assert request is not None
+    if request.is_context:
         return (
-            f"The cap cannot be kept: one tensor needs {asked}, and this process may have {available(state.allowed)}."
+            f"The card is too small for the context of {needed(request.bytes)} itself: it has "
+            f"{available(state.capacity)}."
         )
-    return f"No setting helps: one tensor needs {asked}, and the card has {available(state.capacity)}."
+    segment = needed(request.segment_bytes)
+    more = "" if segment == needed(request.bytes) else f", in a segment of {segment}"
+    asked = f"one tensor needs {needed(request.bytes)}{more}"
+    if state.allowed is not None and state.allowed < state.capacity - context:
+        return f"The cap cannot be kept: {asked}, and this process may have {available(state.allowed)}."
+    of_context = f", {needed(context)} of them the context's" if context else ""
+    return f"No allocator setting helps: {asked}, and the card has {available(state.capacity)}{of_context}."
 
 
 def _fragments(state: HeldState) -> str:

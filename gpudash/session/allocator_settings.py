@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from gpudash.memory.allocator import AllocatorSettings
-
-VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Where torch reads its allocator's settings, the first that is set."""
-
-
-def allocator_text() -> str:
-    """torch's settings of its CUDA allocator in this environment; "" when there are none."""
-    return next((text for name in VARIABLES if (text := os.environ.get(name))), "")
+from gpudash.memory.allocator.environment import VARIABLES, allocator_text, variable
 
 
 def allocator_settings() -> tuple[AllocatorSettings, str | None]:
@@ -21,5 +12,7 @@ def allocator_settings() -> tuple[AllocatorSettings, str | None]:
     try:
         return AllocatorSettings.parse(text), None
     except ValueError as error:
-        name = next(name for name in VARIABLES if os.environ.get(name))
-        return AllocatorSettings(), f"{name} is {text!r}, which torch refuses: {str(error).rstrip('.')}."
+        return AllocatorSettings(), f"{variable()} is {text!r}, which torch refuses: {str(error).rstrip('.')}."
+
+
+__all__ = ["VARIABLES", "allocator_settings", "allocator_text"]

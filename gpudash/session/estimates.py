@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+from gpudash.devices import kind_of
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
 from gpudash.session.allocator_settings import allocator_text
@@ -16,6 +17,7 @@ from gpudash.session.estimator import TIME_LIMIT_S, Answer, Estimator
 from gpudash.session.machine import Machine
 from gpudash.session.room import room_on
 from gpudash.specs import Spec
+from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.store import Store
 
 
@@ -50,11 +52,26 @@ class Estimates:
         level = self._machine.level(self._machine.find(device).uuid or HOST)
         return None if level is None else level.used_bytes
 
-    def ask(self, spec: Spec, device: str, *, alternatives: bool = True, time_limit_s: float = TIME_LIMIT_S) -> int:
+    def ask(
+        self,
+        spec: Spec,
+        device: str,
+        *,
+        alternatives: bool = True,
+        time_limit_s: float = TIME_LIMIT_S,
+        memory_cap: MemoryCap | None = None,
+    ) -> int:
         """Ask whether ``spec`` fits ``device``, in place of what is being predicted; the question's number.
 
+        Args:
+            spec: the run.
+            device: "cpu", "cuda:0" or "sim:0".
+            alternatives: whether changes that would fit are looked for.
+            time_limit_s: seconds after which predicting is given up.
+            memory_cap: the most that torch may reserve on a GPU.
+
         Raises:
-            ValueError: as `target`.
+            ValueError: as `target`, and when ``device`` cannot bear the cap.
             RuntimeError: when the session is closed.
         """
         message = {
@@ -62,15 +79,25 @@ class Estimates:
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
         }
-        return self._ask(message, device, time_limit_s)
+        return self._ask(message, device, time_limit_s, memory_cap)
 
-    def ask_callable(self, name: str, steps: int, device: str, *, time_limit_s: float = TIME_LIMIT_S) -> int:
+    def ask_callable(
+        self,
+        name: str,
+        steps: int,
+        device: str,
+        *,
+        alternatives: bool = True,
+        time_limit_s: float = TIME_LIMIT_S,
+        memory_cap: MemoryCap | None = None,
+    ) -> int:
         """Ask what the function ``package.module:function`` takes, which is given a device and returns its step.
 
         Raises:
             ValueError, RuntimeError: as `ask`.
         """
-        return self._ask({"callable": name, "steps": steps, "alternatives": False}, device, time_limit_s)
+        message = {"callable": name, "steps": steps, "alternatives": alternatives}
+        return self._ask(message, device, time_limit_s, memory_cap)
 
     def newest(self) -> Answer | None:
         """What is known of the newest question; ``None`` before its first answer."""
@@ -102,21 +129,33 @@ class Estimates:
             if opened and last is not None and not math.isnan(last[1]):
                 remember_context(device.uuid, int(last[1]))
 
-    def _ask(self, message: Mapping[str, Any], device: str, time_limit_s: float) -> int:
+    def _ask(self, message: Mapping[str, Any], device: str, time_limit_s: float, cap: MemoryCap | None) -> int:
+        target = self.target(device)
+        if cap is not None and (problems := cap.problems(device, target.capacity_bytes)):
+            raise ValueError("; ".join(problems) + ".")
         whole = {
             **message,
-            "target": _plain(self.target(device)),
-            "elsewhere": [_plain(target) for target in self._elsewhere(device)],
+            "target": _plain(_within(target, cap)),
+            "elsewhere": [_plain(_within(other, cap)) for other in self._elsewhere(device)],
             "used_bytes": self.used_bytes(device),
         }
         return self._estimator.ask(whole, time_limit_s)
 
     def _elsewhere(self, device: str) -> Iterator[Target]:
-        """What there is room for on every other device that a run can use."""
+        """What there is room for on every other device that a run can use; simulated ones help simulated ones only."""
+        simulated = kind_of(device) == "sim"
         for other in self._machine.devices():
-            if other.name != device:
+            if other.name != device and (simulated or not other.simulated):
                 with suppress(ValueError):
                     yield self.target(other.name)
+
+
+def _within(target: Target, cap: MemoryCap | None) -> Target:
+    """``target`` with no more room than a cap leaves the allocator; the context lies beside it."""
+    allowed = None if cap is None or target.device == "cpu" else cap.allowed_bytes(target.capacity_bytes)
+    if allowed is None or target.free_bytes is None:
+        return target
+    return replace(target, free_bytes=min(target.free_bytes, allowed + target.overhead_bytes))
 
 
 def _plain(target: Target) -> dict[str, Any]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
-from gpudash.memory.estimate import Alternative, Target
+from gpudash.memory.allocator.environment import assignment
+from gpudash.memory.estimate import Alternative, Estimate, Target
+from gpudash.memory.estimate_words import change_words
 from gpudash.memory.explain import rejudged
-from gpudash.memory.explanation import Explanation, Remedy, explanation_from_json
+from gpudash.memory.explanation import Explanation, PartKind, Remedy, explanation_from_json
 from gpudash.session.estimates import Estimates
 from gpudash.session.estimator import Answer, Estimator
 from gpudash.session.machine import Machine
 from gpudash.specs import Spec, workloads
+from gpudash.specs.pressure import fills_memory
 from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
 from gpudash.telemetry.runs import RunView, run_of
 from gpudash.telemetry.store import Store
@@ -27,7 +29,13 @@ TIME_LIMIT_S = 20.0
 GRACE_S = 5.0
 """What the process that predicts has for its start beside that."""
 
+AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category", "idle", "pending", "private")
+"""What is there only once the context is; where it cannot be measured, it is among what is unattributed."""
+
 DRY_RUN = "dry run"
+
+LARGER_CARD = "a card with "
+"""How the alternative of a larger card begins, which mends nothing where a cap of the process is the limit."""
 
 ALONE = "without the other processes"
 
@@ -61,6 +69,7 @@ class Remedies:
         self._clock = clock
         self._estimator = estimator
         self._search: _Search | None = None
+        self._ending: list[_Search] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -83,7 +92,9 @@ class Remedies:
         """Look no more, for good; false when the thread could not be joined."""
         with self._lock:
             self._closed = True
-        return self._end()
+        self._end()
+        closed = [search.close() for search in self._ending]
+        return all(closed)
 
     def _begin(self, event: OutOfMemory) -> None:
         with self._store.lock:
@@ -116,9 +127,13 @@ class Remedies:
         else:
             self._search = _Search(spec, run.device, estimates, explanation, tell)
 
-    def _end(self) -> bool:
+    def _end(self) -> None:
+        """Let what is looked for end; it is waited for in `close` only, since the session's thread may not stop."""
         search, self._search = self._search, None
-        return search is None or search.end()
+        self._ending = [search for search in self._ending if search.alive]
+        if search is not None:
+            search.end()
+            self._ending.append(search)
 
 
 class _Search:
@@ -142,10 +157,18 @@ class _Search:
         self._thread = threading.Thread(target=self._look, name="gpudash-remedies", daemon=True)
         self._thread.start()
 
-    def end(self) -> bool:
-        """Look no more; false when a thread could not be joined."""
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs still."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """Look no more, as soon as the thread notices."""
         self._ended = True
         self.told.set()
+
+    def close(self) -> bool:
+        """Wait for the end that `end` asked for; false when a thread could not be joined."""
         closed = self._estimates.close()
         self._thread.join(0.5)
         return closed and not self._thread.is_alive()
@@ -176,6 +199,10 @@ class _Search:
         if estimate.minimum_capacity_bytes is not None:
             told = rejudged(told, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
         found = remedies(estimate.alternatives)
+        if told.allowed_bytes is not None:
+            raised = None if fills_memory(self._spec) else raised_cap(estimate, told)
+            found = tuple(remedy for remedy in found if _under_the_cap(remedy, told.allowed_bytes))
+            found = found if raised is None else (raised, *found)
         if told.verdict == "other process":
             found = (
                 Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN),
@@ -206,13 +233,14 @@ class _Afterwards(Estimates):
         if device != told.device:
             return found
         free = told.capacity_bytes - self._others_bytes
-        return replace(
+        found = replace(
             found,
             capacity_bytes=told.capacity_bytes,
             free_bytes=free if told.allowed_bytes is None else min(free, told.allowed_bytes),
-            overhead_bytes=0,
-            overhead_words="the context is there already",
         )
+        if not told.part_bytes(*AFTER_THE_CONTEXT):
+            return found
+        return replace(found, overhead_bytes=0, overhead_words="the context is there already")
 
     def used_bytes(self, device: str) -> int | None:
         return self._others_bytes if device == self._explanation.device else super().used_bytes(device)
@@ -223,11 +251,33 @@ class _Afterwards(Estimates):
         return self._explanation.part_bytes("process", "context", "unattributed")
 
 
+def raised_cap(estimate: Estimate, told: Explanation) -> Remedy | None:
+    """The cap of the process that leaves enough; ``None`` when the device does not have as much."""
+    if estimate.peak_reserved_bytes is None or told.allowed_bytes is None:
+        return None
+    cap = -(-(estimate.peak_reserved_bytes + estimate.margin_bytes) // MIB) * MIB
+    if not told.allowed_bytes < cap <= told.capacity_bytes - told.part_bytes("process", "context", "unattributed"):
+        return None
+    return Remedy(
+        f"a memory cap of {format_bytes(cap)}",
+        flags=" ".join(_flag("memory-cap", cap)),
+        predicted_peak_bytes=estimate.peak_reserved_bytes,
+        fits=True,
+        verified_by=DRY_RUN,
+    )
+
+
+def _under_the_cap(remedy: Remedy, allowed: int) -> bool:
+    """Whether a remedy is one while the process may reserve no more than ``allowed`` bytes on any GPU."""
+    elsewhere = remedy.device not in (None, "cpu") or remedy.change.startswith(LARGER_CARD)
+    return not elsewhere or (remedy.predicted_peak_bytes or 0) <= allowed
+
+
 def remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
     """Those of ``alternatives`` that fit."""
     return tuple(
         Remedy(
-            change=alternative.change,
+            change=change_words(alternative),
             fields=dict(alternative.fields),
             device=alternative.device,
             allocator=alternative.allocator,
@@ -247,7 +297,7 @@ def remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
 def flags(alternative: Alternative) -> str:
     """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
     if alternative.allocator:
-        return f"PYTORCH_CUDA_ALLOC_CONF={shlex.quote(alternative.allocator)}"
+        return assignment(alternative.allocator)
     words = [] if alternative.device is None else ["--device", alternative.device]
     for name, value in alternative.fields.items():
         words += _flag(name.replace("_", "-"), value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from gpudash.devices import Device
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
+from gpudash.memory.workspace import USUAL_BYTES, VARIABLE, workspace_bytes
 from gpudash.session.allocator_settings import allocator_text
 from gpudash.session.contexts import measured_context
 from gpudash.session.machine import Machine
@@ -51,6 +54,7 @@ def room_on(device: Device, machine: Machine, store: Store) -> Target:
         words,
         CUDA_MARGIN_RATIO,
         settings,
+        _workspace(device, machine),
     )
 
 
@@ -60,6 +64,14 @@ def _context(device: Device) -> tuple[int, str]:
     if measured is not None:
         return measured, f"a CUDA context of {format_bytes(measured)} as measured on this card"
     return ASSUMED_CONTEXT_BYTES, f"a CUDA context of {format_bytes(ASSUMED_CONTEXT_BYTES)} assumed"
+
+
+def _workspace(device: Device, machine: Machine) -> int:
+    """What torch takes for cuBLAS on a GPU; where this environment says how much, a dry run takes as much itself."""
+    if os.environ.get(VARIABLE):
+        return USUAL_BYTES
+    capability = next((gpu.cuda_capability for gpu in machine.gpus if gpu.uuid == device.uuid), None)
+    return workspace_bytes(None, capability)
 
 
 def _simulated(device: Device, machine: Machine) -> Target:

@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gpudash.devices import OFFERED_BYTES, Gpu, Simulation, simulated_gpu
 from gpudash.session.allocator_settings import allocator_settings
-from gpudash.simulator.card import Card
-
-OTHER_PROCESS = 2**22 + 1
-"""Number of the simulated other process: above every number that Linux gives a real one (PID_MAX_LIMIT, proc(5))."""
+from gpudash.simulator.card import OTHER_PROCESS, Card
 
 
 class SimulatedGpus:

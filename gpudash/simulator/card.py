@@ -18,14 +18,17 @@ MIB = 2**20
 CONTEXT_BYTES = 300 * MIB
 """What a CUDA context is assumed to take: a few hundred MiB on the cards of today, more with more kernels loaded."""
 
-CUBLAS_WORKSPACE_BYTES = 8_519_680
-"""torch's default cuBLAS workspace, ``:4096:2:16:8`` in KiB times count (ATen/cuda/CUDABlas.cpp), which its allocator
-holds from the first matrix product of a process on."""
-
 PRODUCT = "Simulated GPU"
+
+OTHER_PROCESS = 2**22 + 1
+"""Number of the simulated other process: above every number that Linux gives a real one (PID_MAX_LIMIT, proc(5))."""
 
 Observer = Callable[[str, int, int, int], None]
 Tagger = Callable[[], Any]
+
+
+class ContextRefused(AllocationRefused):
+    """There is no memory for the context, which comes before anything that is asked of the allocator."""
 
 
 class Card:
@@ -66,6 +69,7 @@ class Card:
         self._context_bytes = context
         self._memory = DeviceMemory(capacity, sum(self.others.values()))
         self._allocator = CachingAllocator(self._memory, settings, index)
+        self._fraction = self._allocator.settings.per_process_memory_fraction
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
         self._opened = False
@@ -77,6 +81,11 @@ class Card:
     def settings(self) -> AllocatorSettings:
         """torch's settings of the allocator."""
         return self._allocator.settings
+
+    @property
+    def fraction(self) -> float:
+        """The part of the capacity that the allocator may reserve."""
+        return self._fraction
 
     @property
     def uuid(self) -> str:
@@ -140,6 +149,7 @@ class Card:
         """
         with self._lock:
             self._allocator.set_fraction(fraction)
+            self._fraction = fraction
 
     def set_others(self, others: dict[int, int]) -> None:
         """What simulated other processes hold, bytes by process number."""
@@ -214,8 +224,8 @@ class Card:
         self._opened = True
         self._memory.others += self._context_bytes
 
-    def _refused_context(self) -> AllocationRefused:
-        return AllocationRefused(
+    def _refused_context(self) -> ContextRefused:
+        return ContextRefused(
             requested=self._context_bytes,
             size=self._context_bytes,
             device=self.index,

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from gpudash.simulator.storage import DEVICE
 
+INDUCTOR = "_TorchCompileInductorWrapper"
+OTHERS = "_TorchCompileWrapper"
+
 
 def install() -> None:
     """Run graphs with tensors of the simulated device uncompiled, with one warning."""
-    compiler: Any = getattr(torch, "_TorchCompileInductorWrapper", None)
+    for name in (INDUCTOR, OTHERS):
+        wrapper: Any = getattr(torch, name, None)
+        if wrapper is not None:
+            wrapper.__init__ = _leaving_the_simulator_out(wrapper.__init__)
+    compiler: Any = getattr(torch, INDUCTOR, None)
     if compiler is None:
         return
     original = compiler.__call__
@@ -25,3 +33,24 @@ def install() -> None:
         return original(self, model, inputs)
 
     compiler.__call__ = compiled
+
+
+def _leaving_the_simulator_out(make: Callable[..., None]) -> Callable[..., None]:
+    """``make``, before which torch's tracer is told to leave the simulator's own code alone.
+
+    Tracing asks the device for its stream; traced itself, the answer asks again, without end.
+    """
+
+    def made(*args: Any, **kwargs: Any) -> None:
+        _leave_out(__package__)
+        make(*args, **kwargs)
+
+    return made
+
+
+@functools.cache
+def _leave_out(package: str) -> None:
+    from torch._dynamo import trace_rules  # costs seconds, which only code that compiles should spend
+
+    add: Any = trace_rules.add
+    add(package)

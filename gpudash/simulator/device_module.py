@@ -86,6 +86,7 @@ class DeviceModule(MemoryModule):
         super().__init__(engine, history)
         self.memory = MemoryModule(engine, history)
         self._streams: dict[int, streams.Stream] = {}
+        self._default_streams: dict[int, streams.Stream] = {}
 
     def init(self) -> None:
         """Nothing: a card is ready at its first use."""
@@ -149,11 +150,14 @@ class DeviceModule(MemoryModule):
     def current_stream(self, device: DeviceLike = None) -> streams.Stream:
         """The stream in use on ``device``."""
         index = self.index_of(device)
-        return self._streams.setdefault(index, self.default_stream(index))
+        return self._streams.get(index) or self.default_stream(index)
 
     def default_stream(self, device: DeviceLike = None) -> streams.Stream:
-        made: streams.Stream = streams.Stream(torch.device(DEVICE, self.index_of(device)))
-        return made
+        """The stream that ``device`` begins with, always the same."""
+        index = self.index_of(device)
+        if index not in self._default_streams:
+            self._default_streams[index] = streams.Stream(torch.device(DEVICE, index))
+        return self._default_streams[index]
 
     def set_stream(self, stream: streams.Stream | None) -> None:
         """Use ``stream``, and its device, from now on."""

@@ -13,12 +13,20 @@ import torch
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Mark, Trace
 from gpudash.simulator.backend import Backend, register
 from gpudash.simulator.card import Card
-from gpudash.simulator.operations import DataDependentError, Engine
+from gpudash.simulator.missing_numbers import TAKES_OUT, DataDependentError, explains, show_sizes_only
+from gpudash.simulator.operations import Engine
+from gpudash.simulator.registration import KEY
 from gpudash.simulator.storage import DEVICE
 from gpudash.simulator.tracking import BACKWARD, FORWARD, Tracker
 
 ENDLESS = 2**50
 """Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
+
+FEW_NUMBERS = 4096
+"""Elements up to which a copy to the CPU that code of ours makes is given zeros to read."""
+
+_to_copy: Any = torch.ops.aten._to_copy.default
+_TO_COPY_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
 class LeftTheDeviceError(RuntimeError):
@@ -30,12 +38,10 @@ class Recorder:
 
     Attributes:
         trace: what has been recorded.
-        flops: floating-point operations of the present step.
     """
 
     def __init__(self, engine: Engine, tracker: Tracker) -> None:
         self.trace = Trace()
-        self.flops = 0
         self._card = engine.cards[0]
         self._tracker = tracker
         self._blocks: dict[int, int] = {}
@@ -111,6 +117,10 @@ class DryRun:
         self.backend: Backend = register([_card()], computes=False, trusting=trusting)
         self._meta = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         self._meta.impl("copy_", self._copy, "Meta")  # type: ignore[no-untyped-call]
+        for key in (KEY, "Meta"):
+            self._meta.impl("_to_copy", self._converted, key)  # type: ignore[no-untyped-call]
+        self._meta.impl("_pin_memory", _pinned, "Meta")  # type: ignore[no-untyped-call]
+        show_sizes_only(DEVICE)
 
     def record(self, run: Callable[[Tracker], Any], *, trusting: bool = False, capacity: int | None = None) -> Trace:
         """Record what ``run`` does on ``sim:0``.
@@ -134,6 +144,10 @@ class DryRun:
         recorder.start()
         try:
             run(tracker)
+        except Exception as error:
+            if trusting or not explains(error):
+                raise
+            raise DataDependentError(f"{TAKES_OUT}.") from error
         finally:
             recorder.stop()
             tracker.stop()
@@ -146,6 +160,23 @@ class DryRun:
     def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
         return target if target.is_meta else self.backend.engine.copy(source, target)
+
+    def _converted(self, tensor: torch.Tensor, *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
+        """``tensor.to``; what is copied to the CPU stays without numbers, so that it can be kept but not read.
+
+        Code that is trusted may read what a few numbers are copied to: zeros.
+        """
+        if device is not None and device.type == "cpu":
+            trusted = self.backend.engine.trusting and tensor.numel() <= FEW_NUMBERS
+            device = device if trusted else torch.device("meta")
+            options["pin_memory"] = None
+        made: torch.Tensor = _to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options)
+        return made
+
+
+def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
+    """What has no numbers need not be pinned."""
+    return tensor
 
 
 def _card(capacity: int = ENDLESS) -> Card:

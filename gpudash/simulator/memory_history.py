@@ -12,6 +12,7 @@ from typing import Any
 
 from gpudash.memory.allocator import caching
 from gpudash.memory.allocator.segments import Segment
+from gpudash.memory.allocator.settings import INTERVALS, LARGE_SEGMENT_SIZE, MIB, AllocatorSettings
 from gpudash.simulator.card import Card
 
 Frame = dict[str, Any]
@@ -179,17 +180,35 @@ def _segment(card: Card, segment: Segment, recording: _Recording | None) -> dict
 
 
 def _settings(cards: list[Card]) -> dict[str, Any]:
-    """The allocator's settings under the names of torch's snapshots."""
-    settings = cards[0].settings
-    parts = dict(zip((str(2**power) for power in range(16)), settings.divisions()))
+    """The allocator's settings under the names of torch's snapshots: one set for all cards, as in torch."""
+    settings = cards[0].settings if cards else AllocatorSettings()
     return {
-        "PYTORCH_CUDA_ALLOC_CONF": "",
+        "PYTORCH_CUDA_ALLOC_CONF": settings_text(settings),
         "max_split_size": -1 if settings.max_split_size is None else settings.max_split_size,
         "garbage_collection_threshold": settings.garbage_collection_threshold,
         "expandable_segments": settings.expandable_segments,
         "pinned_num_register_threads": 1,
         "release_lock_on_cudamalloc": False,
         "pinned_use_cuda_host_register": False,
-        "roundup_power2_divisions": parts,
+        "roundup_power2_divisions": dict(zip(map(str, INTERVALS), settings.divisions())),
         "graph_capture_record_stream_reuse": False,
     }
+
+
+def settings_text(settings: AllocatorSettings) -> str:
+    """``settings`` as ``PYTORCH_CUDA_ALLOC_CONF`` takes them, torch's defaults left out."""
+    usual = AllocatorSettings(large_segment_size=settings.large_segment_size)
+    sizes = ("max_split_size", "max_non_split_rounding")
+    given = {f"{name}_mb": getattr(settings, name) // MIB for name in sizes if _differs(settings, usual, name)}
+    if settings.large_segment_size != LARGE_SEGMENT_SIZE:
+        given["large_segment_size_mb"] = settings.large_segment_size // MIB
+    plain = ("garbage_collection_threshold", "per_process_memory_fraction", "expandable_segments")
+    given.update((name, getattr(settings, name)) for name in plain if _differs(settings, usual, name))
+    if any(settings.divisions()):
+        parts = ",".join(f"{interval}:{parts}" for interval, parts in zip(INTERVALS, settings.divisions()))
+        given["roundup_power2_divisions"] = f"[{parts}]"
+    return ",".join(f"{key}:{value}" for key, value in {**given, **settings.ignored}.items())
+
+
+def _differs(settings: AllocatorSettings, usual: AllocatorSettings, name: str) -> bool:
+    return bool(getattr(settings, name) != getattr(usual, name))

@@ -100,6 +100,10 @@ class MemoryModule:
         """
         self._engine.cards[self.index_of(device)].set_fraction(fraction)
 
+    def get_per_process_memory_fraction(self, device: DeviceLike = None) -> float:
+        """The part of the capacity that the allocator may reserve."""
+        return self._engine.cards[self.index_of(device)].fraction
+
     def get_allocator_backend(self) -> str:
         return "native"
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import gc
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from gpudash.simulator import autograd, mismatch, substitutes
-from gpudash.simulator.card import CUBLAS_WORKSPACE_BYTES, Card
+from gpudash.memory.workspace import VARIABLE, workspace_bytes
+from gpudash.simulator import autograd, mismatch, missing_numbers, substitutes
+from gpudash.simulator.card import Card
+from gpudash.simulator.missing_numbers import DataDependentError
 from gpudash.simulator.outcomes import Fresh, Outcomes
 from gpudash.simulator.storage import AS_ON_CPU, DEVICE, Storages, contiguous, extent
 
@@ -20,14 +24,7 @@ _number = torch.ops.aten._local_scalar_dense
 MATRIX_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
 """Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
 
-FEW_NUMBERS = 4096
-"""Elements up to which a copy that a dry run cannot make is filled with zeros: someone may read them."""
-
 NUMBERS = (bool, int, float, complex)
-
-
-class DataDependentError(RuntimeError):
-    """A dry run met code that needs the numbers in a tensor, which it does not have."""
 
 
 class Plan:
@@ -154,16 +151,23 @@ class Engine:
     def replace(self, cards: Sequence[Card]) -> None:
         """Put other cards in place of the present ones.
 
+        In a dry run what is left on the present ones, as by a reference cycle or a cache of the code, stays theirs.
+
         Raises:
-            ValueError: one sentence, when one of them holds memory.
+            ValueError: one sentence, when one of them holds memory, unless in a dry run.
         """
         self.drop_workspaces()
-        for card in self.cards:
-            held = card.statistics()["allocated_bytes.all.current"]
-            if held:
-                raise ValueError(f"{DEVICE}:{card.index} still holds {held} bytes, so that it cannot be replaced.")
+        if self.computes:
+            self._refuse_if_held()
         self.cards[:] = cards
         self.current = 0
+
+    def _refuse_if_held(self) -> None:
+        if any(_held(card) for card in self.cards):
+            gc.collect()  # what only a reference cycle holds is in use by nobody
+        for card in self.cards:
+            if held := _held(card):
+                raise ValueError(f"{DEVICE}:{card.index} still holds {held} bytes, so that it cannot be replaced.")
 
     def index_of(self, device: torch.device | None) -> int:
         """The index that a device of this kind means: the current one's where it names none."""
@@ -242,7 +246,7 @@ class Engine:
         except NotImplementedError as error:
             if self.computes:
                 raise
-            raise DataDependentError(f"{operation._schema.name} needs numbers, not only sizes ({error}).") from error
+            raise missing_numbers.of_operation(operation._schema.name.replace("aten::", "")) from error
         if plan.written:
             self._follow(call)
         if plan.returned is not None:
@@ -290,7 +294,11 @@ class Engine:
         return self.storages.known(index, host) or self.storages.new(self.card(index), size, host)
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Copy between any two devices, of which one is simulated."""
+        """Copy between any two devices, of which one is simulated.
+
+        Raises:
+            DataDependentError: in a dry run, when the target lies on the CPU, where anyone may read it.
+        """
         if target.device.type == DEVICE and source.device != target.device:
             self._tell_copied_in(target)
         if self.computes:
@@ -298,7 +306,9 @@ class Engine:
                 self.like(target).copy_(self.like(source) if source.device.type == DEVICE else source)
             else:
                 target.copy_(self.like(source))
-        elif target.device.type not in (DEVICE, "meta") and self.trusting and target.numel() <= FEW_NUMBERS:
+        elif target.device.type not in (DEVICE, "meta"):
+            if not self.trusting and not missing_numbers.only_keeps():
+                raise DataDependentError(f"{missing_numbers.COPIES}.")
             target.zero_()
         return target
 
@@ -338,7 +348,10 @@ class Engine:
             return _number(self.like(tensor))
         if self.trusting:
             return 0.0 if tensor.dtype.is_floating_point else 0
-        raise DataDependentError("The code reads a number out of a tensor (as .item() or an if on a tensor does).")
+        answer = missing_numbers.for_scaler()
+        if answer is None:
+            raise DataDependentError(f"{missing_numbers.READS}.")
+        return answer
 
     def workspace(self, card: Card) -> None:
         """Take cuBLAS's workspace, as the first matrix product of a thread does, and keep it.
@@ -347,7 +360,7 @@ class Engine:
         """
         place = card.index, autograd.goes_backward()
         if place not in self._workspaces:
-            storage = self._workspaces[place] = self.storages.new(card, CUBLAS_WORKSPACE_BYTES)
+            storage = self._workspaces[place] = self.storages.new(card, workspace_bytes(os.environ.get(VARIABLE)))
             block = self.storages.block(storage)
             if block is not None:
                 card.label(block.address, "workspace")
@@ -371,6 +384,10 @@ class Engine:
                 if needed > storage.nbytes():
                     storage = self.storages.new(self.card(tensor.device.index), needed)
             _set.redispatch(AS_ON_CPU, tensor, storage, like.storage_offset(), list(like.shape), list(like.stride()))
+
+
+def _held(card: Card) -> int:
+    return card.statistics()["allocated_bytes.all.current"]
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -27,13 +27,11 @@ class Change:
         words: what it is: "bf16 autocast".
         fields: fields of the spec and their new values.
         changes_training: whether a training may converge differently.
-        same_work: whether a step does the same work as before, so that its FLOPs tell the price.
     """
 
     words: str
     fields: Mapping[str, Any]
     changes_training: bool = False
-    same_work: bool = True
 
     def applied(self, spec: Spec) -> Spec:
         """``spec`` with the change.
@@ -81,9 +79,9 @@ def _of_training(spec: TrainingSpec) -> Iterator[Change]:
             both = {"checkpointing": True, "precision": "bf16"}
             yield Change("checkpointing and bf16 autocast", both, changes_training=True)
     if spec.depth > 1:
-        yield Change(f"depth {spec.depth // 2}", {"depth": spec.depth // 2}, changes_training=True, same_work=False)
+        yield Change(f"depth {spec.depth // 2}", {"depth": spec.depth // 2}, changes_training=True)
     if spec.width // 2 >= SMALLEST_WIDTH:
-        yield Change(f"width {spec.width // 2}", {"width": spec.width // 2}, changes_training=True, same_work=False)
+        yield Change(f"width {spec.width // 2}", {"width": spec.width // 2}, changes_training=True)
 
 
 def _of_matmul(spec: MatmulSpec) -> Iterator[Change]:
@@ -93,7 +91,7 @@ def _of_matmul(spec: MatmulSpec) -> Iterator[Change]:
         yield Change("bfloat16", {"dtype": "bfloat16"})
     for size in (spec.size // 2, spec.size // 4):
         if size >= 1:
-            yield Change(f"size {size}", {"size": size}, same_work=False)
+            yield Change(f"size {size}", {"size": size})
 
 
 def _of_pipeline(spec: PipelineSpec) -> Iterator[Change]:
@@ -101,13 +99,13 @@ def _of_pipeline(spec: PipelineSpec) -> Iterator[Change]:
     for parts in (2, 4):
         if rows // parts >= 1:
             fields = {"rows": rows // parts, "columns": columns, "size": None}
-            yield Change(f"{rows // parts} rows", fields, same_work=False)
+            yield Change(f"{rows // parts} rows", fields)
 
 
 def _of_transfer(spec: TransferSpec) -> Iterator[Change]:
     sizes = spec.block_sizes
     if len(sizes) > 1:
-        yield Change("without the largest block", {"blocks": ",".join(map(str, sizes[:-1]))}, same_work=False)
+        yield Change("without the largest block", {"blocks": ",".join(map(str, sizes[:-1]))})
 
 
 def _of_pressure(spec: PressureSpec) -> Iterator[Change]:
@@ -120,7 +118,7 @@ def _of_pressure(spec: PressureSpec) -> Iterator[Change]:
 
 def capped(cap: int) -> Change:
     """Ending a memory pressure at ``cap`` bytes."""
-    return Change(f"stop at {format_bytes(cap)}", {"until": "cap", "cap": cap}, same_work=False)
+    return Change(f"stop at {format_bytes(cap)}", {"until": "cap", "cap": cap})
 
 
 _CHANGES: dict[type[Spec], Callable[[Any], Iterator[Change]]] = {

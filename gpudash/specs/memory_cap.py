@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpudash.units import format_bytes, format_percent, parse_size
 
+_DECIMAL = re.compile(r"\s*\d*\.\d*\s*")
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -35,6 +36,8 @@ class MemoryCap:
             if not 0 < share <= 1:
                 raise ValueError(f"{text!r} is no share of a memory; write for example 50%")
             return cls(share=share)
+        if _DECIMAL.fullmatch(text):  # bytes have no decimals: half of the memory was meant, or 2.0 GiB
+            raise ValueError(f"{text!r} is a number without a unit; write for example 2GiB or 50%")
         try:
             size = parse_size(text)
         except ValueError:
@@ -46,6 +49,12 @@ class MemoryCap:
     def fraction(self, total_bytes: int) -> float:
         """The cap as a part of ``total_bytes``, at most 1."""
         return self.share if self.share is not None else min(1.0, (self.size or 0) / total_bytes)
+
+    def allowed_bytes(self, total_bytes: int | None) -> int | None:
+        """The most that may be reserved of ``total_bytes``; ``None`` for a share of a memory that is not known."""
+        if self.share is None:
+            return self.size
+        return None if total_bytes is None else int(self.share * total_bytes)
 
     def problems(self, device: str, total_bytes: int | None) -> list[str]:
         """Sentences saying why ``device`` of ``total_bytes`` cannot be capped so; empty when it can."""

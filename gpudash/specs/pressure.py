@@ -77,3 +77,8 @@ class PressureSpec(Spec):
     @classmethod
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:
         return {("until", "oom"): TAKES_THE_MACHINE_DOWN} if device == "cpu" else {}
+
+
+def fills_memory(spec: Spec) -> bool:
+    """Whether a run ends by running out of memory by design: what would have let it go on is then no question."""
+    return isinstance(spec, PressureSpec) and spec.until == "oom"

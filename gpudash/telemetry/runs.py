@@ -232,7 +232,10 @@ class RunView:
 
     @property
     def peak_used_bytes(self) -> int | None:
-        """Highest reading of this process's memory (on the CPU) or of the GPU's used memory during the run."""
+        """Highest use of this process's memory (on the CPU) or of the GPU's memory during the run.
+
+        The highest reading, or where more was reserved between two readings, that and what else was in use at the end.
+        """
         return self.memory.used_bytes
 
     @property
@@ -320,6 +323,11 @@ class RunView:
         peaks = event.result.get("memory") or {}
         self.memory.raise_to("allocated_bytes", peaks.get("peak_allocated_bytes"))
         self.memory.raise_to("reserved_bytes", peaks.get("peak_reserved_bytes"))
+        reserved, beside = peaks.get("peak_reserved_bytes"), peaks.get("beside_bytes")
+        capacity = self.memory.capacity_bytes
+        if reserved is not None and beside is not None:
+            used = reserved + beside
+            self.memory.raise_to("used_bytes", used if capacity is None else min(used, capacity))
         self.result = {name: value for name, value in event.result.items() if name != "memory"}
 
 

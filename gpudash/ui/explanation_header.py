@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices import shown_name
+from gpudash.memory.estimate_words import price
 from gpudash.memory.explanation import Explanation, Remedy
 from gpudash.units import format_bytes, format_clock
 
@@ -130,7 +131,7 @@ def remedy_words(remedy: Remedy) -> str:
 
 def remedy_tip(remedy: Remedy) -> str:
     """How sure it is, what it costs and how the terminal takes it."""
-    parts = [f"predicted by {remedy.verified_by}" if remedy.verified_by else "", remedy.price, remedy.flags]
+    parts = [f"predicted by {remedy.verified_by}" if remedy.verified_by else "", price(remedy), remedy.flags]
     return "; ".join(part for part in parts if part)
 
 

@@ -133,7 +133,8 @@ class ExplanationPage(QWidget):
         self._total.setText(f"{format_bytes(found.capacity_bytes)} in all{more}")
         self.bar.show_parts(found)
         self.owners.show_owners(found)
-        self._evidence.setText(f"Evidence: {evidence_words(found.evidence)}")
+        evidence = evidence_words(found.evidence)
+        self._evidence.setText(f"Evidence: {evidence}" if evidence else "")
         self._show_when(found, began_s, uuid)
 
     def _show_when(self, found: Explanation, began_s: float, uuid: str | None) -> None:

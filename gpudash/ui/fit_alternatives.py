@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from gpudash.devices import shown_name
+from gpudash.memory.allocator.environment import assignment
 from gpudash.memory.estimate import Alternative
 from gpudash.memory.estimate_words import change_words, fit_words, price
 from gpudash.units import format_bytes
-
-ALLOCATOR_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
-"""Where torch reads its allocator's settings when it starts."""
 
 _LOOKS = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
 
@@ -56,7 +58,7 @@ class AlternativeRow(QWidget):
         """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""
         alternative = self.alternative
         if alternative.allocator:
-            start = f"{ALLOCATOR_VARIABLE}={alternative.allocator} gpudash"
+            start = start_words(alternative.allocator)
             button = QPushButton("Copy")
             button.setToolTip(f"Copy the command that starts so:\n{start}")
             button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
@@ -76,6 +78,11 @@ class AlternativeRow(QWidget):
             self.button.setEnabled(not locked)
 
 
+def start_words(setting: str) -> str:
+    """The command that starts this process anew, GPUs to simulate included, with a setting of the allocator."""
+    return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
+
+
 def _told(alternative: Alternative) -> str:
     parts = [format_bytes(alternative.peak_reserved_bytes), price(alternative)]
     if alternative.allocator:
@@ -85,6 +92,6 @@ def _told(alternative: Alternative) -> str:
 
 def _apply_words(alternative: Alternative) -> str:
     if alternative.device is not None:
-        return f"Choose {alternative.device}"
+        return f"Choose {shown_name(alternative.device)}"
     changes = (f"{name.replace('_', ' ')} {value}" for name, value in alternative.fields.items())
     return f"Set {', '.join(changes)}"

@@ -42,7 +42,12 @@ class AllocatorProbe:
         return reading
 
     def peaks(self) -> dict[str, int]:
-        """The run's highest allocated and reserved bytes until now."""
-        self()
+        """The run's highest allocated and reserved bytes until now, and what else of the device is used now."""
+        reserved = self()["reserved_bytes"]
+        free, total = self._torch.mem_get_info(self._device)
         with self._lock:
-            return {"peak_allocated_bytes": self._peak_allocated, "peak_reserved_bytes": self._peak_reserved}
+            return {
+                "peak_allocated_bytes": self._peak_allocated,
+                "peak_reserved_bytes": self._peak_reserved,
+                "beside_bytes": max(0, total - free - reserved),
+            }

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from gpudash.devices import OFFERED_BYTES, SIMULATED, kind_of
+from gpudash.devices import OFFERED_BYTES, SIMULATED, Simulation, kind_of
+from gpudash.simulator.card import CONTEXT_BYTES
 from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
+from gpudash.specs.memory_cap import MemoryCap
 from gpudash.workloads.matmul import WARM_UP, threads_for
 from gpudash.workloads.pipeline import COUNT_LIMIT
-from gpudash.workloads.pressure_code import pressure_code
+from gpudash.workloads.pressure_code import ending, pressure_code
 from gpudash.workloads.training_code import training_code
 
 
-def code(spec: Spec, device: str, simulated: Sequence[int] = ()) -> str:
+def code(spec: Spec, device: str, simulation: Simulation | None = None, memory_cap: MemoryCap | None = None) -> str:
     """A program that does with torch alone what ``spec`` does on ``device``; it prints its outcome.
 
     Args:
         spec: the run.
         device: where; a simulated GPU is first added to torch, which takes gpudash.
-        simulated: capacity in bytes of each GPU that is simulated; empty: one of the size that is offered.
+        simulation: the GPUs that are simulated; ``None``: one of the size that is offered.
+        memory_cap: the most that torch may reserve on a GPU.
 
     Raises:
         ValueError: for a workload that is not built in.
@@ -34,17 +37,46 @@ def code(spec: Spec, device: str, simulated: Sequence[int] = ()) -> str:
     write = writers.get(type(spec))
     if write is None:
         raise ValueError(f"the workload {spec.name} cannot be shown as a program; read {spec.run.partition(':')[0]}")
-    added = _simulated(simulated or (OFFERED_BYTES,)) if kind_of(device) == "sim" else []
-    return "\n".join([*added, *write(spec, device)]) + "\n"
+    simulation = simulation or Simulation()
+    if isinstance(spec, PressureSpec):
+        spec = ending(spec, _most(device, simulation, memory_cap))
+    lines = write(spec, device)
+    if memory_cap is not None:
+        begin = 1 + max(number for number, line in enumerate(lines) if line.startswith(("import ", "from ")))
+        lines[begin:begin] = ["", *_capped(memory_cap, device)]
+    added = _simulated(simulation) if kind_of(device) == "sim" else []
+    return "\n".join([*added, *lines]) + "\n"
 
 
-def _simulated(sizes: Sequence[int]) -> list[str]:
-    capacities = ", ".join(map(str, sizes))
+def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | None:
+    """Bytes that torch can reserve on a device at most; ``None`` where that is not known here."""
+    if kind_of(device) != "sim":
+        return None if cap is None else cap.allowed_bytes(None)
+    index = int(device.partition(":")[2])
+    capacity = (simulation.sizes or (OFFERED_BYTES,))[index]
+    room = capacity - CONTEXT_BYTES - (0 if index else simulation.others)
+    return room if cap is None else min(room, cap.allowed_bytes(capacity) or room)
+
+
+def _simulated(simulation: Simulation) -> list[str]:
+    given = [str(size) for size in simulation.sizes or (OFFERED_BYTES,)]
+    if simulation.others:
+        given.append(f"others={simulation.others}")
     return [
         "from gpudash.simulator import simulate",
         "",
-        f"simulate({capacities})  # bytes; from here on torch has the device sim:0, which is {SIMULATED}",
+        f"simulate({', '.join(given)})  # bytes; from here on torch has the device sim:0, which is {SIMULATED}",
         "",
+    ]
+
+
+def _capped(cap: MemoryCap, device: str) -> list[str]:
+    module = f"torch.{kind_of(device)}"
+    if cap.share is not None:
+        return [f'{module}.set_per_process_memory_fraction({cap.share!r}, "{device}")']
+    return [
+        f'capacity = {module}.get_device_properties("{device}").total_memory',
+        f'{module}.set_per_process_memory_fraction({cap.size} / capacity, "{device}")',
     ]
 
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import torch
 
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.allocator.rounding import segment_size
+from gpudash.memory.allocator.environment import allocator_text
+from gpudash.memory.allocator.rounding import Rounding, segment_size
 from gpudash.memory.call_sites import site_of
 from gpudash.memory.held import Frame, HeldState, Holding, Request
 from gpudash.memory.held_snapshot import Known, held_in
@@ -91,7 +92,8 @@ class CudaBlocks:
 
     def full(self, size: int, total_or_allowed: int, free: int) -> None:
         """Keep what there is: torch could not allocate ``size`` bytes."""
-        segment = segment_size(-(-size // 512) * 512, AllocatorSettings())
+        settings = AllocatorSettings.parse(allocator_text())  # what torch has accepted
+        segment = segment_size(Rounding(settings).rounded(size), settings)
         frames = _frames(sys._getframe(2))  # noqa: SLF001 - the lines above torch's call of the observer
         request = Request(size, segment, self._step, stage=self.stage, stack=frames)
         self.refused = self._state(request, total_or_allowed, free)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
 
 from gpudash.memory.allocator.trace import Trace, repeated
+from gpudash.memory.workspace import VARIABLE
 from gpudash.simulator.dry_run import DryRun
 from gpudash.simulator.storage import OutOfMemoryError
 from gpudash.simulator.tracking import Tracker
@@ -124,7 +127,8 @@ def trace_of(
     """
     short, wanted = shortened(spec, steps)
     limit = steps if wanted is not None else MOST_STEPS
-    trace = dry.record(_program(short, limit, level, alike=wanted is not None), trusting=True, capacity=capacity)
+    program = _Program(short, limit, level, alike=wanted is not None)
+    trace = replace(dry.record(program, trusting=True, capacity=capacity), followed=program.followed)
     return repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace
 
 
@@ -135,20 +139,36 @@ def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
 
     short, _ = shortened(spec, 1)
     with FlopCounterMode(display=False) as counter:
-        dry.record(_program(short, 1, level, alike=True), trusting=True)
+        dry.record(_Program(short, 1, level, alike=True), trusting=True)
     return int(counter.get_total_flops())
 
 
-def _program(spec: Spec, limit: int, level: MemoryLevel | None, *, alike: bool) -> Callable[[Tracker], None]:
-    workload: Callable[[Any, Context], Mapping[str, Any]] = resolve(spec)
+class _Program:
+    """A run of ``spec`` as a dry run takes it; see `DryContext`.
 
-    def run(tracker: Tracker) -> None:
-        context = DryContext(tracker, limit, level, alike=alike)
-        torch.manual_seed(spec.seed)
-        with suppress(EnoughSteps, OutOfMemoryError):
-            workload(spec, context)
+    Attributes:
+        followed: steps that were taken.
+    """
 
-    return run
+    def __init__(self, spec: Spec, limit: int, level: MemoryLevel | None, *, alike: bool) -> None:
+        self.followed = 0
+        self._spec = spec
+        self._limit = limit
+        self._level = level
+        self._alike = alike
+
+    def __call__(self, tracker: Tracker) -> None:
+        workload: Callable[[Any, Context], Mapping[str, Any]] = resolve(self._spec)
+        context = DryContext(tracker, self._limit, self._level, alike=self._alike)
+        configured = os.environ.get(VARIABLE)
+        torch.manual_seed(self._spec.seed)
+        try:
+            with suppress(EnoughSteps, OutOfMemoryError):
+                workload(self._spec, context)
+        finally:
+            self.followed = context.steps_done
+            if configured is None:  # a run may have set it, which holds for the rest of its process only
+                os.environ.pop(VARIABLE, None)
 
 
 def shortened(spec: Spec, steps: int) -> tuple[Spec, int | None]:

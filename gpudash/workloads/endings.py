@@ -13,7 +13,7 @@ from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished
 from gpudash.units import MAX_SIZE, format_bytes, parse_size
 
 HOST_REMEDY = "Choose a smaller size, batch or width, or close other programs."
-GPU_REMEDY = "Choose a smaller size, batch or width, or press Free cache and start again."
+GPU_REMEDY = "Choose a smaller size, batch or width, or end other programs that use the GPU."
 POISONED_REMEDY = "Start gpudash anew: CUDA does not recover from this within a process."
 OTHER_REMEDY = "Change the fields named in the message and start again; the details hold the traceback."
 

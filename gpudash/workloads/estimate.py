@@ -13,17 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpudash.memory.allocator.trace import WEIGHTS, Trace
-from gpudash.memory.estimate import Alternative, Estimate, Target, fits, judge, smallest_card
-from gpudash.memory.fit import minimum_capacity, peaks
+from gpudash.memory.estimate import Alternative, Estimate, Target, fits
+from gpudash.memory.fit import minimum_room, peaks
 from gpudash.simulator.dry_run import DataDependentError, DryRun, LeftTheDeviceError
 from gpudash.simulator.tracking import Tracker
 from gpudash.specs import PressureSpec, Spec
 from gpudash.specs.changes import Change, capped, changes, size_field
-from gpudash.units import MIB, format_bytes
+from gpudash.units import MIB
+from gpudash.workloads.blame import place
 from gpudash.workloads.context import MemoryLevel
 from gpudash.workloads.dry_run import STEPS, flops_of, keeps_growing, trace_of
-
-EXPANDABLE = "expandable_segments:True"
+from gpudash.workloads.judging import held_on, judged, unchanged
 
 STEADY_STEPS = 2
 """Steps followed of a variant of a run that is known to keep nothing from step to step."""
@@ -36,7 +36,20 @@ CAPS = (0.8, 0.6, 0.4, 0.2)
 
 SMALLEST_CAP = MIB
 
+UNBOUNDED = 2**31
+"""Where the search for the largest batch ends if the spec sets no bound."""
+
+FLOPS = "FLOPs of the dry run"
+
+SAME_PRODUCTS = "the same products in smaller batches"
+
 DATA_PARALLEL = "data parallel over {count} GPUs, per GPU"
+
+WRONG_ANYWHERE = (ImportError, NameError, SyntaxError)
+"""Errors that do not depend on a tensor or a device."""
+
+MEND = "Mend that first; it happens without a GPU too."
+MEND_OR_WATCH = "Mend that first; if a real run does not raise it, watch that instead."
 
 
 class CannotPredictError(Exception):
@@ -86,7 +99,14 @@ def estimate(question: Question, dry: DryRun, *, alternatives: bool = True) -> I
 
 
 def estimate_callable(
-    build: Callable[[Any], Callable[[], object]], target: Target, dry: DryRun, *, steps: int = STEPS, name: str = ""
+    build: Callable[[Any], Callable[[], object]],
+    target: Target,
+    dry: DryRun,
+    *,
+    steps: int = STEPS,
+    name: str = "",
+    elsewhere: Sequence[Target] = (),
+    alternatives: bool = True,
 ) -> Estimate:
     """Predict what any code takes that builds a model and steps it.
 
@@ -97,9 +117,11 @@ def estimate_callable(
         dry: of this process.
         steps: how many to follow; two or more, since optimizers make their state in the first.
         name: what the code is called.
+        elsewhere: the other devices there are.
+        alternatives: whether to look for what would let the code fit as it is.
 
     Raises:
-        CannotPredictError: when the code raises, reads numbers out of tensors, or leaves the device.
+        CannotPredictError: when the code raises or exits, reads numbers out of tensors, or leaves the device.
         ValueError: when ``steps`` is below 2.
     """
     import torch
@@ -115,8 +137,10 @@ def estimate_callable(
         tracker.finish()
 
     began = time.perf_counter()
-    trace = _recorded(lambda: dry.record(run))
-    found = _judged(trace, target, name or getattr(build, "__qualname__", "callable"))
+    trace = replace(_recorded(lambda: dry.record(run)), followed=steps)
+    found = judged(trace, target, name or getattr(build, "__qualname__", "callable"))
+    if alternatives and target.room_bytes is not None:
+        found = replace(found, alternatives=tuple(unchanged(trace, target, found, elsewhere)))
     return replace(found, seconds=time.perf_counter() - began)
 
 
@@ -146,7 +170,7 @@ class _Estimation:
         trace = self._trace(spec)
         if not keeps_growing(trace):
             self._steps = STEADY_STEPS
-        found = _judged(trace, target, spec.name)
+        found = judged(trace, target, spec.name)
         yield found
         if not alternatives or target.room_bytes is None:
             return
@@ -164,8 +188,11 @@ class _Estimation:
             raise CannotPredictError(
                 "request", "How much memory is free is not known, and the run fills all of it.", "Name a --cap."
             )
-        trace = _recorded(lambda: trace_of(spec, self._dry, self._level, capacity=max(1, room)))
-        found = replace(_judged(trace, self._target, spec.name), fits=False, spare_bytes=None)
+        try:
+            trace = trace_of(spec, self._dry, self._level, capacity=max(1, room))
+        except LeftTheDeviceError:
+            trace = Trace()  # not even the first request is served
+        found = replace(judged(trace, self._target, spec.name), fits=False, spare_bytes=None)
         yield found
         yield replace(found, alternatives=self._ends(spec, room) if alternatives else ())
 
@@ -187,7 +214,7 @@ class _Estimation:
         return self._traces[key]
 
     def _largest(self, trace: Trace) -> int | None:
-        """The largest batch of the otherwise same run that fits; 0 when none does.
+        """The largest batch of the otherwise same run that fits; 0 when none does, ``None`` when it was not found.
 
         Memory grows nearly linearly with the batch: a line through two batches tells which to try next. What it tells
         is off by what segments are rounded to, so that the edge is looked for beside it.
@@ -196,8 +223,9 @@ class _Estimation:
         if name is None:
             return None
         batch = int(getattr(self._spec, name))
-        limit = int(next(m.le for m in type(self._spec).model_fields[name].metadata if hasattr(m, "le")))
-        low, high = (batch, limit + 1) if fits(trace, self._target) is True else (0, batch)
+        bounds = type(self._spec).model_fields[name].metadata
+        limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
+        low, high = (batch, limit + 1) if fits(held_on(trace, self._target), self._target) is True else (0, batch)
         other = max(1, batch // 2) if batch > 1 else 2
         base, last, leap = (other, self._need(name, other)), (batch, self._need(name, batch)), 1
         for _ in range(MOST_TRIES):
@@ -208,21 +236,21 @@ class _Estimation:
             if not low < size < high:
                 size = limit if high > limit else (low + high) // 2
             last = size, self._need(name, size)
-            if fits(self._sized(name, size), self._target) is True:
+            if fits(held_on(self._sized(name, size), self._target), self._target) is True:
                 low = size
             else:
                 high = size
-        return low
+        return low if high - low <= 1 else None
 
     def _sized(self, name: str, size: int) -> Trace:
         return self._trace(self._spec.model_copy(update={name: size}))
 
     def _need(self, name: str, size: int) -> int:
         """The least that a batch of ``size`` has to have, in bytes."""
-        trace, allocator = self._sized(name, size), self._target.settings
+        trace, allocator = held_on(self._sized(name, size), self._target), self._target.settings
         found = peaks(trace, allocator)
         margin = int(found.reserved * self._target.margin_ratio)
-        return minimum_capacity(trace, found.allocated, found.reserved, allocator) + margin
+        return minimum_room(trace, found.allocated, found.reserved, allocator) + margin
 
     def _on_line(self, base: tuple[int, int], last: tuple[int, int]) -> int:
         """The batch that needs all there is, if two batches and their needs lie on a line."""
@@ -233,7 +261,7 @@ class _Estimation:
     def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)
         if name is not None and batch and batch < getattr(self._spec, name):
-            change = Change(f"{name} {batch}", {name: batch}, changes_training=True, same_work=False)
+            change = Change(f"{name} {batch}", {name: batch}, changes_training=True)
             yield from self._changed(change)
         shared = False
         for change in changes(self._spec):
@@ -242,13 +270,9 @@ class _Estimation:
             for alternative in self._changed(change):
                 shared = shared or ("accumulation" in change.fields and alternative.fits is True)
                 yield alternative
-        yield from self._expandable(trace, found)
-        yield from self._other_devices(trace)
-        yield from self._data_parallel(trace)
-        card = None if found.minimum_capacity_bytes is None else smallest_card(found.minimum_capacity_bytes)
-        if card is not None and found.fits is not True:
-            peak = found.peak_reserved_bytes
-            yield Alternative(f"a card with {format_bytes(card)}", peak_reserved_bytes=peak, fits=True)
+        elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
+        yield from unchanged(trace, self._target, found, elsewhere)
+        yield from self._data_parallel(found)
 
     def _changed(self, change: Change) -> Iterator[Alternative]:
         """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
@@ -256,51 +280,32 @@ class _Estimation:
             spec = change.applied(self._spec)
             if spec.problems(self._target.device):
                 return
-            found = _judged(self._trace(spec), self._target, spec.name)
+            found = judged(self._trace(spec), self._target, spec.name)
         except (ValidationError, CannotPredictError):
             return
-        slowdown = self._slowdown(spec, change)
+        slowdown, slowdown_from = self._slowdown(spec, change)
         yield Alternative(
             change.words,
             fields=change.fields,
             peak_reserved_bytes=found.peak_reserved_bytes or found.peak_allocated_bytes,
             fits=found.fits,
             slowdown=slowdown,
-            slowdown_from="" if slowdown is None else "FLOPs of the dry run",
+            slowdown_from=slowdown_from,
             changes_training=change.changes_training,
         )
 
-    def _slowdown(self, changed: Spec, change: Change) -> float | None:
-        """Expected time per item over the unchanged run's.
+    def _slowdown(self, changed: Spec, change: Change) -> tuple[float | None, str]:
+        """Expected time per item over the unchanged run's, and what that rests on.
 
         Accumulation does the same products on smaller batches. 16-bit types do theirs at a rate that depends on the
         card, and an optimizer's work is not made of products: of both nothing can be said from FLOPs.
         """
         if set(change.fields) == {"checkpointing"}:
             before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
-            return after / before if before else None
-        return 1.0 if "accumulation" in change.fields else None
+            return (after / before, FLOPS) if before else (None, "")
+        return (1.0, SAME_PRODUCTS) if "accumulation" in change.fields else (None, "")
 
-    def _expandable(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
-        """Expandable segments, where they take less."""
-        target = self._target
-        if target.device == "cpu" or target.settings.expandable_segments or found.peak_reserved_bytes is None:
-            return
-        settings = replace(target.settings, expandable_segments=True)
-        other = judge(trace, replace(target, settings=settings), found.workload)
-        if (other.peak_reserved_bytes or 0) < found.peak_reserved_bytes or (other.fits and not found.fits):
-            peak = other.peak_reserved_bytes
-            yield Alternative("expandable segments", allocator=EXPANDABLE, peak_reserved_bytes=peak, fits=other.fits)
-
-    def _other_devices(self, trace: Trace) -> Iterator[Alternative]:
-        for other in self._elsewhere:
-            if self._spec.problems(other.device):
-                continue
-            found = _judged(trace, other, self._spec.name)
-            peak = found.peak_reserved_bytes or found.peak_allocated_bytes
-            yield Alternative(f"on {other.device}", device=other.device, peak_reserved_bytes=peak, fits=found.fits)
-
-    def _data_parallel(self, trace: Trace) -> Iterator[Alternative]:
+    def _data_parallel(self, whole: Estimate) -> Iterator[Alternative]:
         """The batch shared out over all GPUs of the kind; each also holds the buckets that gradients travel in.
 
         `torch.nn.parallel.DistributedDataParallel` keeps them beside the gradients unless ``gradient_as_bucket_view``.
@@ -310,10 +315,9 @@ class _Estimation:
         if name is None or kind == "cpu" or count < 2:
             return
         share = -(-int(getattr(self._spec, name)) // count)
-        kinds = zip(trace.sizes, trace.categories, strict=True)
-        buckets = sum(size for size, category in kinds if category == WEIGHTS)
+        buckets = whole.by_category.get(WEIGHTS, 0)
         shared = self._trace(self._spec.model_copy(update={name: share})).with_constant(buckets)
-        found = _judged(shared, self._target, self._spec.name)
+        found = judged(shared, self._target, self._spec.name)
         words = DATA_PARALLEL.format(count=count)
         yield Alternative(words, peak_reserved_bytes=found.peak_reserved_bytes, fits=found.fits)
 
@@ -325,7 +329,7 @@ def _recorded(record: Callable[[], Trace]) -> Trace:
     except DataDependentError as error:
         raise CannotPredictError(
             "data_dependent",
-            f"{str(error).rstrip('.')}; a dry run has none, so nothing can be predicted.",
+            f"{str(error).rstrip('.')}{_at(error)}; a dry run has none, so nothing can be predicted.",
             "Move the decision out of the step, or watch a real run.",
         ) from error
     except LeftTheDeviceError as error:
@@ -334,32 +338,16 @@ def _recorded(record: Callable[[], Trace]) -> Trace:
         ) from error
     except CannotPredictError:
         raise
-    except Exception as error:  # any code may raise anything
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # any code may raise anything
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        where, said = place(error), f": {first.rstrip('.')}" if first else ""
         raise CannotPredictError(
             "raised",
-            f"The code raised {type(error).__name__}{': ' + first.rstrip('.') if first else ''}.",
-            "Mend that first; it happens without a GPU too.",
+            f"{'The' if not where else f'At {where} the'} code raised {type(error).__name__}{said}.",
+            MEND if isinstance(error, WRONG_ANYWHERE) else MEND_OR_WATCH,
         ) from error
 
 
-def _judged(trace: Trace, target: Target, name: str) -> Estimate:
-    found = judge(trace, target, name)
-    return found if target.device != "cpu" else _on_cpu(found)
-
-
-def _on_cpu(found: Estimate) -> Estimate:
-    """The CPU has no caching allocator: what is allocated is all that can be said."""
-    room, peak = found.free_bytes, found.peak_allocated_bytes or 0
-    margin = found.margin_bytes
-    verdict: bool | None = None
-    if room is not None and abs(room - peak) > margin:
-        verdict = peak < room
-    return replace(
-        found,
-        peak_reserved_bytes=None,
-        minimum_capacity_bytes=None,
-        fits=verdict,
-        spare_bytes=None if room is None else room - peak,
-        method=found.method.replace("replayed by a model of torch's caching allocator", "tensors added up"),
-    )
+def _at(error: BaseException) -> str:
+    where = place(error)
+    return f" at {where}" if where else ""

@@ -4,8 +4,8 @@ It reads one JSON object a line from its standard input and answers with one or 
 
 * first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
 * asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives"}`` or ``{"id", "callable",
-  "steps", "target"}``: ``{"id", "estimate", "final"}``, each estimate with more than the one before, or
-  ``{"id", "error": {"kind", "message", "remedy"}, "final": true}``.
+  "steps", "target", "elsewhere", "alternatives"}``: ``{"id", "estimate", "final"}``, each estimate with more than the
+  one before, or ``{"id", "error": {"kind", "message", "remedy"}, "final": true}``.
 
 A request is left, between two dry runs, as soon as a newer one has come. The process ends with its standard input,
 also in the midst of a request.
@@ -118,18 +118,19 @@ def _answers(asked: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
 def _estimates(asked: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
     from gpudash.workloads.estimate import CannotPredictError, Question, estimate, estimate_callable
 
-    target = _target(asked["target"])
+    target, elsewhere = _target(asked["target"]), tuple(_target(other) for other in asked.get("elsewhere", ()))
+    more = bool(asked.get("alternatives", True))
     if "callable" in asked:
-        name = str(asked["callable"])
-        yield estimate_callable(_callable(name), target, dry, steps=int(asked.get("steps", 3)), name=name)
+        name, steps = str(asked["callable"]), int(asked.get("steps", 3))
+        code = _callable(name)
+        yield estimate_callable(code, target, dry, steps=steps, name=name, elsewhere=elsewhere, alternatives=more)
         return
     try:
         spec = build(workloads()[asked["workload"]], asked["spec"])
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
-    elsewhere = tuple(_target(other) for other in asked.get("elsewhere", ()))
     question = Question(spec, target, _level(target, asked.get("used_bytes")), elsewhere)
-    yield from estimate(question, dry, alternatives=bool(asked.get("alternatives", True)))
+    yield from estimate(question, dry, alternatives=more)
 
 
 def _target(given: Mapping[str, Any]) -> Target:
@@ -138,10 +139,15 @@ def _target(given: Mapping[str, Any]) -> Target:
 
 
 def _level(target: Target, used: int | None) -> MemoryLevel | None:
-    if target.capacity_bytes is None or target.free_bytes is None:
+    """How full the device is once the context that is still to be made lies in it."""
+    if target.capacity_bytes is None or target.room_bytes is None or target.free_bytes is None:
         return None
     taken = target.capacity_bytes - target.free_bytes if used is None else used
-    return MemoryLevel(used_bytes=taken, free_bytes=target.free_bytes, total_bytes=target.capacity_bytes)
+    return MemoryLevel(
+        used_bytes=taken + target.overhead_bytes,
+        free_bytes=max(0, target.room_bytes),
+        total_bytes=target.capacity_bytes,
+    )
 
 
 def _callable(name: str) -> Callable[[Any], Callable[[], object]]:
@@ -158,7 +164,7 @@ def _callable(name: str) -> Callable[[Any], Callable[[], object]]:
         sys.path.insert(0, here)
     try:
         found: Callable[[Any], Callable[[], object]] = getattr(importlib.import_module(module), function)
-    except Exception as error:  # anyone's module may raise anything
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # anyone's module may raise anything
         first = next(iter(str(error).splitlines()), "")
         raise CannotPredictError(
             "callable",

@@ -72,12 +72,15 @@ class Wanted:
         on_growth: given the lines that grow, when they are first found to.
         on_explained: given an explanation that was asked for while the run goes on.
         asked: whether one is; asking takes the wish back.
+        replays: whether an out-of-memory is replayed to see what would have let the run go on; in vain where it fills
+            the memory by design.
     """
 
     surroundings: Callable[[], Surroundings] | None = None
     on_growth: Callable[[Sequence[Growth]], None] | None = None
     on_explained: Callable[[Explanation], None] | None = None
     asked: Callable[[], bool] | None = None
+    replays: bool = True
 
 
 class PostMortem:
@@ -135,7 +138,7 @@ class PostMortem:
         if state is None:
             return None
         found, trace = self._explained(state), self._collector.trace()
-        if trace is None:
+        if trace is None or not self._wanted.replays:
             return found
         return found.with_remedies(replay_remedies(trace, found, self._collector.settings()))
 

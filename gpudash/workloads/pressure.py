@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from gpudash.specs import PressureSpec
 from gpudash.units import format_bytes
 from gpudash.workloads.context import Context, MemoryLevel
 from gpudash.workloads.endings import WorkloadError
-from gpudash.workloads.pressure_leak import leak
+from gpudash.workloads.pressure_leak import leak, leak_within
 from gpudash.workloads.pressure_patterns import fragmentation, ramp, sawtooth, spike
 
 ABOVE_WARNING = 0.05
@@ -64,7 +66,7 @@ def default_cap(level: MemoryLevel, warn_ratio: float) -> int:
 
 
 def _default_cap(spec: PressureSpec, context: Context) -> int:
-    level = context.memory()
+    level = _opened(context)
     if level is None:
         raise WorkloadError(
             "no_reading",
@@ -73,4 +75,15 @@ def _default_cap(spec: PressureSpec, context: Context) -> int:
         )
     if spec.pattern == "spike":
         return int(OF_FREE * level.free_bytes)
-    return default_cap(level, context.warn_ratio)
+    cap = default_cap(level, context.warn_ratio)
+    return leak_within(cap, spec.step) if spec.pattern == "leak" else cap
+
+
+def _opened(context: Context) -> MemoryLevel | None:
+    """How full the device is with this process's context on it, which an earlier reading may be without."""
+    level, module = context.memory(), getattr(torch, context.device.type, None)
+    if level is None or module is None or not hasattr(module, "mem_get_info"):
+        return level
+    torch.empty(1, dtype=torch.uint8, device=context.device)
+    free, total = module.mem_get_info(context.device)
+    return MemoryLevel(max(level.used_bytes, total - free), min(level.free_bytes, free), level.total_bytes)

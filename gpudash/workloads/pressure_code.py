@@ -9,7 +9,16 @@ from typing import Any
 from gpudash.specs import PressureSpec
 from gpudash.units import GIB
 from gpudash.workloads.classes import CLASSES, FEATURES, SPREAD, classes
-from gpudash.workloads.pressure_leak import DEPTH, LEARNING_RATE, SAMPLE_BYTES, WIDTH, small_model, train_step
+from gpudash.workloads.pressure import OF_FREE
+from gpudash.workloads.pressure_leak import (
+    DEPTH,
+    LEARNING_RATE,
+    SAMPLE_BYTES,
+    WIDTH,
+    leak_within,
+    small_model,
+    train_step,
+)
 from gpudash.workloads.pressure_patterns import (
     FIRST_TOOTH,
     KEPT,
@@ -21,6 +30,23 @@ from gpudash.workloads.pressure_patterns import (
     kept_bytes,
 )
 
+LEAST_CAP = 1024
+"""The least bytes that `PressureSpec.cap` may be."""
+
+
+def ending(spec: PressureSpec, most: int | None) -> PressureSpec:
+    """``spec`` with a cap, where it has none of its own: a program has no warning level to end above.
+
+    Args:
+        spec: the run.
+        most: bytes that torch can reserve; ``None`` where that is not known.
+    """
+    if spec.cap is not None or spec.until == "oom":
+        return spec
+    cap = GIB if most is None else max(LEAST_CAP, min(GIB, int(OF_FREE * most)))
+    cap = leak_within(cap, spec.step) if spec.pattern == "leak" else cap
+    return spec.model_copy(update={"cap": cap})
+
 
 def pressure_code(spec: PressureSpec, device: str) -> list[str]:
     """The lines of the program."""
@@ -31,7 +57,7 @@ def pressure_code(spec: PressureSpec, device: str) -> list[str]:
         "fragmentation": _fragmentation,
         "spike": _spike,
     }[spec.pattern]
-    cap = "float('inf')" if spec.until == "oom" else str(spec.cap if spec.cap is not None else GIB)
+    cap = "float('inf')" if spec.until == "oom" else str(spec.cap)
     return [
         "import itertools",
         "import time",

@@ -7,7 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices import SPEED_REMARK, kind_of
@@ -17,6 +17,7 @@ from gpudash.memory.levels import HOST
 from gpudash.simulator.card import Card
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.specs.pressure import fills_memory
 from gpudash.telemetry.records import EXPLANATION, Event, Note, RunFinished, RunStarted
 from gpudash.workloads import simulated
 from gpudash.workloads.capped import capped
@@ -145,7 +146,7 @@ class Run:
             clock=self._clock,
             wishes=self._wishes,
             refuse=request.refuse,
-            memory=request.memory,
+            memory=within(request.memory, request.memory_cap),
             warn_ratio=request.warn_ratio,
             link_bytes_per_second=request.link_bytes_per_second,
         )
@@ -180,7 +181,13 @@ class Run:
         if collector is None:
             yield
             return
-        wanted = Wanted(self._request.surroundings, self._grows, self._is_explained, self._wishes.take_explain)
+        wanted = Wanted(
+            self._request.surroundings,
+            self._grows,
+            self._is_explained,
+            self._wishes.take_explain,
+            replays=not fills_memory(self._request.spec),
+        )
         self._post_mortem = PostMortem(collector, self._clock, wanted)
         context.follow(self._post_mortem)
         with self._post_mortem.following():
@@ -235,6 +242,23 @@ def resolve(spec: Spec) -> Workload:
             "Mend or uninstall the package it comes from.",
         ) from error
     return found
+
+
+def within(
+    memory: Callable[[], MemoryLevel | None] | None, cap: MemoryCap | None
+) -> Callable[[], MemoryLevel | None] | None:
+    """Reads how full a memory is, of which no more is free than ``cap`` allows."""
+    if memory is None or cap is None:
+        return memory
+
+    def capped_level() -> MemoryLevel | None:
+        level = memory()
+        if level is None:
+            return None
+        allowed = int(cap.fraction(level.total_bytes) * level.total_bytes)
+        return replace(level, free_bytes=min(level.free_bytes, allowed))
+
+    return capped_level
 
 
 def confirm(device: torch.device, expected_uuid: str | None) -> None:

@@ -14,7 +14,7 @@ from gpudash.memory.allocator.rounding import LARGEST_SMALL
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
 from gpudash.memory.held import OTHER_TENSORS, Frame, HeldState, Holding, Process, Recorded, Request, is_library
 from gpudash.simulator.backend import Backend
-from gpudash.simulator.card import PRODUCT, Card
+from gpudash.simulator.card import PRODUCT, Card, ContextRefused
 from gpudash.simulator.tracking import FORWARD, Tag, Tracker, line_of
 
 MOST_EVENTS = 2_000_000
@@ -156,10 +156,11 @@ class SimulatedBlocks:
 
     def _request(self, card: Card, refused: AllocationRefused) -> Request:
         tag = card.tagger() if card.tagger is not None else None
+        is_context = isinstance(refused, ContextRefused)
         if not isinstance(tag, Tag):
-            return Request(refused.size, refused.requested)
+            return Request(refused.size, refused.requested, is_context=is_context)
         stack = self._lines.stack(tag)
-        return Request(refused.size, refused.requested, tag.step, tag.phase, tag.stage, tag.module, stack)
+        return Request(refused.size, refused.requested, tag.step, tag.phase, tag.stage, tag.module, stack, is_context)
 
     def _holdings(self, card: Card, segments: Sequence[Segment]) -> tuple[Holding, ...]:
         known = self._tracker.categories()

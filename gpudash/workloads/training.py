@@ -23,6 +23,8 @@ from gpudash.workloads.placement import audit, move
 from gpudash.workloads.training_size import step_bytes
 from gpudash.workloads.training_step import TrainingStep, build_model, optimizer_of
 
+WORKSPACE_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+
 
 def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
     """Train, or run for inference.
@@ -196,10 +198,13 @@ def _deterministic(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    asked = os.environ.get(WORKSPACE_VARIABLE)
+    os.environ[WORKSPACE_VARIABLE] = asked or ":4096:8"
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+        if asked is None:
+            del os.environ[WORKSPACE_VARIABLE]

@@ -237,6 +237,22 @@ def test_the_printed_program_runs_by_itself(gpudash: Command, tmp_path: Path) ->
     assert "11" in done.stdout
 
 
+def test_the_printed_program_keeps_within_the_cap_and_the_others_of_the_run_it_stands_for(
+    gpudash: Command,
+) -> None:
+    flags = ("--device", "sim:0", "--simulate", "1GiB", "--simulate-others", "256MiB", "--memory-cap", "25%")
+    shown = {}
+    for until in ("cap", "oom"):
+        outcome = gpudash("run", "pressure", *flags, "--until", until, "--rate", "1000", "--hold", "0", "--show-code")
+        assert outcome.code == 0, outcome.stderr
+        shown[until] = subprocess.run([sys.executable, "-c", outcome.stdout], capture_output=True, text=True)
+    assert shown["cap"].returncode == 0, shown["cap"].stderr
+    assert shown["cap"].stdout.splitlines()[-1] == "205 MiB"  # 80 % of 256 MiB
+    assert shown["oom"].stdout.splitlines()[-1] == "256 MiB"
+    last = shown["oom"].stderr.strip().splitlines()[-1]
+    assert "OutOfMemoryError" in last and "256.00 MiB allowed" in last
+
+
 def test_wrong_settings_cost_only_themselves(gpudash: Command, home: Path) -> None:
     home.mkdir(parents=True)
     (home / "settings.toml").write_text('rate_hz = "fast"\ntheme = "dark"\n')

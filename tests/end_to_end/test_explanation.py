@@ -70,5 +70,6 @@ def test_the_terminal_tells_the_cause_before_anything_else(gpudash: Command) -> 
     assert lines[2].startswith("The last request was")
     for title in ("Would have fitted", "What filled it", "Who allocated it"):
         assert title in lines
-    assert any("expandable segments" in line and "by replay" in line for line in lines)
+    assert any("--until cap --cap" in line and "by dry run" in line for line in lines)
+    assert not any("expandable segments" in line for line in lines), "the run would only have gone on to the end"
     assert any(line.startswith("Evidence:") for line in lines)

@@ -151,7 +151,7 @@ def follow_on_sizes(_device: None, argument: Mapping[str, Any], tell: Tell) -> N
     spec = build(workloads()[argument["workload"]], argument["values"])
     short, wanted = dry_run.shortened(spec, dry_run.STEPS)
     limit = dry_run.STEPS if wanted is not None else dry_run.MOST_STEPS
-    program = dry_run._program(short, limit, None, alike=wanted is not None)
+    program = dry_run._Program(short, limit, None, alike=wanted is not None)
 
     def watched(tracker: Any) -> None:
         with History(torch.device("sim", 0)) as history:

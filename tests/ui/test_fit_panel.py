@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -280,11 +281,13 @@ def test_applying_another_device_selects_it(window: MainWindow, session: FakeSes
 
 
 def test_an_allocator_s_setting_is_copied_as_the_command_to_start_with(
-    window: MainWindow, session: FakeSession
+    window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/gpudash", "--simulate", "8GiB"])
     tell(window, session, SHORT)
     press(window, EXPANDABLE)
-    assert QGuiApplication.clipboard().text() == "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gpudash"
+    started = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gpudash --simulate 8GiB"
+    assert QGuiApplication.clipboard().text() == started
 
 
 def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: FakeSession) -> None:

@@ -21,6 +21,12 @@ def test_what_is_no_cap_is_refused_with_an_example(text: str) -> None:
         MemoryCap.parse(text)
 
 
+@pytest.mark.parametrize("text", ["2.0", "0.5", " .5", "1."])
+def test_a_decimal_without_a_unit_is_refused_for_it_may_mean_a_share_or_gibibytes(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is a number without a unit; write for example 2GiB or 50%$"):
+        MemoryCap.parse(text)
+
+
 @given(st.text())
 def test_any_text_is_a_cap_or_refused(text: str) -> None:
     try:
@@ -35,6 +41,12 @@ def test_a_size_comes_to_its_part_of_the_memory_and_never_to_more_than_all(size:
     fraction = MemoryCap(size=size).fraction(total)
     assert 0 < fraction <= 1
     assert fraction * total == pytest.approx(min(size, total))
+
+
+def test_a_share_allows_its_part_where_the_whole_is_known_and_a_size_the_same_anywhere() -> None:
+    assert MemoryCap(share=0.25).allowed_bytes(8 * GIB) == 2 * GIB
+    assert MemoryCap(share=0.25).allowed_bytes(None) is None
+    assert MemoryCap(size=GIB).allowed_bytes(None) == MemoryCap(size=GIB).allowed_bytes(8 * GIB) == GIB
 
 
 def test_the_cpu_cannot_be_capped_and_a_gpu_not_beyond_its_memory() -> None:

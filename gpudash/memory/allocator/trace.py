@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "inputs", "temporary", "workspace")
 """What a block was for; the order in which a bar shows them."""
@@ -35,12 +35,14 @@ class Trace:
         sizes: bytes asked for each block.
         categories: what each block was for, one of `CATEGORIES`.
         marks: where steps and phases begin, in order.
+        followed: steps that were dry-run; 0 for a run that was not, or that has none.
     """
 
     events: array[int] = field(default_factory=lambda: array("q"))
     sizes: array[int] = field(default_factory=lambda: array("q"))
     categories: list[str] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    followed: int = 0
 
     @property
     def steps(self) -> int:
@@ -63,7 +65,16 @@ class Trace:
         """The same beside a block of ``size`` bytes that is there from the beginning to the end."""
         shifted = array("q", (event + 1 if event > 0 else event - 1 for event in self.events))
         marks = [Mark(mark.at + 1, mark.step, mark.phase) for mark in self.marks]
-        return Trace(array("q", [1, *shifted]), array("q", [size, *self.sizes]), [category, *self.categories], marks)
+        sizes, categories = array("q", [size, *self.sizes]), [category, *self.categories]
+        return Trace(array("q", [1, *shifted]), sizes, categories, marks, self.followed)
+
+    def with_sizes(self, category: str, old: int, new: int) -> Trace:
+        """The same with blocks of ``category`` of ``new`` bytes where they had ``old``."""
+        if old == new:
+            return self
+        kinds = zip(self.sizes, self.categories, strict=True)
+        sizes = array("q", (new if (size, kind) == (old, category) else size for size, kind in kinds))
+        return replace(self, sizes=sizes)
 
 
 def repeated(trace: Trace, steps: int) -> Trace:
@@ -104,4 +115,4 @@ def repeated(trace: Trace, steps: int) -> Trace:
             elif -event in previous and previous[-event] < len(blocks_of[-1]):
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)
-    return Trace(events, sizes, categories, marks)
+    return Trace(events, sizes, categories, marks, trace.followed)

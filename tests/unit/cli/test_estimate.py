@@ -128,6 +128,22 @@ def test_a_person_reads_the_verdict_a_bar_its_parts_and_what_would_fit(
     assert "9.00 GiB" in row and "does not fit" in row and "+33 % time, from FLOPs of the dry run" in row
 
 
+def test_under_a_memory_cap_a_higher_one_is_offered_and_the_bar_ends_where_it_ends(
+    answers: Answers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    answers(estimate={**ESTIMATE, "free_bytes": 4 * GIB, "alternatives": [{"change": "a card with 12 GiB"}]})
+    capped = ("training", "--device", "sim:0", "--simulate", "16GiB", "--memory-cap", "25%")
+    assert run(["estimate", *capped]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1].endswith("4.00 GiB free under the cap")
+    assert {"memory cap: 25 %", "smallest capacity that would do without the cap: 10.0 GiB"} <= set(lines)
+    assert any(line.startswith("a memory cap of 10.0 GiB") for line in lines)
+    assert not any(line.startswith("a card with") for line in lines)
+    assert run(["estimate", *capped, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_cap_bytes"] == 2 * GIB  # a quarter of what the answer tells of
+
+
 def test_what_cannot_be_predicted_exits_with_1_and_says_why_and_the_way_out(
     answers: Answers, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +188,9 @@ def test_what_was_known_when_the_time_was_over_is_printed_with_a_warning(
         (["--callable", "nothing"], "names no function"),
         (["--callable", "a b:c"], "names no function"),
         (["--callable", "a:b", "--preset", "MLP"], "--preset"),
+        (["--callable", "a:b", "training"], "Name a workload or --callable, not both."),
+        (["training", "--device", "cpu", "--memory-cap", "1GiB"], "reserves on a GPU only"),
+        (["training", "--device", "sim:0", "--simulate", "1GiB", "--memory-cap", "2GiB"], "sim:0 has 1.00 GiB"),
         (["--callable", "a:b", "--steps", "1"], "steps"),
         ([], "Which workload?"),
         (["brewing"], "There is no workload 'brewing'"),

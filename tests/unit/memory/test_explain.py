@@ -77,6 +77,31 @@ def test_each_cause_is_told_by_its_numbers(verdict: str, changed: dict[str, obje
     assert explain(state(**changed)).verdict == verdict
 
 
+def test_a_limit_of_the_process_does_not_count_its_context() -> None:
+    request = Request(7 * GIB, 7 * GIB)
+    assert explain(state(allowed=7 * GIB, request=request, reserved=0)).verdict != "impossible request"
+    assert explain(state(allowed=7 * GIB - 1, request=request, reserved=0)).verdict == "impossible request"
+
+
+def test_an_impossible_request_is_told_with_its_segment_and_the_contexts_share() -> None:
+    small = state(capacity=512 * MIB, context_bytes=300 * MIB, device_free=212 * MIB, reserved=0, holdings=())
+    assert explain(replace(small, request=Request(211 * MIB, 220 * MIB))).headline == (
+        "No allocator setting helps: one tensor needs 211 MiB, in a segment of 220 MiB, and the card has 512 MiB, "
+        "300 MiB of them the context's."
+    )
+
+
+def test_a_card_too_small_for_its_context_is_told_so() -> None:
+    refused = Request(300 * MIB, 300 * MIB, is_context=True)
+    found = explain(
+        state(capacity=100 * MIB, context_bytes=0, device_free=100 * MIB, reserved=0, holdings=(), request=refused)
+    )
+    assert found.headline == "The card is too small for the context of 300 MiB itself: it has 100 MiB."
+    assert found.request_words == (
+        "The first use of the device makes its context of 300 MiB; it needed 200 MiB more than could be had."
+    )
+
+
 def test_a_few_idle_mebibytes_in_pieces_are_no_fragmentation() -> None:
     small = state(idle=20 * MIB, usable_idle=20 * MIB, largest_free_block=2 * MIB, request=Request(4 * MIB, 20 * MIB))
     assert explain(replace(small, device_free=0)).verdict == "real capacity"
@@ -184,6 +209,12 @@ def test_a_line_that_keeps_something_of_every_tenth_step_grows_by_a_tenth() -> N
     logged = tuple(Holding(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 200, 2))
     (growth,) = growing_lines(logged, 200)
     assert growth.bytes_per_step == pytest.approx(5 * MIB, rel=0.02)
+
+
+@pytest.mark.parametrize(("first", "grows"), [(100, False), (150, False), (60, True)])
+def test_a_line_that_lets_everything_go_now_and_then_does_not_grow(first: int, grows: bool) -> None:
+    since = tuple(Holding(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(first, 200))
+    assert bool(growing_lines(since, 200)) is grows
 
 
 def test_steps_of_very_different_sizes_are_no_steady_growth() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import ACTIVATIONS, Trace
-from gpudash.memory.fit import GRANULE, Outcome, minimum_capacity, peaks, run_on
+from gpudash.memory.fit import GRANULE, Outcome, minimum_room, peaks, run_on
 
 MIB = 2**20
 SETTINGS = [None, AllocatorSettings(expandable_segments=True), AllocatorSettings(max_split_size=24 * MIB)]
@@ -65,7 +65,7 @@ def test_one_granule_less_than_the_smallest_capacity_is_too_little(
     trace: Trace, allocator: AllocatorSettings | None
 ) -> None:
     found = peaks(trace, allocator)
-    least = minimum_capacity(trace, found.allocated, found.reserved, allocator)
+    least = minimum_room(trace, found.allocated, found.reserved, allocator)
     assert run_on(trace, least, allocator).fits
     if least - GRANULE >= found.allocated:
         assert not run_on(trace, least - GRANULE, allocator).fits
@@ -73,8 +73,8 @@ def test_one_granule_less_than_the_smallest_capacity_is_too_little(
 
 def test_an_allocator_that_looks_at_how_full_the_card_is_is_tried_at_every_capacity() -> None:
     trace = Trace(array("q", [1, -1, 2, -2, 3]), array("q", [30 * MIB, 40 * MIB, 50 * MIB]), [ACTIVATIONS] * 3)
-    allocator = AllocatorSettings(garbage_collection_threshold=0.5)
+    allocator = AllocatorSettings(garbage_collection_threshold=0.5, per_process_memory_fraction=0.9)
     found = peaks(trace, allocator)
-    least = minimum_capacity(trace, found.allocated, found.reserved, allocator)
-    assert run_on(trace, least, allocator).fits
+    least = minimum_room(trace, found.allocated, found.reserved, allocator)
+    assert run_on(trace, least, allocator, least).fits
     assert least == pytest.approx(50 * MIB, abs=GRANULE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,20 @@ def test_a_constant_block_is_there_at_the_peak() -> None:
     assert with_it.allocated - without.allocated == 32 * MIB
     assert with_it.by_category[GRADIENTS] == 32 * MIB
     assert with_it.steady - without.steady == 32 * MIB
+
+
+def test_blocks_of_a_category_and_a_size_can_be_given_another_size() -> None:
+    trace = stepping(3, 1)
+    smaller = trace.with_sizes(ACTIVATIONS, MIB, MIB // 4)
+    assert peaks(trace).allocated - peaks(smaller).allocated == 3 * MIB // 4
+    assert peaks(trace.with_sizes(GRADIENTS, MIB, 1)) == peaks(trace)
+    assert trace.with_sizes(ACTIVATIONS, MIB, MIB) is trace
+
+
+def test_what_is_made_of_a_trace_was_followed_for_as_many_steps() -> None:
+    trace = replace(stepping(3, 1), followed=3)
+    made = [repeated(trace, 20), trace.with_constant(MIB), trace.with_sizes(ACTIVATIONS, MIB, 1)]
+    assert [one.followed for one in made] == [3, 3, 3]
 
 
 def test_an_empty_trace_peaks_at_nothing() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from gpudash.devices import Simulation
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
 from gpudash.session import estimator
 from gpudash.session.allocator_settings import VARIABLES
 from gpudash.session.contexts import measured_context, remember_context
@@ -174,11 +175,36 @@ def test_the_process_is_told_the_spec_the_device_and_the_other_devices(
 
 
 @pytest.mark.usefixtures("echo")
+def test_a_simulated_gpu_is_no_way_out_for_a_run_on_a_real_device(make: Make) -> None:
+    live = make(simulation=Simulation((8 * GIB, 16 * GIB)))
+    live.monitor.has(gpu(0))
+    live.monitor.host(3 * GIB)
+    live.monitor.card(gpu(0), 4 * GIB)
+    live.settle()
+    elsewhere = {}
+    for device in ("cpu", "cuda:0", "sim:0"):
+        live.session.estimates.ask(TrainingSpec(), device, alternatives=False)
+        elsewhere[device] = {target["device"] for target in asked(live)["elsewhere"]}
+    assert elsewhere == {"cpu": {"cuda:0"}, "cuda:0": {"cpu"}, "sim:0": {"cpu", "cuda:0", "sim:1"}}
+
+
+def test_the_workspace_of_cublas_is_the_card_s_own_unless_the_environment_says_how_much(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    live = with_gpu(make)
+    assert live.session.estimates.target("cuda:0").workspace_bytes == HOPPER_BYTES
+    assert live.session.estimates.target("cpu").workspace_bytes == USUAL_BYTES
+    monkeypatch.setenv(VARIABLE, ":4096:2")
+    assert live.session.estimates.target("cuda:0").workspace_bytes == USUAL_BYTES
+
+
+@pytest.mark.usefixtures("echo")
 def test_a_function_is_asked_about_by_its_name(make: Make) -> None:
     live = make(simulation=Simulation((8 * GIB,)))
     live.session.estimates.ask_callable("mine.train:build", 4, "sim:0")
     told = asked(live)
-    assert (told["callable"], told["steps"]) == ("mine.train:build", 4)
+    assert (told["callable"], told["steps"], told["alternatives"]) == ("mine.train:build", 4, True)
     assert "spec" not in told
 
 

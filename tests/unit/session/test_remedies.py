@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import threading
 from typing import Any
@@ -11,12 +12,12 @@ import pytest
 
 from gpudash.devices import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
-from gpudash.memory.estimate import Alternative
+from gpudash.memory.estimate import Alternative, Estimate
 from gpudash.memory.explain import explain
 from gpudash.memory.explanation import Explanation
 from gpudash.memory.held import HeldState, Holding, Process, Request
 from gpudash.session.estimator import Estimator
-from gpudash.session.remedies import ALONE, Remedies, flags, remedies
+from gpudash.session.remedies import ALONE, Remedies, flags, raised_cap, remedies
 from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
@@ -117,6 +118,55 @@ def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(live: Liv
     assert looking.remedies.close()
 
 
+def test_a_context_that_was_refused_is_still_needed(live: Live) -> None:
+    looking = Looking(live, PREDICTS)
+    refused = Request(9 * GIB, 9 * GIB, is_context=True)
+    looking.fail(out_of_memory(context_bytes=0, reserved=0, holdings=(), device_free=8 * GIB, request=refused))
+    target, _ = json.loads(looking.note().details["remedies"][1]["change"].removeprefix("told "))
+    assert target["overhead_bytes"] == 300 * MIB and "already" not in target["overhead_words"]
+    assert looking.remedies.close()
+
+
+def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(live: Live) -> None:
+    script = PREDICTS.replace('"peak_reserved_bytes": 7,', f'"peak_reserved_bytes": {6 * GIB - 1},')
+    card = script.replace('"batch 8"', '"a card with 8 GiB"').replace(
+        '"peak_reserved_bytes": 5}', f'"peak_reserved_bytes": {6 * GIB}}}'
+    )
+    looking = Looking(live, card)
+    holdings = (Holding(5 * GIB, 9, ACTIVATIONS),)
+    looking.fail(out_of_memory(allowed=5 * GIB, reserved=5 * GIB, holdings=holdings, device_free=2 * GIB))
+    first, second = looking.note().details["remedies"]
+    assert (first["change"], first["flags"], first["fits"]) == ("a memory cap of 6.00 GiB", "--memory-cap 6GiB", True)
+    assert second["change"].startswith("told")
+    assert looking.remedies.close()
+
+
+@pytest.mark.parametrize(
+    ("peak", "raised"), [(5 * GIB, None), (5 * GIB + 1, 5121), (7 * GIB, 7168), (7 * GIB + 1, None)]
+)
+def test_a_cap_is_raised_only_to_what_the_device_has(peak: int, raised: int | None) -> None:
+    found = raised_cap(Estimate("training", "sim:0", peak_reserved_bytes=peak), out_of_memory(allowed=5 * GIB))
+    assert (None if found is None else found.flags) == (None if raised is None else flags_of_cap(raised))
+
+
+def flags_of_cap(mib: int) -> str:
+    return f"--memory-cap {mib // 1024}GiB" if mib % 1024 == 0 else f"--memory-cap {mib}MiB"
+
+
+def test_the_sessions_thread_is_not_held_while_a_search_ends(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = Looking(live, HANGS)
+    looking.fail(out_of_memory())
+    search = looking.remedies._search
+    assert search is not None
+    joined = []
+    monkeypatch.setattr(search._thread, "join", lambda timeout=None: joined.append(timeout))
+    monkeypatch.setattr(search._estimates, "close", lambda: joined.append("closed") or True)
+    looking.remedies.take(RunStarted(time_s=2.0, run_id=2, workload="training", device="sim:0", spec={}))
+    assert search.told.is_set() and not [wait for wait in joined if wait != "closed"]
+    monkeypatch.undo()
+    assert looking.remedies.close()
+
+
 def test_when_the_run_would_fit_alone_the_other_process_is_to_blame(live: Live) -> None:
     looking = Looking(live, PREDICTS, minimum=4 * GIB)
     shared = out_of_memory(
@@ -194,6 +244,26 @@ def test_nothing_is_begun_once_it_is_closed(live: Live) -> None:
 )
 def test_a_change_is_written_as_the_command_takes_it(alternative: Alternative, expected: str) -> None:
     assert flags(alternative) == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "before", "expected"),
+    [
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:64", "'max_split_size_mb:64,expandable_segments:True'"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False", "expandable_segments:True"),
+    ],
+)
+def test_a_setting_of_the_allocator_is_added_to_those_in_use(
+    monkeypatch: pytest.MonkeyPatch, variable: str, before: str, expected: str
+) -> None:
+    monkeypatch.setenv(variable, before)
+    found = flags(Alternative("x", allocator="expandable_segments:True"))
+    assert shlex.split(found) == [f"{variable}={shlex.split(expected)[0]}"]
+
+
+def test_a_remedy_on_a_simulated_device_is_marked() -> None:
+    (found,) = remedies([Alternative("on sim:1", device="sim:1", fits=True)])
+    assert found.change == "on sim:1 (SIMULATED)" and found.flags == "--device sim:1"
 
 
 def test_only_what_fits_is_a_remedy() -> None:

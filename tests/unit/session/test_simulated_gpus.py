@@ -6,7 +6,8 @@ import pytest
 
 from gpudash.devices import OFFERED_BYTES, Simulation
 from gpudash.session.replay import Replay
-from gpudash.session.simulated import OTHER_PROCESS, SimulatedGpus
+from gpudash.session.simulated import SimulatedGpus
+from gpudash.simulator.card import OTHER_PROCESS
 from gpudash.specs import PipelineSpec, TransferSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Note

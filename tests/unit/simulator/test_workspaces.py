@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
+import pytest
 import torch
 
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.workspace import USUAL_BYTES, VARIABLE
 from gpudash.simulator import autograd
 from gpudash.simulator.backend import Backend
-from gpudash.simulator.card import CUBLAS_WORKSPACE_BYTES
+from gpudash.simulator.tracking import Tracker
+from gpudash.specs import TrainingSpec
+from gpudash.workloads import dry_run
+from gpudash.workloads.context import Context
 
 
 def workspaces(backend: Backend, index: int = 0) -> int:
     """Blocks of a workspace's size on a card."""
     blocks = [block for segment in backend.cards[index].segments() for block in segment.blocks]
-    return sum(b.requested_size == CUBLAS_WORKSPACE_BYTES and b.state == "active_allocated" for b in blocks)
+    return sum(b.requested_size == USUAL_BYTES and b.state == "active_allocated" for b in blocks)
 
 
 def test_what_needs_no_matrix_product_takes_no_workspace(sim: Backend) -> None:
@@ -33,7 +42,16 @@ def test_the_workspace_lies_behind_the_first_result(sim: Backend) -> None:
     sim.cards[0].observe(lambda action, _address, size, _stream: happened.append(size) if action == "alloc" else None)
     x = torch.ones(4, 4, device="sim")
     product = x @ x
-    assert happened == [x.nbytes, product.nbytes, CUBLAS_WORKSPACE_BYTES]
+    assert happened == [x.nbytes, product.nbytes, USUAL_BYTES]
+
+
+def test_the_environment_says_how_large_it_is(sim: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, ":4096:8")
+    x = torch.ones(4, 4, device="sim")
+    before = sim.cards[0].statistics()["allocated_bytes.all.current"]
+    product = x @ x
+    after = sim.cards[0].statistics()["allocated_bytes.all.current"]
+    assert after - before == 4096 * 8 * 1024 + 512 and product.nbytes < 512
 
 
 def test_the_backward_pass_takes_another_one_and_only_once(sim: Backend) -> None:
@@ -41,6 +59,24 @@ def test_the_backward_pass_takes_another_one_and_only_once(sim: Backend) -> None
     for _ in range(2):
         (x @ x).sum().backward()
         assert workspaces(sim) == 2
+
+
+def test_what_a_dry_run_sets_for_cublas_is_over_with_it(sim: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def workload(_spec: TrainingSpec, context: Context) -> dict[str, Any]:
+        os.environ[VARIABLE] = ":4096:8"
+        context.progress(1, 5)
+        return {}
+
+    class Recorded:
+        def record(self, run: Any, **_options: Any) -> Trace:
+            run(Tracker(sim.engine, stacks=False))
+            return Trace()
+
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(dry_run, "resolve", lambda _spec: workload)
+    dry: Any = Recorded()
+    assert dry_run.trace_of(TrainingSpec(), dry, steps=1).followed == 1
+    assert VARIABLE not in os.environ
 
 
 def test_each_card_has_its_own(sim: Backend) -> None:

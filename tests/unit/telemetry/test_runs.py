@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +61,25 @@ def test_the_summary_has_exactly_the_keys_of_the_contract() -> None:
         *("peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "capacity_bytes"),
     ]
     assert summary["recording"] == "a.gpudash"
+
+
+@pytest.mark.parametrize(
+    ("memory", "used"),
+    [
+        ({"peak_reserved_bytes": 700, "beside_bytes": 300}, 1000),
+        ({"peak_reserved_bytes": 1900, "beside_bytes": 300}, 2000),
+        ({"peak_reserved_bytes": 10, "beside_bytes": 300}, 320),
+        ({"peak_reserved_bytes": 700}, 320),
+    ],
+)
+def test_the_peak_in_use_is_no_less_than_what_was_reserved_beside_the_context(
+    memory: dict[str, int], used: int
+) -> None:
+    run = view()
+    run.memory.raise_to("used_bytes", 320)
+    run.memory.capacity_bytes = 2000
+    run.apply(replace(finished("finished"), result={"memory": memory}))
+    assert run.peak_used_bytes == run.summary()["memory"]["peak_used_bytes"] == used
 
 
 def test_a_finished_run_says_how_it_ended() -> None:

@@ -8,26 +8,29 @@ import sys
 import time
 from typing import Any
 
-from gpudash.simulator.card import Card
+from gpudash.simulator.card import CONTEXT_BYTES, Card
 from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
+from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, Note, OutOfMemory, StepFinished, Warning
 from gpudash.units import GIB, MIB
-from gpudash.workloads import post_mortem
-from gpudash.workloads.context import Wishes
+from gpudash.workloads import post_mortem, run
+from gpudash.workloads.context import MemoryLevel, Wishes
 from gpudash.workloads.run import Run, RunRequest, release
 
 FULL = {"until": "oom", "rate": 1000.0}
 LEARNING: dict[str, Any] = {"model": "mlp", "width": 512, "depth": 4, "steps": 30, "batches": "resident"}
 
 
-def told(spec: Spec, card: Card, *, asks: bool = False) -> dict[str, Any]:
+def told(spec: Spec, card: Card, *, asks: bool = False, cap: MemoryCap | None = None) -> dict[str, Any]:
     """How a run on ``card`` ended, what was told before, and what is left on the card."""
     events: list[Event] = []
     wishes = Wishes()
     if asks:
         wishes.explain.set()
     began = time.monotonic()
-    request = RunRequest(spec, "sim:0", 1, cards=(card,), expected_uuid=card.uuid)
+    free, total = card.free_and_total()
+    level = MemoryLevel(total - free, free, total)
+    request = RunRequest(spec, "sim:0", 1, memory=lambda: level, expected_uuid=card.uuid, cards=(card,), memory_cap=cap)
     ending = Run(request, wishes, events.append, lambda: time.monotonic() - began).perform()
     release(cache=True)
     gc.collect()
@@ -40,6 +43,8 @@ def told(spec: Spec, card: Card, *, asks: bool = False) -> dict[str, Any]:
         "warnings": [{"text": warning.text, "cause": warning.cause, "device": warning.device} for warning in warnings],
         "steps_before_warning": sum(isinstance(event, StepFinished) for event in events[: _first(events)]),
         "steps": ending.steps,
+        "reserved": ending.result["memory"]["peak_reserved_bytes"],
+        "room": min(free - CONTEXT_BYTES, total if cap is None else cap.size or total),
         "left_bytes": card.reserved_bytes(),
         "tagged": card.tagger is not None,
     }
@@ -60,9 +65,17 @@ def main() -> None:
         "impossible": (MatmulSpec(size=20_000), gib),
         "capacity": (TrainingSpec(**LEARNING, batch=16_384), small),
         "other": (PressureSpec(pattern="spike", step=MIB, until="oom", rate=1000.0), busy),
+        "sawtooth": (PressureSpec(pattern="sawtooth", step=16 * MIB, **FULL), gib),
         "learns": (TrainingSpec(**{**LEARNING, "width": 64}, batch=32), gib),
     }
     found = {name: told(spec, card, asks=name == "learns") for name, (spec, card) in runs.items()}
+    for pattern in ("ramp", "leak"):
+        within = PressureSpec(pattern=pattern, step=16 * MIB, rate=1000.0, hold=0.0)
+        found[f"{pattern} on 1 GiB"] = told(within, Card(0, GIB))
+        found[f"{pattern} allowed 512 MiB"] = told(within, Card(0, 2 * GIB), cap=MemoryCap(size=512 * MIB))
+    run.fills_memory = lambda spec: False  # type: ignore[assignment]
+    found["fragments"] = told(*runs["fragmentation"])
+    found["context"] = told(MatmulSpec(size=64), Card(0, 100 * MIB))
     sys.stdout.write(json.dumps(found))
 
 

@@ -110,6 +110,20 @@ def test_a_limit_of_the_process_is_told_from_the_capacity(cuda: Cuda) -> None:
     assert blocks.refused is not None and blocks.refused.allowed == 4 * GIB
 
 
+@pytest.mark.parametrize(("settings", "segment"), [("", 20 * MIB), ("large_segment_size_mb:64", 64 * MIB)])
+def test_the_segment_of_a_request_is_that_of_torchs_settings(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch, settings: str, segment: int
+) -> None:
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", settings)
+    blocks = CudaBlocks(0, lambda: 1.5)
+    blocks.start()
+    cuda.observers[0](0, 5 * MIB, 8 * GIB, 0)
+    blocks.stop()
+    assert blocks.refused is not None and blocks.refused.request is not None
+    assert (blocks.refused.request.bytes, blocks.refused.request.segment_bytes) == (5 * MIB, segment)
+
+
 def test_an_error_of_the_observer_does_not_reach_the_code_that_asked(cuda: Cuda, monkeypatch: Any) -> None:
     blocks = CudaBlocks(0, lambda: 1.5)
     blocks.start()

@@ -143,6 +143,7 @@ class Allocator:
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: self.current)
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2 * self.current)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: self.reset())
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10_000 - 2 * self.current - 300, 10_000))
 
     def statistics(self) -> dict[str, Any]:
         return {
@@ -172,7 +173,7 @@ def test_the_peak_is_that_since_the_last_reading_and_the_runs_maximum_is_kept(mo
     assert (first["allocated_bytes"], first["peak_allocated_bytes"]) == (200, 900)
     assert (second["allocated_bytes"], second["peak_allocated_bytes"]) == (100, 300)
     assert first["allocation_retries"] == 0 and second["allocation_retries"] == 2
-    assert probe.peaks() == {"peak_allocated_bytes": 900, "peak_reserved_bytes": 1800}
+    assert probe.peaks() == {"peak_allocated_bytes": 900, "peak_reserved_bytes": 1800, "beside_bytes": 300}
 
 
 def test_a_peak_before_the_run_is_not_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:

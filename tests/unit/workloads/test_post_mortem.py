@@ -38,6 +38,7 @@ def runs() -> dict[str, Any]:
         ("impossible", "impossible request"),
         ("capacity", "real capacity"),
         ("other", "other process"),
+        ("sawtooth", "real capacity"),
     ],
 )
 def test_each_way_of_filling_the_memory_is_told_from_the_others(runs: dict[str, Any], name: str, verdict: str) -> None:
@@ -95,12 +96,30 @@ def test_another_process_is_told_by_its_number(runs: dict[str, Any]) -> None:
     assert "(pid 4711)" in runs["other"]["explanation"]["headline"]
 
 
-def test_fragments_are_mended_by_expandable_segments_in_a_replay(runs: dict[str, Any]) -> None:
+def test_a_run_that_fills_the_memory_by_design_is_not_replayed_for_remedies(runs: dict[str, Any]) -> None:
     found = explanation_from_json(runs["fragmentation"]["explanation"])
+    assert found.remedies == () and found.largest_free_block_bytes < (found.requested_bytes or 0)
+
+
+def test_fragments_are_mended_by_expandable_segments_in_a_replay(runs: dict[str, Any]) -> None:
+    found = explanation_from_json(runs["fragments"]["explanation"])
     (remedy,) = found.remedies
     assert remedy.allocator == "expandable_segments:True" and remedy.verified_by == "replay"
     assert remedy.predicted_peak_bytes is not None and remedy.predicted_peak_bytes < GIB // 2
-    assert found.largest_free_block_bytes < (found.requested_bytes or 0)
+
+
+def test_a_card_too_small_for_its_context_is_told_so(runs: dict[str, Any]) -> None:
+    found = explanation_from_json(runs["context"]["explanation"])
+    assert found.verdict == "impossible request"
+    assert found.headline == "The card is too small for the context of 300 MiB itself: it has 100 MiB."
+
+
+@pytest.mark.parametrize("pattern", ["ramp", "leak"])
+def test_the_default_cap_keeps_a_run_within_what_is_free_and_allowed(runs: dict[str, Any], pattern: str) -> None:
+    for name in (f"{pattern} on 1 GiB", f"{pattern} allowed 512 MiB"):
+        assert runs[name]["kind"] == "RunFinished" and runs[name]["steps"] > 2, name
+        segments_of_the_rest = 22 * MIB
+        assert runs[name]["reserved"] <= 0.8 * runs[name]["room"] + segments_of_the_rest, name
 
 
 def test_where_memory_is_can_be_asked_while_a_run_goes_on(runs: dict[str, Any]) -> None:

@@ -1,0 +1,80 @@
+"""``gpudash run WORKLOAD --show-code``: what it refuses, and what of the request gets into the program."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudash.cli import run
+from gpudash.units import GIB, MIB
+
+REFUSED = {
+    "no device at all": (["--device", "foo"], "'foo' is not a device"),
+    "a simulated GPU too many": (["--device", "sim:1"], "no device 'sim:1'"),
+    "more simulated GPUs, and one too many": (
+        ["--device", "sim:2", "--simulate", "1GiB", "--simulate", "1GiB"],
+        "There is: sim:0, sim:1",
+    ),
+    "an end that takes the machine down": (["--device", "cpu", "--until", "oom"], "--until oom"),
+    "the same where the CPU was not named": (["--until", "oom"], "Without --device it is the CPU"),
+    "a cap on the CPU": (["--device", "cpu", "--memory-cap", "1GiB"], "--memory-cap"),
+    "a cap above what the GPU has": (
+        ["--device", "sim:0", "--simulate", "1GiB", "--memory-cap", "2GiB"],
+        "sim:0 has 1.00 GiB",
+    ),
+    "others that hold more than there is": (
+        ["--device", "sim:0", "--simulate", "1GiB", "--simulate-others", "2GiB"],
+        "cannot hold 2.00 GiB",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_run_would_refuse_is_not_shown_as_a_program(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, words = REFUSED[case]
+    assert run(["run", "pressure", *arguments, "--show-code"]) == 2
+    told = capsys.readouterr()
+    assert words in told.err
+    assert len(told.err.strip().splitlines()) == 1
+    assert told.out == ""
+
+
+def test_a_share_of_the_memory_is_limited_before_anything_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "matmul", "--device", "cuda:1", "--memory-cap", "25%", "--show-code"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    limit = lines.index('torch.cuda.set_per_process_memory_fraction(0.25, "cuda:1")')
+    assert lines.index("import torch") < limit < next(n for n, line in enumerate(lines) if "torch.empty" in line)
+
+
+def test_a_limit_in_bytes_is_taken_of_what_the_gpu_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "training", "--device", "cuda:0", "--memory-cap", "2GiB", "--show-code"]) == 0
+    program = capsys.readouterr().out
+    assert 'capacity = torch.cuda.get_device_properties("cuda:0").total_memory' in program
+    assert 'set_per_process_memory_fraction(2147483648 / capacity, "cuda:0")' in program
+    compile(program, "shown.py", "exec")
+
+
+def test_the_simulated_gpus_and_what_others_hold_of_them_are_those_that_were_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--simulate", "1GiB", "--simulate", "2GiB", "--simulate-others", "256MiB"]
+    assert run(["run", "matmul", "--device", "sim:1", *flags, "--show-code"]) == 0
+    assert "simulate(1073741824, 2147483648, others=268435456)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pattern", ["ramp", "leak", "sawtooth", "fragmentation", "spike"])
+@pytest.mark.parametrize(
+    ("flags", "room"),
+    [
+        (["--device", "sim:0", "--simulate", "1GiB", "--memory-cap", "512MiB"], 512 * MIB),
+        (["--device", "sim:0", "--simulate", "1GiB", "--memory-cap", "50%"], 512 * MIB),
+        (["--device", "sim:0", "--simulate", "1GiB", "--simulate-others", "500MiB"], 224 * MIB),
+        (["--device", "cuda:0", "--memory-cap", "512MiB"], 512 * MIB),
+        (["--device", "cuda:0"], 2 * GIB),
+    ],
+)
+def test_a_pressure_without_a_cap_of_its_own_ends_below_what_there_is(
+    pattern: str, flags: list[str], room: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "pressure", "--pattern", pattern, *flags, "--show-code"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("cap = "))
+    assert 0 < int(line.split()[2]) <= 0.8 * room

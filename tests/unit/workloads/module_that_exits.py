@@ -1,0 +1,3 @@
+"""A program without a guard against being imported."""
+
+raise SystemExit(3)

@@ -1,0 +1,152 @@
+"""What is made of the dry runs of a spec: the largest batch, and the alternatives."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
+from gpudash.memory.estimate import Alternative, Estimate, Target
+from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES
+from gpudash.specs import TrainingSpec
+from gpudash.units import GIB, MIB
+from gpudash.workloads import estimate as predicting
+from gpudash.workloads.judging import judged, unchanged
+
+WEIGHT_BYTES = 64 * MIB
+PER_ITEM = 32 * MIB
+
+
+def training(spec: TrainingSpec, *_: Any, **__: Any) -> Trace:
+    """Weights that are made twice and held once, a workspace, and activations by the batch."""
+    trace = Trace(followed=3)
+    for size, category in (
+        (WEIGHT_BYTES, WEIGHTS),
+        (WEIGHT_BYTES, WEIGHTS),
+        (USUAL_BYTES, WORKSPACE),
+        (PER_ITEM * spec.batch, ACTIVATIONS),
+    ):
+        trace.sizes.append(size)
+        trace.categories.append(category)
+    trace.events.extend(array("q", [1, -1, 2, 3, 4]))
+    return trace
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dry runs that take no time."""
+    monkeypatch.setattr(predicting, "trace_of", training)
+    monkeypatch.setattr(predicting, "flops_of", lambda spec, *_: 4 if spec.checkpointing else 3)
+
+
+def predicted(target: Target, elsewhere: tuple[Target, ...] = (), **fields: Any) -> Estimate:
+    question = predicting.Question(TrainingSpec(**fields), target, None, elsewhere)
+    return list(predicting.estimate(question, None))[-1]  # type: ignore[arg-type]
+
+
+def named(found: Estimate, words: str) -> Alternative:
+    return next(alternative for alternative in found.alternatives if words in alternative.change)
+
+
+SMALL = Target("sim:0", 2 * GIB, 2 * GIB)
+
+
+def test_the_largest_batch_that_fits_is_found() -> None:
+    beside = WEIGHT_BYTES + 10 * MIB
+    assert predicted(SMALL, batch=8).largest_batch_size == (2 * GIB - beside) // PER_ITEM
+
+
+def test_no_largest_batch_is_named_when_the_tries_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicting, "MOST_TRIES", 1)
+    assert predicted(SMALL, batch=1024).largest_batch_size is None
+
+
+def test_a_batch_without_an_upper_bound_is_searched_as_well() -> None:
+    class Boundless(TrainingSpec):
+        batch: int = 8
+
+    question = predicting.Question(Boundless(), SMALL)
+    found = list(predicting.estimate(question, None))[-1]  # type: ignore[arg-type]
+    assert found.largest_batch_size == predicted(SMALL, batch=8).largest_batch_size
+
+
+def test_a_price_says_what_it_rests_on() -> None:
+    found = predicted(SMALL, batch=128)
+    accumulated, checkpointed = named(found, "accumulated over 4"), named(found, "activation checkpointing")
+    assert (accumulated.slowdown, accumulated.slowdown_from) == (1.0, "the same products in smaller batches")
+    assert (checkpointed.slowdown, checkpointed.slowdown_from) == (4 / 3, "FLOPs of the dry run")
+    assert named(found, "bf16 autocast").slowdown_from == ""
+
+
+def test_the_buckets_of_data_parallel_hold_the_weights_that_are_there_at_the_peak() -> None:
+    found = predicted(SMALL, (Target("sim:1", 2 * GIB, 2 * GIB),), batch=64)
+    share = judged(training(TrainingSpec(batch=32)), SMALL, "training")
+    assert share.peak_reserved_bytes is not None
+    assert named(found, "data parallel").peak_reserved_bytes == share.peak_reserved_bytes + WEIGHT_BYTES
+
+
+def test_a_card_that_is_named_has_room_for_the_margin_too() -> None:
+    exact, uncertain = (predicted(Target("cuda:0", GIB, GIB, margin_ratio=m), batch=104) for m in (0.0, 0.2))
+    assert uncertain.minimum_capacity_bytes == exact.minimum_capacity_bytes
+    assert named(exact, "a card").change == "a card with 4 GiB"
+    assert named(uncertain, "a card").change == "a card with 6 GiB"
+
+
+class Followed:
+    """Dry runs that have found the same every time."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def record(self, _run: object) -> Trace:
+        return self._trace
+
+
+def test_code_of_one_s_own_is_told_what_would_let_it_fit_as_it_is() -> None:
+    dry: Any = Followed(training(TrainingSpec(batch=104)))
+    other = Target("sim:1", 8 * GIB, 8 * GIB)
+    found = predicting.estimate_callable(len, SMALL, dry, steps=4, name="mine:build", elsewhere=[other])  # type: ignore[arg-type]
+    assert (found.workload, found.fits, ", 4 steps followed" in found.method) == ("mine:build", False, True)
+    assert [one.change for one in found.alternatives if one.fits] == ["on sim:1", "a card with 4 GiB"]
+    alone = predicting.estimate_callable(len, SMALL, dry, elsewhere=[other], alternatives=False)  # type: ignore[arg-type]
+    assert alone.alternatives == ()
+
+
+def test_the_workspace_is_the_one_of_the_card() -> None:
+    trace = training(TrainingSpec(batch=1))
+    usual, hopper = (
+        judged(trace, Target("cuda:0", workspace_bytes=size), "x").by_category[WORKSPACE]
+        for size in (USUAL_BYTES, HOPPER_BYTES)
+    )
+    assert (usual, hopper) == (USUAL_BYTES, HOPPER_BYTES)
+
+
+def test_a_workspace_that_the_run_has_sized_itself_is_kept() -> None:
+    trace = training(TrainingSpec(batch=1))
+    trace.sizes[2] = 4 * MIB
+    found = judged(trace, Target("cuda:0", workspace_bytes=HOPPER_BYTES), "x")
+    assert found.by_category[WORKSPACE] == 4 * MIB
+
+
+def test_a_run_as_it_is_may_fit_with_other_segments_on_another_device_or_a_larger_card() -> None:
+    trace = Trace()
+    for size in (30 * MIB, 32 * MIB, 34 * MIB):
+        first = len(trace.sizes) + 1
+        trace.sizes.extend((size, size - 2 * MIB, 2 * MIB))
+        trace.events.extend((first, -first, first + 1, first + 2, -first - 1))
+    trace.sizes.append(40 * MIB)
+    trace.events.append(10)
+    trace.categories.extend([ACTIVATIONS] * 10)
+    target, other = Target("sim:0", GIB, 100 * MIB), Target("sim:1", GIB, GIB)
+    told = list(unchanged(trace, target, judged(trace, target, "mine:build"), [other]))
+    assert [(one.allocator, one.device, one.fits) for one in told] == [
+        ("expandable_segments:True", None, True),
+        ("", "sim:1", True),
+        ("", None, True),
+    ]
+    settings = AllocatorSettings(expandable_segments=True)
+    grown = Target("sim:0", GIB, 100 * MIB, settings=settings)
+    assert not list(unchanged(trace, grown, judged(trace, grown, "mine:build"), []))
