@@ -90,6 +90,7 @@ def default_run(player: Player) -> Steps:
         assert run is not None
         player.seen["summary"] = run.summary()
     window.plots.show_all()
+    yield lambda: "fits" in window.panel.fit.headline
     for theme in ("Dark", "Light"):
         window.commands.actions[theme].setChecked(True)
         yield _frames(window, 8)
