@@ -226,13 +226,13 @@ def _wait(session: "Session", interruption: Interruption) -> "Answer":
 
 def _under_cap(answer: "Answer", session: "Session", device: str, options: EstimateOptions) -> "Answer":
     """The answer with the ways out that a memory cap leaves."""
-    from gpudash.session.raised_cap import with_raised_cap
+    from gpudash.memory.raised_cap import with_raised_cap
 
     if options.memory_cap is None or answer.estimate is None or not options.alternatives:
         return answer
-    return replace(
-        answer, estimate=with_raised_cap(answer.estimate, session.estimates.target(device), options.memory_cap)
-    )
+    uncapped = session.estimates.target(device)
+    allowed = options.memory_cap.allowed_bytes(uncapped.capacity_bytes)
+    return replace(answer, estimate=with_raised_cap(answer.estimate, allowed, uncapped.room_bytes))
 
 
 def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: bool) -> int:

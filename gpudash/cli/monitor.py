@@ -17,6 +17,7 @@ from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.cli.live_table import LiveTable
+    from gpudash.session import Session
 
 POLL_S = 0.1
 """How soon Ctrl+C and a reader that went away are noticed."""
@@ -55,24 +56,9 @@ def monitor(
         GPUs to simulate.
     """
     from gpudash.cli.live_table import LiveTable
-    from gpudash.session import Session, recording_target
-    from gpudash.telemetry.recorder import RecordingError
 
-    settings, notices = load_settings()
-    if rate is not None:
-        settings.rate_hz = rate
-    target = recording_target(settings, "monitor", file=record, record=not no_record)
-    simulation = None if simulated is None else simulated.simulation()
-    session = Session(settings, recording=target, notices=notices, simulation=simulation)
-    for text in notices:
-        print_notice(text)
     lines = JsonLines() if json_lines else None
-    if lines is not None:
-        session.on_record = lines.put
-    try:
-        session.start(worker=False)
-    except RecordingError as error:
-        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+    session = _started(rate, record, simulated, lines, recorded=not no_record)
     table = None if json or json_lines else LiveTable(session)
     with interruptible() as interruption:
         try:
@@ -85,9 +71,42 @@ def monitor(
     joined = _end_lines(lines) and joined
     if json:
         print_json(summary)
-    if target is not None:
-        print_notice(f"Recording: {target}")
+    if session.recording is not None:
+        print_notice(f"Recording: {session.recording}")
     return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
+
+
+def _started(
+    rate: float | None,
+    record: Path | None,
+    simulated: SimulateOptions | None,
+    lines: JsonLines | None,
+    *,
+    recorded: bool,
+) -> "Session":
+    """A session that only watches.
+
+    Raises:
+        RequestError: when the recording cannot be written, or no such GPU can be simulated.
+    """
+    from gpudash.session import Session, recording_target
+    from gpudash.telemetry.recorder import RecordingError
+
+    settings, notices = load_settings()
+    if rate is not None:
+        settings.rate_hz = rate
+    target = recording_target(settings, "monitor", file=record, record=recorded)
+    simulation = None if simulated is None else simulated.simulation()
+    session = Session(settings, recording=target, notices=notices, simulation=simulation)
+    for text in notices:
+        print_notice(text)
+    if lines is not None:
+        session.on_record = lines.put
+    try:
+        session.start(worker=False)
+    except RecordingError as error:
+        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+    return session
 
 
 def _watch(seconds: float | None, ended: Callable[[], bool], table: "LiveTable | None") -> None:

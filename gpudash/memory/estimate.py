@@ -70,6 +70,8 @@ class Alternative:
         fields: fields of the spec and their new values; empty when the change is none of the spec.
         device: another device, ``None`` for the same one.
         allocator: setting of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes it; empty for none.
+        card_bytes: nominal memory of another card; ``None`` for the same one.
+        memory_cap_bytes: a higher cap on what the allocator may reserve; ``None`` for the same one.
         peak_reserved_bytes: predicted, per GPU; ``None`` when it could not be predicted.
         fits: as of `Estimate`.
         slowdown: expected time per item over that of the unchanged run; ``None`` when nothing can be said.
@@ -82,6 +84,8 @@ class Alternative:
     fields: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     allocator: str = ""
+    card_bytes: int | None = None
+    memory_cap_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     fits: bool | None = None
     slowdown: float | None = None

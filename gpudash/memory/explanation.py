@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 Verdict = Literal[
     "impossible request",
@@ -241,25 +243,11 @@ def explanation_from_json(data: Mapping[str, Any]) -> Explanation:
         ValueError: one sentence, when something is missing or of another kind.
     """
     try:
-        found = _revived(Explanation, data)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"This is no explanation of memory: {error}.") from None
-    assert isinstance(found, Explanation)
-    return found
-
-
-def remedy_from_json(data: Mapping[str, Any]) -> Remedy:
-    """One remedy of `Explanation.to_json`.
-
-    Raises:
-        ValueError: one sentence, when something is missing or of another kind.
-    """
-    try:
-        found = _revived(Remedy, data)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"This is no remedy: {error}.") from None
-    assert isinstance(found, Remedy)
-    return found
+        return _READER.validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"This is no explanation of memory: {place or 'the whole'}: {first['msg']}.") from None
 
 
 def short(file: str) -> str:
@@ -267,46 +255,4 @@ def short(file: str) -> str:
     return file.replace("\\", "/").rpartition("/")[2]
 
 
-_WITHIN: Mapping[type, Mapping[str, type]] = {
-    Owner: {"stack": StackLine},
-    Explanation: {
-        "where": Where,
-        "parts": Part,
-        "owners": Owner,
-        "growing": Growth,
-        "remedies": Remedy,
-        "evidence": Evidence,
-    },
-}
-
-
-def _revived(kind: type, data: Mapping[str, Any]) -> Any:
-    """A dataclass from its mapping, with what lies within it."""
-    assert is_dataclass(kind)
-    within = _WITHIN.get(kind, {})
-    given = {}
-    for item in fields(kind):
-        if item.name not in data:
-            continue
-        value, inner = data[item.name], within.get(item.name)
-        if inner is not None:
-            value = _revived(inner, value) if isinstance(value, Mapping) else tuple(_revived(inner, v) for v in value)
-        given[item.name] = value
-    return kind(**given)
-
-
-__all__ = [
-    "Evidence",
-    "Explanation",
-    "Growth",
-    "Owner",
-    "Part",
-    "PartKind",
-    "Remedy",
-    "StackLine",
-    "Verdict",
-    "Where",
-    "explanation_from_json",
-    "remedy_from_json",
-    "short",
-]
+_READER = TypeAdapter(Explanation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.allocator.environment import VARIABLES, allocator_text, variable
+from gpudash.memory.allocator.environment import allocator_text, variable
 
 
 def allocator_settings() -> tuple[AllocatorSettings, str | None]:
@@ -13,6 +13,3 @@ def allocator_settings() -> tuple[AllocatorSettings, str | None]:
         return AllocatorSettings.parse(text), None
     except ValueError as error:
         return AllocatorSettings(), f"{variable()} is {text!r}, which torch refuses: {str(error).rstrip('.')}."
-
-
-__all__ = ["VARIABLES", "allocator_settings", "allocator_text"]

@@ -9,9 +9,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from gpudash.devices import kind_of
+from gpudash.memory.allocator.environment import allocator_text
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
-from gpudash.session.allocator_settings import allocator_text
 from gpudash.session.contexts import remember_context
 from gpudash.session.estimator import TIME_LIMIT_S, Answer, Estimator
 from gpudash.session.machine import Machine

@@ -9,10 +9,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from gpudash.memory.allocator.environment import assignment
-from gpudash.memory.estimate import Alternative, Estimate, Target
+from gpudash.memory.estimate import Alternative, Target
 from gpudash.memory.estimate_words import change_words
 from gpudash.memory.explain import rejudged
 from gpudash.memory.explanation import Explanation, PartKind, Remedy, explanation_from_json
+from gpudash.memory.raised_cap import raised_cap
 from gpudash.session.estimates import Estimates
 from gpudash.session.estimator import Answer, Estimator
 from gpudash.session.machine import Machine
@@ -33,9 +34,6 @@ AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category"
 """What is there only once the context is; where it cannot be measured, it is among what is unattributed."""
 
 DRY_RUN = "dry run"
-
-LARGER_CARD = "a card with "
-"""How the alternative of a larger card begins, which mends nothing where a cap of the process is the limit."""
 
 ALONE = "without the other processes"
 
@@ -198,11 +196,14 @@ class _Search:
             return replace(told, remedies_note=note)
         if estimate.minimum_capacity_bytes is not None:
             told = rejudged(told, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
-        found = remedies(estimate.alternatives)
-        if told.allowed_bytes is not None:
-            raised = None if fills_memory(self._spec) else raised_cap(estimate, told)
-            found = tuple(remedy for remedy in found if _under_the_cap(remedy, told.allowed_bytes))
-            found = found if raised is None else (raised, *found)
+        ways = list(estimate.alternatives)
+        allowed = told.allowed_bytes
+        if allowed is not None:
+            ways = [way for way in ways if _under_the_cap(way, allowed)]
+            room = told.capacity_bytes - told.part_bytes("process", "context", "unattributed")
+            raised = None if fills_memory(self._spec) else raised_cap(estimate, allowed, room)
+            ways = ways if raised is None else [raised, *ways]
+        found = remedies(ways)
         if told.verdict == "other process":
             found = (
                 Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN),
@@ -251,26 +252,10 @@ class _Afterwards(Estimates):
         return self._explanation.part_bytes("process", "context", "unattributed")
 
 
-def raised_cap(estimate: Estimate, told: Explanation) -> Remedy | None:
-    """The cap of the process that leaves enough; ``None`` when the device does not have as much."""
-    if estimate.peak_reserved_bytes is None or told.allowed_bytes is None:
-        return None
-    cap = -(-(estimate.peak_reserved_bytes + estimate.margin_bytes) // MIB) * MIB
-    if not told.allowed_bytes < cap <= told.capacity_bytes - told.part_bytes("process", "context", "unattributed"):
-        return None
-    return Remedy(
-        f"a memory cap of {format_bytes(cap)}",
-        flags=" ".join(_flag("memory-cap", cap)),
-        predicted_peak_bytes=estimate.peak_reserved_bytes,
-        fits=True,
-        verified_by=DRY_RUN,
-    )
-
-
-def _under_the_cap(remedy: Remedy, allowed: int) -> bool:
-    """Whether a remedy is one while the process may reserve no more than ``allowed`` bytes on any GPU."""
-    elsewhere = remedy.device not in (None, "cpu") or remedy.change.startswith(LARGER_CARD)
-    return not elsewhere or (remedy.predicted_peak_bytes or 0) <= allowed
+def _under_the_cap(way: Alternative, allowed: int) -> bool:
+    """Whether a change is a way out while the process may reserve no more than ``allowed`` bytes on any GPU."""
+    elsewhere = way.device not in (None, "cpu") or way.card_bytes is not None
+    return not elsewhere or (way.peak_reserved_bytes or 0) <= allowed
 
 
 def remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
@@ -301,7 +286,7 @@ def flags(alternative: Alternative) -> str:
     words = [] if alternative.device is None else ["--device", alternative.device]
     for name, value in alternative.fields.items():
         words += _flag(name.replace("_", "-"), value)
-    return " ".join(words)
+    return " ".join([*words, *_flag("memory-cap", alternative.memory_cap_bytes)])
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -6,10 +6,10 @@ import os
 
 from gpudash.devices import Device
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.environment import allocator_text
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
 from gpudash.memory.workspace import USUAL_BYTES, VARIABLE, workspace_bytes
-from gpudash.session.allocator_settings import allocator_text
 from gpudash.session.contexts import measured_context
 from gpudash.session.machine import Machine
 from gpudash.simulator.card import CONTEXT_BYTES

@@ -141,8 +141,10 @@ def epoch_order(spec: TrainingSpec, epoch: int) -> list[int]:
 
 
 def micro_batches(batch: Batch, rows: int) -> Iterator[Batch]:
-    """Parts of ``rows`` sequences or samples of a step's batch."""
+    """Parts of ``rows`` sequences or samples of a step's batch; one that is no larger is left as it is."""
     inputs, targets = batch
+    if len(inputs) <= rows:
+        return iter((batch,))
     return zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True)
 
 

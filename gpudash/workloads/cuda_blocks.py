@@ -26,13 +26,16 @@ MOST_EVENTS = 100_000
 MOST_STEPS = 10_000
 """Beginnings of steps that are kept, so that a block's step can be told by its time."""
 
+OBSERVER = "_cuda_attach_out_of_memory_observer"
+"""torch's function that calls back when its allocator gives up; there is no public one."""
+
 _attached: list[CudaBlocks | None] = [None]
 """Whom torch's observer tells; the observer itself is attached once, since torch has no way to take it back."""
 
 
 def can_record() -> bool:
     """Whether this torch keeps a history of its CUDA allocator; a CPU build does not."""
-    needed = ("_cuda_attach_out_of_memory_observer", "_cuda_recordMemoryHistory")
+    needed = (OBSERVER, "_cuda_recordMemoryHistory")
     return all(hasattr(torch._C, name) for name in needed)  # noqa: SLF001 - torch has no public names for them
 
 
@@ -64,7 +67,7 @@ class CudaBlocks:
         self._tracker.start()
         _record("all", stacks="python", max_entries=MOST_EVENTS)
         if not getattr(_full, "is_attached", False):
-            torch._C._cuda_attach_out_of_memory_observer(_full)  # type: ignore[attr-defined]  # noqa: SLF001
+            getattr(torch._C, OBSERVER)(_full)  # noqa: SLF001 - see there
             _full.is_attached = True  # type: ignore[attr-defined]
         _attached[0] = self
 
@@ -111,7 +114,7 @@ class CudaBlocks:
             began_s=self._began_s,
             product=properties.name,
         )
-        return held_in(torch.cuda.memory._snapshot(), self._index, known, request)  # noqa: SLF001
+        return held_in(torch.cuda.memory._snapshot(), self._index, known, request)  # noqa: SLF001 - not public
 
     def _categories(self) -> dict[int, str]:
         return {
@@ -122,7 +125,7 @@ class CudaBlocks:
 
 
 def _record(enabled: Literal["all"] | None, **options: Any) -> None:
-    torch.cuda.memory._record_memory_history(enabled, **options)  # noqa: SLF001 - torch has no public name for it
+    torch.cuda.memory._record_memory_history(enabled, **options)  # noqa: SLF001 - not public
 
 
 def _full(device: int, size: int, total_or_allowed: int, free: int) -> None:

@@ -64,7 +64,7 @@ def _larger_card(found: Estimate) -> Iterator[Alternative]:
     card = smallest_card(found.minimum_capacity_bytes + found.margin_bytes)
     if card is not None:
         peak = found.peak_reserved_bytes
-        yield Alternative(f"a card with {card // GIB} GiB", peak_reserved_bytes=peak, fits=True)
+        yield Alternative(f"a card with {card // GIB} GiB", card_bytes=card, peak_reserved_bytes=peak, fits=True)
 
 
 def _on_cpu(found: Estimate) -> Estimate:

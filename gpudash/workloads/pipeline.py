@@ -237,31 +237,39 @@ def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[l
     original, returned = outcome.original, outcome.returned
     rows, columns = spec.shape
     wide = torch.float64 if original.dtype.is_floating_point else torch.int64
-    as_torch = spec.model_copy(update={"scalar": _as_operand(spec.scalar, returned.dtype)})
+    scalars = _as_operands(spec.scalar, returned.dtype) if spec.operation in ("add", "multiply") else [spec.scalar]
+    specs = [spec.model_copy(update={"scalar": scalar}) for scalar in scalars]
     limit = rows
     if spec.operation == "matmul":
         limit = max(1, min(rows, int(CHECK_FLOPS / (2 * rows * columns))))
     step = max(1, CHUNK // max(columns, returned.shape[1]))
     context.about_to_allocate(original.numel() * 8 if spec.operation == "matmul" else 0, "cpu")
     transposed = original.to(wide).T if spec.operation == "matmul" and limit else None
-    head: list[torch.Tensor] = []
-    equal = True
+    heads: list[torch.Tensor] = []
+    equal = [True] * len(specs)
     for first in range(0, limit, step):
         context.check_cancelled()
         part = original[first : min(first + step, limit)].to(wide)
-        expected = part @ transposed if transposed is not None else operated(as_torch, part)
-        expected = expected.to(returned.dtype)
-        if first == 0:
-            head.append(expected)
-        equal = equal and _close(returned[first : first + len(part)], expected, exact=transposed is None)
-    shown = head[0]
+        for number, as_torch in enumerate(specs):
+            expected = part @ transposed if transposed is not None else operated(as_torch, part)
+            expected = expected.to(returned.dtype)
+            if first == 0:
+                heads.append(expected)
+            close = _close(returned[first : first + len(part)], expected, exact=transposed is None)
+            equal[number] = equal[number] and close
+    shown = heads[equal.index(True) if any(equal) else 0]
     whole = returned.numel() <= WHOLE and limit == rows
-    return (shown.tolist() if whole else shown.reshape(-1)[:FIRST].tolist()), equal, limit * returned.shape[1]
+    return (shown.tolist() if whole else shown.reshape(-1)[:FIRST].tolist()), any(equal), limit * returned.shape[1]
 
 
-def _as_operand(scalar: float, dtype: torch.dtype) -> float:
-    """The scalar as torch uses it: types narrower than float64 are computed with in float32."""
-    return scalar if dtype == torch.float64 else float(torch.tensor(scalar, dtype=torch.float32))
+def _as_operands(scalar: float, dtype: torch.dtype) -> list[float]:
+    """The scalar as torch may use it: types narrower than float64 are computed with in float32.
+
+    Adding in half precision, the CPU rounds the scalar to the type of the tensor first where a GPU does not.
+    """
+    if dtype == torch.float64 or not dtype.is_floating_point:
+        return [scalar]
+    return list(dict.fromkeys(float(torch.tensor(scalar, dtype=kind)) for kind in (torch.float32, dtype)))
 
 
 def _close(found: torch.Tensor, expected: torch.Tensor, *, exact: bool) -> bool:

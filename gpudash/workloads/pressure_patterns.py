@@ -88,8 +88,8 @@ def fragmentation(spec: PressureSpec, context: Context, cap: int | None) -> None
 
 
 def kept_bytes(buffer_bytes: int) -> int:
-    """Bytes kept of a buffer when memory is fragmented."""
-    return max(buffer_bytes // KEPT, SMALL + LONGER if buffer_bytes > SMALL else 1)
+    """Bytes kept of a buffer when memory is fragmented; all of one that is hardly larger than `SMALL`."""
+    return min(buffer_bytes, max(buffer_bytes // KEPT, SMALL + LONGER if buffer_bytes > SMALL else 1))
 
 
 def _keep_a_part(size: int, part: int, context: Context) -> torch.Tensor:
@@ -136,8 +136,13 @@ def _doubling(first: int) -> Iterator[int]:
 
 
 def growing(first: int, cap: int | None) -> Iterator[int]:
-    """Sizes that grow by `LONGER` from ``first`` or `OWN_SEGMENT`, as many as together stay within ``cap`` bytes."""
-    size = max(first, OWN_SEGMENT if cap is None else min(OWN_SEGMENT, cap))
+    """Sizes that grow by `LONGER` from ``first`` or `OWN_SEGMENT`, as many as together stay within ``cap`` bytes.
+
+    A cap that is smaller than the first of them is taken whole.
+    """
+    size = max(first, OWN_SEGMENT)
+    if cap is not None:
+        size = min(size, cap)
     taken = size
     while cap is None or taken <= cap:
         yield size

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,6 +175,8 @@ def questions(draw: st.DrawFn) -> tuple[str, dict[str, Any], int]:
 
 @pytest.mark.slow
 @given(questions())
+@example(("pressure", {"pattern": "fragmentation", "step": MIB, "cap": MIB + 1}, CONTEXT + 2 * MIB))
+@example(("pressure", {"pattern": "fragmentation", "step": MIB + 1, "cap": MIB}, CONTEXT + 2 * MIB))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_fits_finishes_and_what_does_not_runs_out(both: Both, question: tuple[str, dict[str, Any], int]) -> None:
     workload, spec, capacity = question

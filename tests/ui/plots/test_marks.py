@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import (
     EpochFinished,
@@ -20,6 +21,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.plots import marks as marks_module
 from gpudash.ui.plots.marks import CATEGORIES, Mark, Marks, place
 from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.view import TimeView
 from tests.ui.plots.conftest import Feed, refresh
 
 
@@ -129,3 +131,41 @@ def test_marks_outside_the_plot_are_not_placed() -> None:
     placed = place(marks, x_of, 500.0, 520.0, lambda text: 5.0, lambda text, width: text)
     assert [item.mark.time_s for item in placed] == [50.0, 51.0, 52.0]
     assert len(asked) < 30
+
+
+def test_marks_of_a_run_are_drawn_on_every_plot_and_labelled_on_the_first(drawn: PlotStack, store: Store) -> None:
+    store.apply(RunStarted(time_s=12.0, run_id=1, workload="training", device="cpu", spec={}))
+    store.apply(Warning(time_s=15.0, level="warning", device="host", text="memory"))
+    refresh(drawn)
+    assert [(m.time_s, m.category) for m in drawn.marks] == [(12.0, "run"), (15.0, "warning")]
+    for position, plot in enumerate(drawn.plots):
+        texts = [label.text for label in plot.labels()]
+        assert len(plot.canvas.overlay._content.marks) == 2
+        assert ("training on cpu" in texts) == (position == 0)
+    drawn.set_hidden_marks({"warning"})
+    refresh(drawn)
+    assert [m.category for m in drawn.marks] == ["run"]
+
+
+def test_brackets_jump_between_marks_and_m_asks_for_one_at_the_cursor(
+    drawn: PlotStack, store: Store, view: TimeView, qtbot: QtBot
+) -> None:
+    for time_s in (2.0, 12.0, 18.0):
+        store.apply(Marker(time_s=time_s, label="m"))
+    refresh(drawn)
+    asked: list[float] = []
+    drawn.mark_requested.connect(asked.append)
+    drawn.request_mark()
+    drawn.jump_mark(-1)
+    assert view.cursor_s == 18.0 and view.following
+    drawn.request_mark()
+    drawn.jump_mark(-1)
+    drawn.jump_mark(-1)
+    assert view.cursor_s == 2.0 and not view.following
+    start, end = view.range()
+    assert start <= 2.0 <= end
+    drawn.jump_mark(-1)
+    assert view.cursor_s == 2.0
+    drawn.jump_mark(1)
+    assert view.cursor_s == 12.0
+    assert asked == [20.0, 18.0]

@@ -69,6 +69,8 @@ CONTRACT = {
     "seconds",
 }
 
+CARD = {"change": "a card with 12 GiB", "card_bytes": 12 * GIB}
+
 Answers = Callable[..., None]
 ON_SIM = ("training", "--device", "sim:0", "--simulate", "8GiB")
 
@@ -132,7 +134,7 @@ def test_under_a_memory_cap_a_higher_one_is_offered_and_the_bar_ends_where_it_en
     answers: Answers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    answers(estimate={**ESTIMATE, "free_bytes": 4 * GIB, "alternatives": [{"change": "a card with 12 GiB"}]})
+    answers(estimate={**ESTIMATE, "free_bytes": 4 * GIB, "alternatives": [CARD]})
     capped = ("training", "--device", "sim:0", "--simulate", "16GiB", "--memory-cap", "25%")
     assert run(["estimate", *capped]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]

@@ -11,9 +11,9 @@ import pytest
 
 from gpudash.devices import Simulation
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.environment import VARIABLES
 from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
 from gpudash.session import estimator
-from gpudash.session.allocator_settings import VARIABLES
 from gpudash.session.contexts import measured_context, remember_context
 from gpudash.session.room import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
 from gpudash.simulator.card import CONTEXT_BYTES

@@ -12,12 +12,12 @@ import pytest
 
 from gpudash.devices import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
-from gpudash.memory.estimate import Alternative, Estimate
+from gpudash.memory.estimate import Alternative
 from gpudash.memory.explain import explain
 from gpudash.memory.explanation import Explanation
 from gpudash.memory.held import HeldState, Holding, Process, Request
 from gpudash.session.estimator import Estimator
-from gpudash.session.remedies import ALONE, Remedies, flags, raised_cap, remedies
+from gpudash.session.remedies import ALONE, Remedies, flags, remedies
 from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
@@ -130,7 +130,7 @@ def test_a_context_that_was_refused_is_still_needed(live: Live) -> None:
 def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(live: Live) -> None:
     script = PREDICTS.replace('"peak_reserved_bytes": 7,', f'"peak_reserved_bytes": {6 * GIB - 1},')
     card = script.replace('"batch 8"', '"a card with 8 GiB"').replace(
-        '"peak_reserved_bytes": 5}', f'"peak_reserved_bytes": {6 * GIB}}}'
+        '"peak_reserved_bytes": 5}', f'"peak_reserved_bytes": {6 * GIB}, "card_bytes": {8 * GIB}}}'
     )
     looking = Looking(live, card)
     holdings = (Holding(5 * GIB, 9, ACTIVATIONS),)
@@ -141,16 +141,11 @@ def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(live: 
     assert looking.remedies.close()
 
 
-@pytest.mark.parametrize(
-    ("peak", "raised"), [(5 * GIB, None), (5 * GIB + 1, 5121), (7 * GIB, 7168), (7 * GIB + 1, None)]
-)
-def test_a_cap_is_raised_only_to_what_the_device_has(peak: int, raised: int | None) -> None:
-    found = raised_cap(Estimate("training", "sim:0", peak_reserved_bytes=peak), out_of_memory(allowed=5 * GIB))
-    assert (None if found is None else found.flags) == (None if raised is None else flags_of_cap(raised))
-
-
-def flags_of_cap(mib: int) -> str:
-    return f"--memory-cap {mib // 1024}GiB" if mib % 1024 == 0 else f"--memory-cap {mib}MiB"
+@pytest.mark.parametrize("mib", [6144, 5121])
+def test_a_higher_cap_is_a_flag_of_the_command(mib: int) -> None:
+    assert flags(Alternative("a memory cap", memory_cap_bytes=mib * MIB)) == (
+        f"--memory-cap {mib // 1024}GiB" if mib % 1024 == 0 else f"--memory-cap {mib}MiB"
+    )
 
 
 def test_the_sessions_thread_is_not_held_while_a_search_ends(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,9 @@ from gpudash.workloads.worker import RunRequest, Worker
 
 PATIENCE_S = 60.0
 
+MakeSpec = Callable[..., Spec]
+"""Makes a spec of a function and of values of the spec's fields."""
+
 
 class Bench:
     """Runs workloads on a real worker and keeps what it tells."""
@@ -103,7 +106,7 @@ class Custom(Spec):
 
 
 @pytest.fixture
-def custom(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Spec, Context], Any]], Spec]:
+def custom(monkeypatch: pytest.MonkeyPatch) -> MakeSpec:
     """Turns a function into a spec that the worker can run."""
 
     def make(function: Callable[[Spec, Context], Any], **values: Any) -> Spec:

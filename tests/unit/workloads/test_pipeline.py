@@ -82,6 +82,18 @@ def test_creating_directly_tells_both_times(context: Context, told: Told) -> Non
     assert result["equal"] and "create on device" in [stage.name for stage in stages(context, told)]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("operation", ["add", "multiply"])
+def test_a_scalar_that_half_precision_cannot_hold_is_compared_as_torch_uses_it(
+    context: Context, dtype: str, operation: str
+) -> None:
+    values = {"rows": 50, "columns": 70, "dtype": dtype, "fill": "random", "operation": operation, "scalar": 0.1}
+
+    result = run(build(PipelineSpec, values), context)  # type: ignore[arg-type]
+
+    assert result["equal"] is True and result["expected"] == result["values"][: len(result["expected"])]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     values=st.fixed_dictionaries(

@@ -157,6 +157,16 @@ def test_fragmentation_leaves_memory_idle_in_holes_that_the_request_does_not_fit
     assert refusal.reserved - refusal.allocated > 10 * refusal.size
 
 
+@pytest.mark.parametrize("buffer_bytes", [1, 2**20, 2**20 + 1, 2**20 + 512, 2**24 + 1])
+def test_no_more_of_a_buffer_is_kept_than_it_has(buffer_bytes: int) -> None:
+    assert 0 < pressure_patterns.kept_bytes(buffer_bytes) <= buffer_bytes
+
+
+@pytest.mark.parametrize(("first", "cap"), [(MIB + 1, MIB), (MIB, MIB + 1), (1, 1), (64 * MIB, 10 * MIB)])
+def test_a_cap_smaller_than_the_first_buffer_is_filled_by_one(first: int, cap: int) -> None:
+    assert list(pressure_patterns.growing(first, cap)) == [cap]
+
+
 @pytest.mark.parametrize("remedy", [{"expandable_segments": True}, {"roundup_power2_divisions": 4}])
 def test_the_settings_made_against_fragmentation_let_the_same_requests_go_on_for_longer(
     monkeypatch: pytest.MonkeyPatch, told: Told, remedy: dict[str, Any]
