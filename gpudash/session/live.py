@@ -182,7 +182,12 @@ class Session:
         return self._machine.find(name)
 
     def start_run(
-        self, spec: Spec, device: str, guard_bytes: int | None = None, memory_cap: MemoryCap | None = None
+        self,
+        spec: Spec,
+        device: str,
+        guard_bytes: int | None = None,
+        memory_cap: MemoryCap | None = None,
+        isolate: bool | None = None,
     ) -> int:
         """Start a run and return its number.
 
@@ -192,6 +197,7 @@ class Session:
             guard_bytes: stop the run when memory grows this far above its use now; ``None`` guards host memory at
                 the critical level, where the settings ask for a guard.
             memory_cap: the most that torch may reserve on the device while the run is on.
+            isolate: host the run in a process of its own; ``None`` does so on CUDA only.
 
         Raises:
             ValueError: one sentence, when the device is not there or cannot run this spec.
@@ -206,7 +212,7 @@ class Session:
             self._run_id += 1
             self._run_ended.clear()
             ratio = self.settings.warn_ratio
-            request = run_request(spec, found, self._run_id, self._machine, self._guards, ratio, memory_cap)
+            request = run_request(spec, found, self._run_id, self._machine, self._guards, ratio, memory_cap, isolate)
             try:
                 self._worker.submit(request)
             except RuntimeError:

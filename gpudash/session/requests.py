@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpudash.devices import Device
+from gpudash.devices import Device, kind_of
 from gpudash.memory.levels import HOST
 from gpudash.session.machine import Machine
 from gpudash.session.run_guards import RunGuards
@@ -37,8 +37,9 @@ def run_request(
     guards: RunGuards,
     warn_ratio: float,
     memory_cap: MemoryCap | None,
+    isolate: bool | None = None,
 ) -> RunRequest:
-    """What the worker is given for a run that `check` has passed."""
+    """What the worker is given for a run that `check` has passed; unless told otherwise, CUDA's are isolated."""
     from gpudash.workloads.worker import RunRequest
 
     memory = device.uuid or HOST
@@ -54,4 +55,5 @@ def run_request(
         cards=machine.simulated.cards,
         memory_cap=memory_cap,
         surroundings=partial(machine.surroundings, memory),
+        isolate=kind_of(device.name) == "cuda" if isolate is None else isolate,
     )

@@ -169,6 +169,19 @@ class Note(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Output(Event):
+    """Lines that a watched program has printed, in pieces of at most a few hundred; `stream`: "stdout" or "stderr".
+
+    `lost` counts the lines left out since the piece before, where a program prints faster than anybody can read.
+    """
+
+    kind: ClassVar[str] = "Output"
+    stream: Literal["stdout", "stderr"]
+    lines: Sequence[str]
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(Event):
     """A run that reached its end or was stopped by the user, with its workload's own result."""
 
@@ -274,6 +287,7 @@ EVENTS: dict[str, type[Event]] = {
         EpochFinished,
         Transfer,
         Note,
+        Output,
         RunFinished,
         RunFailed,
         OutOfMemory,

@@ -66,6 +66,7 @@ class RunRequest:
     cards: tuple[Card, ...] = ()
     memory_cap: MemoryCap | None = None
     surroundings: Callable[[], Surroundings] | None = None
+    isolate: bool = False
 
 
 class Run:

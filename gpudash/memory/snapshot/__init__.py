@@ -1,0 +1,1 @@
+"""Torch's memory snapshots: read safely, kept in columns, and reasoned about."""

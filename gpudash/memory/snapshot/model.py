@@ -1,0 +1,207 @@
+"""A memory snapshot as it is kept: events in columns, stacks once each.
+
+A million events take some 50 MB here; as Python objects they would take ten times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.allocator import AllocatorSettings, Segment
+
+Frame = tuple[str, int, str]
+"""File, line, function."""
+
+Stack = tuple[Frame, ...]
+"""Innermost frame first, as torch writes them."""
+
+NONE = -1
+"""Stands in a column for what an event does not have."""
+
+ACTIONS = (
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "snapshot",
+    "oom",
+)
+"""torch's words for what happened, in the order of their codes in `Columns.action`; unknown ones come behind them."""
+
+ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, SNAPSHOT, OOM = range(9)
+
+
+class SnapshotError(ValueError):
+    """A file is not a memory snapshot, or not one that can be opened: one sentence, with the way out."""
+
+
+class TraceEntry(NamedTuple):
+    """One event of an allocator, sizes in bytes.
+
+    Attributes:
+        action: torch's word; unknown ones are kept.
+        address: 0 where the event has none.
+        size: as requested, not as rounded.
+        time_us: microseconds since 1970, ``None`` in files that keep no times.
+        stack: index into the snapshot's stacks, ``None`` without frames.
+        pool_id: of the private pool, ``None`` where the file does not tell.
+        device_free: bytes the card had free at an ``oom``.
+    """
+
+    action: str
+    address: int
+    size: int
+    stream: int
+    time_us: int | None = None
+    stack: int | None = None
+    pool_id: tuple[int, ...] | None = None
+    device_free: int | None = None
+
+
+class Annotation(NamedTuple):
+    """A named phase begins (``START``) or ends (``END``)."""
+
+    stage: str
+    name: str
+    device: int
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """The events of one device, oldest first: arrays of one length.
+
+    Attributes:
+        action: code, an index into `actions`.
+        address, size, stream: as of `TraceEntry`; bytes.
+        time_us, stack, device_free: as of `TraceEntry`, `NONE` for ``None``.
+        pool: index into `pools`, or `NONE`.
+        context, metadata: ``compile_context`` and ``user_metadata``, indices into `texts`, or `NONE`.
+        actions: `ACTIONS`, and behind them the unknown ones of the file.
+    """
+
+    action: NDArray[np.uint8]
+    address: NDArray[np.int64]
+    size: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    time_us: NDArray[np.int64]
+    stack: NDArray[np.int32]
+    pool: NDArray[np.int32]
+    device_free: NDArray[np.int64]
+    context: NDArray[np.int32]
+    metadata: NDArray[np.int32]
+    actions: tuple[str, ...] = ACTIONS
+    pools: tuple[tuple[int, ...], ...] = ()
+    texts: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+class EventList(Sequence[TraceEntry]):
+    """The events of `columns` one by one; each is made when it is asked for."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, place: int) -> TraceEntry: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[TraceEntry]: ...
+    def __getitem__(self, place: int | slice) -> TraceEntry | Sequence[TraceEntry]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        columns = self.columns
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self._entry(
+            int(columns.action[place]),
+            int(columns.address[place]),
+            int(columns.size[place]),
+            int(columns.stream[place]),
+            int(columns.time_us[place]),
+            int(columns.stack[place]),
+            int(columns.pool[place]),
+            int(columns.device_free[place]),
+        )
+
+    def __iter__(self) -> Iterator[TraceEntry]:
+        found = self.columns
+        kept = (
+            found.action,
+            found.address,
+            found.size,
+            found.stream,
+            found.time_us,
+            found.stack,
+            found.pool,
+            found.device_free,
+        )
+        return map(self._entry, *(column.tolist() for column in kept))
+
+    def _entry(
+        self, action: int, address: int, size: int, stream: int, time_us: int, stack: int, pool: int, free: int
+    ) -> TraceEntry:
+        return TraceEntry(
+            self.columns.actions[action],
+            address,
+            size,
+            stream,
+            None if time_us == NONE else time_us,
+            None if stack == NONE else stack,
+            None if pool == NONE else self.columns.pools[pool],
+            None if free == NONE else free,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSnapshot:
+    """One device of a snapshot.
+
+    Attributes:
+        index: in the file.
+        segments: at the time of the snapshot, by address; a block's `owner` is the index of its stack or ``None``.
+        trace: oldest event first; an `EventList` where it came from a file.
+        settings: the allocator's.
+        stacks: those of the whole snapshot.
+    """
+
+    index: int
+    segments: tuple[Segment, ...]
+    trace: Sequence[TraceEntry]
+    settings: AllocatorSettings
+    stacks: Sequence[Stack] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot as read.
+
+    Attributes:
+        devices: those with segments or events; the first one where there are neither.
+        settings: the allocator's, as torch writes them; empty where the file has none.
+        annotations: in the order of the file.
+        stacks: each different one once.
+        kind: what the file is, in words: "pickle protocol 4", "JSON", either with ", gzip".
+        events_in_file: more than the devices' traces hold when the file was read in part.
+        warnings: one sentence each: what was left out, what contradicts itself.
+    """
+
+    devices: tuple[DeviceSnapshot, ...]
+    settings: Mapping[str, object]
+    annotations: tuple[Annotation, ...]
+    stacks: Sequence[Stack] = field(repr=False)
+    kind: str = ""
+    events_in_file: int = 0
+    warnings: tuple[str, ...] = ()
