@@ -17,10 +17,11 @@ def main() -> None:
 
 
 def window() -> None:
-    """The ``gpudash-window`` command: the window, without a terminal."""
+    """The ``gpudash-window`` command: the window, without a terminal; a file that is named is opened in it."""
     from gpudash.cli import run
 
-    sys.exit(run([]))
+    files = sys.argv[1:2]
+    sys.exit(run(["open", "--", *files] if files else []))
 
 
 if __name__ == "__main__":

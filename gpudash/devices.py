@@ -99,8 +99,9 @@ class Simulation:
     """The GPUs that are asked to be simulated.
 
     Attributes:
-        sizes: capacity of ``sim:0``, ``sim:1`` and so on in bytes; empty: one is offered where there is no GPU.
+        sizes: capacity of ``sim:0``, ``sim:1`` and so on in bytes; empty: none was asked for.
         others: bytes that simulated other processes hold of the first.
+        offered: whether one is offered where there is no GPU and none was asked for.
 
     Raises:
         ValueError: one sentence, when there are too many, or a size cannot be.
@@ -108,6 +109,7 @@ class Simulation:
 
     sizes: tuple[int, ...] = ()
     others: int = 0
+    offered: bool = True
 
     def __post_init__(self) -> None:
         if len(self.sizes) > MOST_SIMULATED:

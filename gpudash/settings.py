@@ -25,6 +25,11 @@ def recordings_folder() -> Path:
     return data_folder() / "recordings"
 
 
+def reports_folder() -> Path:
+    """Where an out-of-memory of a watched program leaves its report."""
+    return data_folder() / "reports"
+
+
 class Settings(BaseModel):
     """The settings file, ``settings.toml`` in `data_folder`."""
 
@@ -43,6 +48,18 @@ class Settings(BaseModel):
         json_schema_extra={"unit": "bytes"},
     )
     recordings_count: int = Field(100, ge=1, description="Number of recordings before old ones go")
+    isolate: Literal["automatic", "always", "never"] = Field(
+        "automatic",
+        description="Host runs in a process of their own, so that a crash or a full GPU ends the run and nothing else",
+        json_schema_extra={"words": {"automatic": "Automatic (CUDA)", "always": "Always", "never": "Never"}},
+    )
+    reports_bytes: Annotated[int, BeforeValidator(read_size)] = Field(
+        2 * GIB,
+        ge=0,
+        description="Size of all reports of out-of-memory errors together before old ones go",
+        json_schema_extra={"unit": "bytes"},
+    )
+    reports_keep: int = Field(20, ge=1, description="Number of reports of out-of-memory errors before old ones go")
     theme: Literal["system", "light", "dark"] = Field("system", description="Look of the window")
     smoothing: float = Field(0.6, ge=0, lt=1, description="Smoothing of loss and accuracy in the plots; 0 is raw")
     window_s: float = Field(60.0, ge=1, le=86400, description="Seconds of history the plots show")

@@ -5,9 +5,12 @@ Four bytes tell, most significant first, how many bytes of UTF-8 JSON follow: on
 
 from __future__ import annotations
 
-import json
-import struct
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+Message = dict[str, "Any"]
 
 PROTOCOL = 1
 """Version of the messages; both ends tell theirs first, and do not go on with another."""
@@ -15,9 +18,27 @@ PROTOCOL = 1
 MOST_BYTES = 8 * 2**20
 """Of one message."""
 
-_LENGTH = struct.Struct(">I")
+_LENGTH_BYTES = 4
 
-Message = dict[str, Any]
+
+def _writer() -> Callable[[Message], str]:
+    """``json.dumps`` without blanks; without importing `json`, where that can be: it would delay every Python."""
+    try:
+        from _json import encode_basestring_ascii, make_encoder
+
+        encoder: Any = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
+        return lambda message: "".join(encoder(message, 0))
+    except (ImportError, TypeError):
+        import json
+
+        return lambda message: json.dumps(message, separators=(",", ":"))
+
+
+def _refuse(value: object) -> object:
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+_text = _writer()
 
 
 class WireError(ValueError):
@@ -30,10 +51,10 @@ def encode(message: Message) -> bytes:
     Raises:
         WireError: when it is longer than `MOST_BYTES`.
     """
-    body = json.dumps(message, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    body = _text(message).encode("ascii")
     if len(body) > MOST_BYTES:
         raise WireError(f"A message of {len(body):,} bytes is longer than the {MOST_BYTES:,} that are sent.")
-    return _LENGTH.pack(len(body)) + body
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
 class Decoder:
@@ -51,19 +72,21 @@ class Decoder:
         """
         self._pending += data
         found: list[Message] = []
-        while len(self._pending) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._pending)
+        while len(self._pending) >= _LENGTH_BYTES:
+            length = int.from_bytes(self._pending[:_LENGTH_BYTES], "big")
             if length > MOST_BYTES:
                 raise WireError(f"A message of {length:,} bytes is longer than the {MOST_BYTES:,} that are taken.")
-            end = _LENGTH.size + length
+            end = _LENGTH_BYTES + length
             if len(self._pending) < end:
                 break
-            found.append(_object(bytes(self._pending[_LENGTH.size : end])))
+            found.append(_object(bytes(self._pending[_LENGTH_BYTES:end])))
             del self._pending[:end]
         return found
 
 
 def _object(body: bytes) -> Message:
+    import json
+
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,15 @@ from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
 from gpudash import __version__
-from gpudash.cli.output import Exit, RequestError, RequestInterruptedError, discard_stdout, print_failure, stdout
+from gpudash.cli.output import (
+    Exit,
+    RequestError,
+    RequestInterruptedError,
+    discard_stdout,
+    print_failure,
+    print_notice,
+    stdout,
+)
 from gpudash.specs import invalid_fields
 
 
@@ -18,8 +27,11 @@ def build_app() -> App:
     """The command-line application, one sub-command of ``run`` per workload."""
     from gpudash.cli import devices, doctor, export, monitor
     from gpudash.cli.estimate import estimate_app
+    from gpudash.cli.open import open_file
     from gpudash.cli.run import run_app
+    from gpudash.cli.snapshot import snapshot
     from gpudash.cli.start import start
+    from gpudash.cli.watch import watch
 
     app = App(
         name="gpudash",
@@ -33,17 +45,24 @@ def build_app() -> App:
     app.command(run_app())
     app.command(estimate_app())
     app.command(monitor.monitor)
+    app.command(watch)
+    app.command(snapshot)
     app.command(export.export)
+    app.command(open_file, name="open")
     app.command(doctor.doctor)
     return app
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
-    as_json = "--json" in argv or "--json-lines" in argv
+    ours = list(itertools.takewhile(lambda word: word != "--", argv))  # what follows is another program's
+    as_json = "--json" in ours or "--json-lines" in ours
     words = ["gpudash", *itertools.takewhile(lambda word: not word.startswith("-"), argv)]
     remedy = f"{' '.join(words[:3])} --help lists what there is."
     app = build_app()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # names of files may hold bytes that are no text, and terminals know fewer characters than there are
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _require_command(app, argv)
         result = app(
@@ -59,6 +78,12 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         discard_stdout()
         return Exit.FINISHED
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        discard_stdout()  # such as a file on a full disk
+        print_notice(f"What was to be printed cannot be written: {error.strerror}.")
+        return Exit.FAILED
     return result if isinstance(result, int) else Exit.FINISHED
 
 

@@ -143,7 +143,7 @@ def _qt() -> Iterator[Check]:
 
 def _display() -> Iterator[Check]:
     from gpudash.cli.qt import require_qt
-    from gpudash.cli.start import has_display
+    from gpudash.cli.qt import has_display
 
     if not has_display():
         yield Check("display", "note", "none; gpudash runs in the terminal and leaves a picture of the dashboard")

@@ -39,6 +39,15 @@ def missing_packages(platform: str, load: Callable[[str], object] = ctypes.CDLL)
     return [package for library, package in wanted.items() if not _loads(library, load)]
 
 
+def has_display() -> bool:
+    """Whether a window can be shown: a Qt platform is named, or the system is no X11/Wayland one, or has a display."""
+    if os.environ.get("QT_QPA_PLATFORM"):
+        return os.environ["QT_QPA_PLATFORM"] != "minimal"
+    if not sys.platform.startswith("linux"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 def platform_name() -> str:
     """The Qt platform a window would use here."""
     named = os.environ.get("QT_QPA_PLATFORM", "").split(":")[0].split(";")[0]

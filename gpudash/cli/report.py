@@ -85,6 +85,30 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
         console.print(f"Recording: {summary['recording']}", soft_wrap=True, markup=False)
 
 
+def print_watched(summary: Mapping[str, Any]) -> None:
+    """The outcome of a watched program, on standard error: its own output has standard output for itself."""
+    console = stderr()
+    code = summary["exit_code"]
+    ended = "" if code is None else f", exit code {code}"
+    console.print()
+    console.print(
+        f"[bold]gpudash watch[/] on {shown_name(summary['device'])}: {_status(summary)}{ended}", soft_wrap=True
+    )
+    error = summary["error"] or {}
+    if error:
+        words = f"{error['message']} {error['remedy']}".strip()
+        console.print(words, style="yellow", soft_wrap=True, markup=False)
+    if error.get("explanation") is not None:
+        _print_explanation(console, error["explanation"])
+    for text in summary["notes"]:
+        console.print(text, soft_wrap=True, markup=False)
+    for line in _figures(summary):
+        console.print(line, soft_wrap=True, markup=False)
+    for name in ("report", "recording"):
+        if summary[name]:
+            console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True, markup=False)
+
+
 def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
     """Why memory ran out, the cause first."""
     cause, *lines = report(explanation_from_json(data))

@@ -44,6 +44,9 @@ class RunOptions(SimulateOptions):
     memory_cap: Cap | None = None
     """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
 
+    isolate: bool | None = None
+    """Give the run a process of its own, which ends with it whatever happens there; left out: on CUDA only."""
+
     record: Path | None = None
     """Recording to write; left out: a new one in the recordings folder."""
 
@@ -128,7 +131,7 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
             raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
         try:
             with suppress(KeyboardInterrupt):
-                _wait_until_ready(session, interruption)
+                _wait_until_ready(session, interruption, isolate=options.isolate is True)
                 _start(session, spec, options)
                 _watch_run(session, interruption, quiet=options.json and not sys.stderr.isatty())
         except RequestError as error:
@@ -161,8 +164,8 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
         raise RequestError("; ".join(problems) + ".", chosen)
 
 
-def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
-    session.load_torch()
+def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate: bool) -> None:
+    session.load_torch(isolate)
     deadline = time.monotonic() + TORCH_TIMEOUT_S
     while not session.wait_ready(0.1):
         if interruption.asked:
@@ -173,7 +176,8 @@ def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
 
 def _start(session: "Session", spec: Spec, options: RunOptions) -> None:
     try:
-        session.start_run(spec, options.device or session.default_device(), options.guard, options.memory_cap)
+        device = options.device or session.default_device()
+        session.start_run(spec, device, options.guard, options.memory_cap, options.isolate)
     except ValueError as error:
         raise refused(error) from None
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from gpudash.cli.output import OF_STATUS, RequestError, leave, print_notice
+from gpudash.cli.qt import has_display
 from gpudash.cli.run import RunOptions, perform
 from gpudash.cli.simulation import SimulateOptions
 from gpudash.devices import Simulation
@@ -26,15 +27,6 @@ def start(*, simulated: SimulateOptions | None = None) -> int:
         return _window(simulation)
     print_notice("There is no display, so the default workload runs here and leaves a picture of the dashboard.")
     return _run_and_draw(simulated)
-
-
-def has_display() -> bool:
-    """Whether a window can be shown: a Qt platform is named, or the system is no X11/Wayland one, or has a display."""
-    if os.environ.get("QT_QPA_PLATFORM"):
-        return os.environ["QT_QPA_PLATFORM"] != "minimal"
-    if not sys.platform.startswith("linux"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _window(simulation: Simulation) -> int:

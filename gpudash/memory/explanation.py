@@ -20,6 +20,9 @@ Verdict = Literal[
 ]
 """Why memory ran out; "headroom" when it did not."""
 
+NO_STACK = "no stack recorded"
+"""What stands where a call site or a category is told of memory of which nobody knows who allocated it."""
+
 SHOWN_TEXT = 60
 """Characters of a line of source that are shown within a sentence."""
 
@@ -253,6 +256,11 @@ def explanation_from_json(data: Mapping[str, Any]) -> Explanation:
 def short(file: str) -> str:
     """A file's own name, without its folders."""
     return file.replace("\\", "/").rpartition("/")[2]
+
+
+def site_name(file: str | None, line: int | None, name: str) -> str:
+    """A call site's short name: "train.py:41 step"; without a file, that there is no stack."""
+    return f"{short(file)}:{line} {name}" if file else NO_STACK
 
 
 _READER = TypeAdapter(Explanation)

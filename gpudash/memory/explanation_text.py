@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.estimate_words import price
-from gpudash.memory.explanation import Evidence, Explanation, Owner, Part, Remedy, short
+from gpudash.memory.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
 from gpudash.memory.wording import innermost, needed
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
@@ -19,8 +19,11 @@ def report(explanation: Explanation) -> list[str]:
     """Lines: the cause, the request, what would have fitted, what filled it, who allocated it, the evidence."""
     lines = [explanation.headline, explanation.request_words]
     remedies = list(remedy_lines(explanation))
+    if explanation.verdict == "headroom" and not explanation.remedies and remedies:
+        # nothing failed and nothing is proposed: the note stands for itself
+        lines, remedies = [*lines, explanation.remedies_note], []
     for title, body in (
-        ("Would have fitted", remedies),
+        (remedies_title(explanation), remedies),
         ("What filled it", list(_bars(explanation))),
         ("Who allocated it", _owner_lines(explanation)),
     ):
@@ -28,6 +31,13 @@ def report(explanation: Explanation) -> list[str]:
             lines += ["", title, *body]
     evidence = evidence_words(explanation.evidence)
     return [*lines, "", f"Evidence: {evidence}"] if evidence else lines
+
+
+def remedies_title(explanation: Explanation) -> str:
+    """What the remedies do: where nothing had failed, they take less, or fit what was asked about."""
+    if explanation.verdict != "headroom":
+        return "Would have fitted"
+    return "Would fit" if any(remedy.fits for remedy in explanation.remedies) else "Would take less"
 
 
 def remedy_lines(explanation: Explanation) -> Iterator[str]:
@@ -55,9 +65,7 @@ def part_name(part: Part) -> str:
 
 def place(owner: Owner) -> str:
     """A call site's short name: "train.py:41 step"."""
-    if owner.file is None:
-        return "no stack recorded"
-    return f"{short(owner.file)}:{owner.line} {owner.name}"
+    return site_name(owner.file, owner.line, owner.name)
 
 
 def evidence_words(evidence: Evidence) -> str:
@@ -77,13 +85,20 @@ def evidence_words(evidence: Evidence) -> str:
     return f"{', '.join(parts)}."
 
 
+def others_words(count: int) -> str:
+    """How many call sites are not told one by one."""
+    return f"{format_count(count)} other call site{'s' if count > 1 else ''}"
+
+
 def growth_words(bytes_per_step: float | None) -> str:
     """A growth per step; "" for none."""
     return "" if bytes_per_step is None else f"+{format_bytes(bytes_per_step)}"
 
 
 def _bars(explanation: Explanation) -> Iterator[str]:
-    largest = max((part.bytes for part in explanation.parts), default=1)
+    if not explanation.parts:
+        return
+    largest = max(part.bytes for part in explanation.parts)
     rows = [
         [part_name(part), format_bytes(part.bytes), "█" * max(1, round(part.bytes / largest * BAR_CELLS))]
         for part in explanation.parts
@@ -104,7 +119,7 @@ def _owner_lines(explanation: Explanation) -> list[str]:
     rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
     count = explanation.rest_owners + len(explanation.owners) - len(owners)
     if count:
-        lines.append(f"  {format_bytes(rest)} by {count} other call sites")
+        lines.append(f"  {format_bytes(rest)} by {others_words(count)}")
     return lines
 
 

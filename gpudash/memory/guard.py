@@ -70,17 +70,21 @@ class Guard:
             self._crossed = True
             return f"Stopped by {self._words}: {format_pair(self._used, self._level)} are in use. {REMEDY}"
 
-    def refuse(self, size: int) -> str | None:
+    def refuse(self, size: int, used: int | None = None) -> str | None:
         """Ask for ``size`` bytes: ``None`` grants them, a sentence says why the run has to stop instead.
 
         Without a reading nothing can be refused; polling then catches what crosses.
+
+        Args:
+            used: what whoever asks knows to be in use now, where readings of it come late.
         """
         with self._lock:
             if self._level is None or self._used is None:
                 return None
-            if self._used + self._granted + size >= self._level:
-                used = format_pair(self._used + self._granted, self._level)
+            known = max(self._used + self._granted, used or 0)
+            if known + size >= self._level:
+                in_use = format_pair(known, self._level)
                 more = format_bytes(size)
-                return f"Stopped by {self._words}: {used} are in use, and the run asks for {more} more. {REMEDY}"
+                return f"Stopped by {self._words}: {in_use} are in use, and the run asks for {more} more. {REMEDY}"
             self._granted += size
             return None

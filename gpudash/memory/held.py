@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 OTHER_TENSORS = "other tensors"
@@ -25,11 +26,12 @@ _LIBRARY = re.compile(
     r"^torch[\\/]|[\\/]torch[\\/](_|amp|autograd|cuda|distributed|functional|fx|jit|library|nn|optim|random|utils)"
     r"|[\\/]lib(64)?[\\/]python3[.\d]*[\\/]|[\\/]python3\d*[\\/]lib[\\/]"  # the standard library
     r"|[\\/]gpudash[\\/](simulator|memory|session|telemetry)[\\/]"
-    r"|[\\/]gpudash[\\/]workloads[\\/](capped|context|copies|cuda_blocks|post_mortem|pressure_pace|run|simulated_blocks|stages|worker)\.py$",
+    r"|[\\/]gpudash[\\/]workloads[\\/](capped|context|copies|cuda_blocks|host_process|post_mortem|pressure_pace|run|simulated_blocks|stages|worker)\.py$",
     re.IGNORECASE,
 )
 
 
+@lru_cache(maxsize=65536)
 def is_library(frame: Frame) -> bool:
     """Whether a frame lies in torch, the standard library or gpudash's machinery, and not in the code that is run."""
     file = frame.file

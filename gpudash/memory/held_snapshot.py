@@ -8,26 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.rounding import LARGEST_SMALL
-from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS
-from gpudash.memory.held import OTHER_TENSORS, Frame, HeldState, Holding, Recorded, Request
+from gpudash.memory.held import Frame, HeldState, Holding, Recorded, Request
+from gpudash.memory.snapshot.categories import category_of_role
+from gpudash.memory.snapshot.roles import role_of
 
 Stack = tuple[Frame, ...]
-
-SHARED = (0, 0)
-"""The identity of the pools that are nobody's."""
 
 ALLOCATED, INACTIVE = "active_allocated", "inactive"
 PENDING = ("active_pending_free", "active_awaiting_free")
 """torch writes the first and documents the second."""
-
-_CATEGORY_OF: tuple[tuple[str, str, str], ...] = (
-    ("torch/optim/", "", OPTIMIZER_STATE),
-    ("torch/autograd/", "", GRADIENTS),
-    ("torch/nn/modules/module.py", "_apply", WEIGHTS),
-    ("torch/nn/modules/module.py", "_call_impl", ACTIVATIONS),
-)
-"""Part of a file's name, name of the function ("" for any), and what is allocated beneath it."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +90,7 @@ def stack_of(frames: Sequence[Mapping[str, Any]]) -> Stack:
 
 def category_of(stack: Stack) -> str:
     """What is allocated by this stack, by the innermost line that tells."""
-    for frame in stack:
-        file = frame.file.replace("\\", "/")
-        for part, name, category in _CATEGORY_OF:
-            if part in file and name in ("", frame.name):
-                return category
-    return OTHER_TENSORS
+    return category_of_role(role_of(stack)[0])
 
 
 def _holdings(segments: Sequence[Mapping[str, Any]], born: Mapping[int, int], known: Known) -> tuple[Holding, ...]:

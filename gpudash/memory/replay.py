@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
+from gpudash.memory.allocator import AllocatorSettings, DeviceMemory, Segment
 from gpudash.memory.allocator.caching import UNKNOWN
+from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.recorded import RecordedAllocator
 from gpudash.memory.allocator.rounding import Rounding
-from gpudash.memory.snapshot_file import DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.snapshot.lives import columns_of
+from gpudash.memory.snapshot.model import DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.snapshot.program import cache_emptied, compiled
+from gpudash.memory.snapshot.rerun import UNLIMITED, Rerun
 from gpudash.memory.undoing import Undoing
-
-UNLIMITED = 2**50
-SHARED = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,12 @@ def replay(device: DeviceSnapshot, capacity: int | None = None, settings: Alloca
     """
     if capacity is None and settings is None:
         return _Check(device).run()
-    return _WhatIf(device, capacity, settings).run()
+    return _what_if(device, capacity, settings)
 
 
 def _undone(device: DeviceSnapshot) -> Undoing:
     undoing = Undoing(device.segments, Rounding(device.settings))
-    for entry in reversed(device.trace):
+    for entry in reversed(tuple(device.trace)):
         undoing.undo(entry)
     return undoing
 
@@ -105,7 +106,7 @@ class Release:
 
 def releases(device: DeviceSnapshot) -> list[Release]:
     """When segments were given back. A retry goes straight on to the card; ``empty_cache`` is told by its stack."""
-    found, trace, place = [], device.trace, 0
+    found, trace, place = [], tuple(device.trace), 0
     while place < len(trace):
         begin = place
         while place < len(trace) and trace[place].action in ("segment_free", "segment_unmap"):
@@ -144,14 +145,22 @@ class _Check:
     """Follows the trace: each placement is predicted, counted, and then made where the real one was."""
 
     def __init__(self, device: DeviceSnapshot) -> None:
+        # each entry is made when it is asked for, and all are asked for several times
+        device = replace(device, trace=tuple(device.trace))
         self._trace = device.trace
         self._releases = releases(device)
         self._pools = _Pools(device.segments)
-        undone = _undone(device)
-        self._slack = undone.unrecorded_slack()
+        program, _, _ = compiled(device)
+        if program.disagreeing:
+            # says which event cannot have been
+            _undone(device)
+        self._slack = dict(program.unrecorded_slack)
         self._unrecorded_slack = sum(self._slack.values())
         self._model = RecordedAllocator(DeviceMemory(UNLIMITED), device.settings)
-        self._model.seed(undone.segments())
+        try:
+            self._model.seed(program.begin)
+        except ValueError as error:
+            raise SnapshotError(f"The layout before the trace cannot have been: {error}") from error
         self._live_slack = self._unrecorded_slack
         self._peak = self._model.allocated_bytes - self._live_slack
         self._fresh: list[TraceEntry] = []
@@ -250,119 +259,25 @@ class _Check:
         return model.preview(entry.size, entry.stream, pool)
 
 
-class _Card(DeviceMemory):
-    """Gives a segment the address that the real card gave it, as long as the model asks for the same."""
-
-    __slots__ = ("_suggested",)
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
-        self._suggested: TraceEntry | None = None
-
-    def suggest(self, entry: TraceEntry | None) -> None:
-        """The next segment, if it is of this size, is at this address."""
-        self._suggested = entry
-
-    def malloc(self, size: int) -> int | None:
-        """Address of ``size`` fresh bytes, or ``None`` when there are not as many."""
-        entry, self._suggested = self._suggested, None
-        if entry is None or entry.size != size or not self._is_vacant(entry.address, size):
-            return super().malloc(size)
-        return entry.address if self.take(entry.address, size) else None
-
-    def _is_vacant(self, address: int, size: int) -> bool:
-        return all(begin >= address + size or begin + held <= address for begin, held in self.held())
-
-
-class _WhatIf:
-    """Lets the model decide, on a card of some capacity and under some settings."""
-
-    def __init__(self, device: DeviceSnapshot, capacity: int | None, settings: AllocatorSettings | None) -> None:
-        self._device = device
-        self._pools = _Pools(device.segments)
-        self._card = _Card(UNLIMITED if capacity is None else capacity)
-        self._settings = device.settings if settings is None else settings
-        self._model = CachingAllocator(self._card, self._settings)
-        self._place: dict[int, int] = {}
-        self._emptied = {r.end - 1 for r in releases(device) if not r.is_retry}
-
-    def run(self) -> Replay:
-        """Run until the end, or until a request is refused."""
-        undone = _undone(self._device)
-        failed = None if self._begin(undone.segments()) else -1
-        if failed is None:
-            failed = self._events()
-        figures = self._model.statistics()
-        return Replay(
-            allocations=sum(entry.action == "alloc" for entry in self._device.trace),
-            allocations_at_real_address=None,
-            segments=figures["num_device_alloc"],
-            segments_of_real_size=None,
-            releases=len(self._emptied) + figures["num_alloc_retries"],
-            releases_as_real=None,
-            peak_allocated=figures["allocated_bytes.all.peak"],
-            peak_reserved=figures["reserved_bytes.all.peak"],
-            final_allocated=self._model.allocated_bytes,
-            final_reserved=self._model.reserved_bytes,
-            unrecorded_slack=sum(undone.unrecorded_slack().values()),
-            retries=figures["num_alloc_retries"] - figures["num_ooms"],
-            fits=failed is None,
-            failed_at_event=failed,
-        )
-
-    def _begin(self, layout: Sequence[Segment]) -> bool:
-        """Hold what was held before the trace: as it lay, without idle segments if need be, else packed anew."""
-        if self._settings == self._device.settings:
-            for kept in (layout, [segment for segment in layout if segment.active_size]):
-                if sum(segment.total_size for segment in kept) <= self._card.free_bytes:
-                    self._model.seed(kept)
-                    self._place = {b.address: b.address for s in kept for b in s.blocks if b.state != "inactive"}
-                    return True
-        try:
-            for segment in layout:
-                pool = None if segment.pool_id == SHARED else segment.pool_id
-                for block in segment.blocks:
-                    if block.state != "inactive":
-                        size = max(block.requested_size, 1)
-                        self._place[block.address] = self._model.malloc(size, segment.stream, pool, block.owner)
-                    if block.state == "active_pending_free":
-                        self._model.record_stream(self._place[block.address], UNKNOWN)
-                        self._model.free(self._place[block.address])
-        except AllocationRefused:
-            return False
-        return True
-
-    def _events(self) -> int | None:
-        """Index of the first event that is refused memory."""
-        for number, entry in enumerate(self._device.trace):
-            try:
-                self._follow(number, entry)
-            except AllocationRefused:
-                return number
-        return None
-
-    def _follow(self, number: int, entry: TraceEntry) -> None:
-        model = self._model
-        if entry.action == "alloc":
-            self._place[entry.address] = model.malloc(entry.size, entry.stream, self._pools.of(entry), entry.stack)
-            self._card.suggest(None)
-        elif entry.action == "segment_alloc":
-            self._card.suggest(entry)
-        elif entry.action == "free_requested":
-            if not self._completes_at_once(number):
-                model.record_stream(self._place[entry.address], UNKNOWN)
-            model.free(self._place[entry.address])
-        elif entry.action == "free_completed":
-            model.complete_free(self._place.pop(entry.address))
-        elif entry.action == "oom":
-            # what the program would have done with it is unknown: it has to have been there
-            model.free(model.malloc(entry.size, entry.stream))
-        if number in self._emptied:
-            model.empty_cache()
-
-    def _completes_at_once(self, number: int) -> bool:
-        trace = self._device.trace
-        if number + 1 == len(trace):
-            return False
-        following = trace[number + 1]
-        return following.action == "free_completed" and following.address == trace[number].address
+def _what_if(device: DeviceSnapshot, capacity: int | None, settings: AllocatorSettings | None) -> Replay:
+    """Let the model decide, on a card of some capacity and under some settings."""
+    program, _, _ = compiled(device)
+    chosen = device.settings if settings is None else settings
+    ran = Rerun(program, UNLIMITED if capacity is None else capacity, chosen).run()
+    emptied = len(cache_emptied(columns_of(device), device))
+    return Replay(
+        allocations=sum(entry.action == "alloc" for entry in device.trace),
+        allocations_at_real_address=None,
+        segments=ran.segments,
+        segments_of_real_size=None,
+        releases=emptied + ran.retries,
+        releases_as_real=None,
+        peak_allocated=ran.peak_allocated,
+        peak_reserved=ran.peak_reserved,
+        final_allocated=ran.final_allocated,
+        final_reserved=ran.final_reserved,
+        unrecorded_slack=sum(program.unrecorded_slack.values()),
+        retries=ran.retries,
+        fits=ran.fits,
+        failed_at_event=ran.failed_at,
+    )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpudash.memory.allocator import BlockView, Segment
 from gpudash.memory.allocator.rounding import LARGEST_SMALL, SMALL_SEGMENT, Rounding
 from gpudash.memory.allocator.settings import LARGE_SEGMENT_SIZE
-from gpudash.memory.snapshot_file import SnapshotError, TraceEntry
+from gpudash.memory.snapshot.model import SnapshotError, TraceEntry
 
 FREE, ALLOCATED, PENDING = "inactive", "active_allocated", "active_pending_free"
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from gpudash.memory.forecast import SOON_S, Forecast, Forecaster, is_due
 from gpudash.memory.guard import Guard
 from gpudash.memory.levels import HOST, Level, LevelReader
-from gpudash.telemetry.records import Event, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
+from gpudash.telemetry import records
+from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
 from gpudash.telemetry.records import Level as Gravity
 from gpudash.units import format_bytes, format_duration, format_number, format_pair, format_percent, memory_unit
 
@@ -104,6 +105,8 @@ class MemoryWatch:
             case StepFinished():
                 for name in self._stepping:
                     self._memory(name).forecaster.observe_step(event.time_s, event.step, event.steps)
+            case Note(topic=records.DEVICE):
+                self._turn_to(str(event.details.get("device")))
             case Warning(cause=str()):
                 self.set_cause(event.device, event.cause)
             case _ if isinstance(event, RunEnded):
@@ -112,6 +115,13 @@ class MemoryWatch:
                 self._stepping = set()
             case _:
                 pass
+
+    def _turn_to(self, device: str) -> None:
+        """The run turns out to be on a device, or begins anew there: its steps count for that one's memory too."""
+        name = self.memory_of(device)
+        if self._stepping and name is not None:
+            self._stepping = {*self._stepping, name}
+            self._memory(name).forecaster.begin_run()
 
     def set_cause(self, device: str, cause: str | None) -> None:
         """What grows in ``device`` ("host" or a UUID) in this run, for a sentence; ``None`` takes it back."""

@@ -186,11 +186,17 @@ def capacity_words(
     if request.bytes > size:
         verb = f"One request of {needed(request.bytes)} was too much beside"
     words = f"{format_number(size, memory_unit(limit))} of {format_bytes(limit)}"
-    return f"{verb} {name}: {words}{_mostly_from(name, owners)}."
+    return f"{verb} {name}: {words}{mostly_from(name, owners)}."
 
 
-def _mostly_from(category: str, owners: Sequence[Owner]) -> str:
-    first = next((owner for owner in owners if owner.category == category and owner.file is not None), None)
+def mostly_from(category: str, owners: Sequence[Owner]) -> str:
+    """Whose most of a category is: ", most from train.py:41"; "" when that is not known.
+
+    Args:
+        category: of memory.
+        owners: call sites, the largest first.
+    """
+    first = next((owner for owner in owners if owner.category == category), None)
     if first is None or first.file is None:
         return ""
     module = innermost(first.module)

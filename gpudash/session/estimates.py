@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -122,12 +121,12 @@ class Estimates:
         for device in self._machine.devices():
             if device.kind != "cuda" or device.uuid is None:
                 continue
+            taken = self._machine.context_bytes(device.uuid)
             with self._store.lock:
-                series = self._store.series("gpu", "context_bytes", device.uuid)
-                last = None if series is None else series.last()
-                opened = self._store.series("allocator", "reserved_bytes", device.name) is not None
-            if opened and last is not None and not math.isnan(last[1]):
-                remember_context(device.uuid, int(last[1]))
+                # Where nothing is reserved any more, a run's own process has taken its context with it.
+                opened = bool(self._store.latest("allocator", "reserved_bytes", device.name).value)
+            if opened and taken is not None:
+                remember_context(device.uuid, taken)
 
     def _ask(self, message: Mapping[str, Any], device: str, time_limit_s: float, cap: MemoryCap | None) -> int:
         target = self.target(device)

@@ -16,18 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices import Device, Gpu, Simulation
+from gpudash.devices import Simulation
 from gpudash.memory.forecast import Forecast
-from gpudash.memory.levels import HOST
 from gpudash.memory.watch import MemoryWatch
 from gpudash.session.estimates import Estimates
+from gpudash.session.known_devices import KnownDevices
 from gpudash.session.machine import Machine
+from gpudash.session.output_log import OutputLog
 from gpudash.session.recordings import facts, tidy
 from gpudash.session.remedies import Remedies
-from gpudash.session.requests import check, run_request
-from gpudash.session.run_guards import RunGuards, levels
+from gpudash.session.run_guards import RunGuards
+from gpudash.session.running import Running
 from gpudash.session.simulated import SimulatedGpus
 from gpudash.session.status import Status, status_of, summary
+from gpudash.session.watch_request import WatchRequest
+from gpudash.session.wiring import Wiring
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
@@ -51,7 +54,7 @@ _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
 
 
-class Session:
+class Session(KnownDevices):
     """One session: from the first reading to the closed recording.
 
     Args:
@@ -67,6 +70,7 @@ class Session:
         on_record: called with every record, on the session's thread; it must not wait for anything.
         estimates: predicts what runs would take.
         remedies: looks for what would have fitted, after an out-of-memory.
+        output: what the program that is watched has printed, the newest lines.
     """
 
     def __init__(
@@ -92,21 +96,19 @@ class Session:
         self._own_cpu_s = 0.0
         self._recorder: Recorder | None = None
         self._broken: set[str] = set()
-        self._starting = threading.Lock()
-        self._run_id = 0
-        self._run_ended = threading.Event()
-        self._run_ended.set()
         self._ready = threading.Event()
         self._guards = RunGuards(self._warn_of_guard)
         self._monitor = Monitor(self.emit, self.clock, self.settings.rate_hz)
         self._worker = Worker(self.emit, self.clock, on_probe=self._monitor.probe)
         simulated = SimulatedGpus(simulation or Simulation(), self._monitor.watch_cards)
-        self._machine = Machine(survey_host(), self._monitor, self.store, simulated)
+        KnownDevices.__init__(self, Machine(survey_host(), self._monitor, self.store, simulated))
         self.estimates = Estimates(self._machine, self.store)
         self.remedies = Remedies(self._machine, self.store, self.emit, self.clock)
         ratios = self.settings.warn_ratio, self.settings.critical_ratio, self.settings.hysteresis_ratio
         self._watch = MemoryWatch(*ratios)
         self._watch.describe, self._watch.memory_of = self.device_words, self._machine.memory_of
+        self._runs = Running(self._machine, self._worker, self._guards, self._guarded, lambda: self.settings)
+        self.output = OutputLog()
 
     def clock(self) -> float:
         """Session time: monotonic seconds since the session began."""
@@ -137,49 +139,9 @@ class Session:
         for text in self._notices:
             self.emit(Note(time_s=self.clock(), topic="settings", text=text))
 
-    def load_torch(self) -> None:
-        """Import torch in the worker, ahead of the first run."""
-        self._worker.warm_up()
-
-    @property
-    def torch_ready(self) -> bool:
-        """Whether torch has been imported (or has been found to be missing)."""
-        return self._machine.torch is not None
-
-    @property
-    def host_capacity_source(self) -> str:
-        """What limits host memory: "RAM", or the name of a container's limit."""
-        return self._monitor.host_capacity_source
-
-    def devices(self) -> list[Device]:
-        """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
-        return self._machine.devices()
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
-        return self._machine.gpus
-
-    def default_device(self) -> str:
-        """The usable CUDA device with most free memory, else the CPU."""
-        return self._machine.default_device()
-
-    @property
-    def gpu_problem(self) -> str | None:
-        """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
-        return self._machine.problem
-
-    def device_words(self, device: str) -> str:
-        """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
-        return self._machine.words(device)
-
-    def find_device(self, name: str) -> Device:
-        """The device called ``name``.
-
-        Raises:
-            ValueError: one sentence saying which devices there are and why this one is not.
-        """
-        return self._machine.find(name)
+    def load_torch(self, isolate: bool = False) -> None:
+        """Import torch ahead of the first run: in the worker, or with ``isolate`` in a run's own process only."""
+        self._worker.warm_up(isolate)
 
     def start_run(
         self,
@@ -203,27 +165,44 @@ class Session:
             ValueError: one sentence, when the device is not there or cannot run this spec.
             RuntimeError: when a run is on, or the session is closed.
         """
-        found = self.find_device(device)
-        check(spec, found, memory_cap)
-        with self._starting:
-            if self.running:
-                raise RuntimeError("A run is on; stop it before starting another.")
-            self._arm(found.uuid or HOST, guard_bytes)
-            self._run_id += 1
-            self._run_ended.clear()
-            ratio = self.settings.warn_ratio
-            request = run_request(spec, found, self._run_id, self._machine, self._guards, ratio, memory_cap, isolate)
-            try:
-                self._worker.submit(request)
-            except RuntimeError:
-                self._disarm()
-                self._run_ended.set()
-                raise
-            return self._run_id
+        return self._runs.start(spec, self.find_device(device), guard_bytes, memory_cap, isolate)
+
+    def watch(self, request: WatchRequest) -> int:
+        """Start the user's own program and watch it, as a run of the workload "watch"; returns the run's number.
+
+        Raises:
+            ValueError: one sentence, when the program cannot be started.
+            RuntimeError: when a run is on.
+        """
+        from gpudash.session.watching import Watching
+
+        return self._runs.watch(lambda run_id: Watching(request, run_id, self._wiring()))
+
+    def attach(self, pid: int) -> int:
+        """Watch a running process from outside, as a run of the workload "watch"; returns the run's number.
+
+        Raises:
+            ValueError: one sentence, when the process is gone, not ours, or this one.
+            RuntimeError: when a run is on.
+        """
+        from gpudash.session.attaching import Attached
+
+        return self._runs.watch(lambda run_id: Attached(pid, run_id, self._wiring()))
+
+    def save_snapshot(self) -> None:
+        """Ask the program that is watched for a memory snapshot; a note of topic "snapshot" answers.
+
+        Raises:
+            RuntimeError: one sentence, when no program is watched, or it can give none.
+        """
+        watched = self._runs.watched
+        if watched is None:
+            raise RuntimeError("No program is being watched; only one can be asked for a memory snapshot.")
+        watched.save_snapshot()
 
     def stop_run(self) -> None:
-        """Ask the run to stop after its current operation."""
-        self._worker.stop()
+        """Ask the run to stop after its current operation; asking a watched program again is a firmer signal."""
+        self._runs.stop()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until it is known what torch is, how full the host is and which GPUs there are."""
@@ -231,12 +210,12 @@ class Session:
 
     def wait_run(self, timeout_s: float | None = None) -> bool:
         """Wait until the run's end has been stored; false when the time passed first."""
-        return self._run_ended.wait(timeout_s)
+        return self._runs.wait(timeout_s)
 
     @property
     def running(self) -> bool:
         """Whether a run is on: from `start_run` until its end is stored."""
-        return not self._run_ended.is_set()
+        return self._runs.on
 
     def set_settings(self, settings: Settings) -> None:
         """Put other settings in force; those about recording wait for the next session."""
@@ -290,7 +269,7 @@ class Session:
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         lanes_until = deadline - RECORDING_SHARE_S
         predicted = self.estimates.close() & self.remedies.close()
-        run_ended = self._worker.close(lanes_until - LANES_SHARE_S - time.monotonic())
+        run_ended = self._runs.close(lanes_until - LANES_SHARE_S - time.monotonic())
         lanes_ended = self._monitor.stop(max(0.0, lanes_until - time.monotonic()))
         self._queue.put(None)
         if self._thread is None:
@@ -328,7 +307,7 @@ class Session:
         if abandoned and run is not None and run.running:
             ended = partial(RunFinished, status="cancelled", steps=run.step, result={})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
-        self._run_ended.set()
+        self._runs.abandon()
         if self._recorder is not None:
             self._recorder.close("cancelled" if abandoned else "closed")
 
@@ -346,10 +325,8 @@ class Session:
         self._try("Memory is not watched", partial(self._watch_memory, record))
         if isinstance(record, Note) and record.topic == "torch":
             self._machine.torch = record.details
-        elif isinstance(record, RunEnded) and record.run_id == self._run_id:
-            with self._starting:
-                self._disarm()
-            self._run_ended.set()
+        elif isinstance(record, RunEnded):
+            self._runs.take_end(record)
 
     def _try(self, trouble: str, act: Callable[[], Any]) -> None:
         """Call ``act``; an exception becomes a warning, once, because this thread must go on for all the others."""
@@ -363,18 +340,12 @@ class Session:
     def _watch_memory(self, record: Record) -> None:
         if not isinstance(record, Sample):
             self._watch.observe_event(record)
-            self.remedies.take(record)
+            if self._runs.watched is None:
+                self.remedies.take(record)
             return
         for event in self._watch.observe(record):
-            self._take(replace(event, run_id=self._run_id if self.running else None))
-        crossed = self._guards.observe(record)
-        if crossed is None:
-            return
-        with self._starting:
-            if self.running:
-                self._warn_of_guard(*crossed)
-                self._worker.stop(because=crossed[1])
-            self._disarm()
+            self._take(replace(event, run_id=self._runs.run_id if self.running else None))
+        self._runs.observe(record, self._warn_of_guard)
 
     def _tell_if_recording_failed(self, recorder: Recorder) -> None:
         if recorder.failed is not None and recorder.failed not in self._broken:
@@ -384,21 +355,19 @@ class Session:
     def _warning(
         self, text: str, device: str = "session", level: Level = "warning", actions: tuple[str, ...] = ()
     ) -> Warning:
-        run_id = self._run_id if self.running else None
+        run_id = self._runs.run_id if self.running else None
         return Warning(time_s=self.clock(), run_id=run_id, level=level, device=device, text=text, actions=actions)
 
     def _warn_of_guard(self, memory: str, sentence: str) -> None:
         self.emit(self._warning(sentence, memory, "critical"))
 
-    def _arm(self, memory: str, guard_bytes: int | None) -> None:
-        latest, critical = self._machine.latest, self.settings.critical_ratio if self.settings.guard else None
-        used, total = latest(memory, "used_bytes"), latest(HOST, "total_bytes")
-        self._guards.arm(levels(memory, guard_bytes, used, total, critical))
+    def _guarded(self) -> None:
         self._watch.guards = self._guards.armed
 
-    def _disarm(self) -> None:
-        self._guards.disarm()
-        self._watch.guards = self._guards.armed
+    def _wiring(self) -> Wiring:
+        monitor, where = self._monitor, (self._machine, self.store)
+        began = self.clock, self.began_wall_s
+        return Wiring(self.emit, *began, *where, monitor.probe, monitor.follow, self.settings, self.output)
 
     def _link(self) -> None:
         note = self._machine.link(self.clock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from gpudash.devices import (
 )
 from gpudash.memory.held import Process, Surroundings
 from gpudash.memory.levels import HOST
+from gpudash.session.contexts import remember_context
 from gpudash.session.simulated import SimulatedGpus
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.store import Store
@@ -64,6 +66,11 @@ class Machine:
     def gpus(self) -> tuple[Gpu, ...]:
         """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
         return *self._monitor.gpus, *self.simulated.gpus
+
+    @property
+    def host_capacity_source(self) -> str:
+        """What limits host memory: "RAM", or the name of a container's limit."""
+        return self._monitor.host_capacity_source
 
     @property
     def host(self) -> Device:
@@ -127,7 +134,25 @@ class Machine:
             and isinstance(pid := row.get("pid"), int | float)
             and pid != os.getpid()
         )
-        return Surroundings(others, self.latest(memory, "context_bytes") if memory != HOST else None)
+        return Surroundings(others, self.context_bytes(memory) if memory != HOST else None)
+
+    def context_bytes(self, uuid: str) -> int | None:
+        """What our CUDA context takes of a GPU, by the newest readings; ``None`` where the driver does not tell."""
+        with self._store.lock:
+            series = self._store.series("gpu", "context_bytes", uuid)
+            last = None if series is None else series.last()
+        return None if last is None or math.isnan(last[1]) else int(last[1])
+
+    def host_run(self, uuid: str | None, pid: int | None) -> None:
+        """Count a run's own process as ours, or with ``None`` none any more; called by the worker's thread.
+
+        Args:
+            uuid: of the GPU that it makes a context on; what that took is kept for later predictions.
+        """
+        taken = self.context_bytes(uuid) if pid is None and uuid is not None else None
+        if uuid is not None and taken is not None:
+            remember_context(uuid, taken)
+        self._monitor.adopt(pid)
 
     def find(self, name: str) -> Device:
         """The device called ``name``.

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices import Device, Gpu, shown_name
+from gpudash.session.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.records import Note
+from gpudash.telemetry.records import Note, Output, RunStarted
 from gpudash.telemetry.store import Store
 
 
@@ -35,6 +36,7 @@ class Replay:
         self.recording = recording
         self.settings = Settings()
         self.store = Store()
+        self.output = OutputLog()
         self._product = "CPU"
         self.host_capacity_source = "RAM"
         with open_recording(recording) as opened:
@@ -45,6 +47,10 @@ class Replay:
                 self.store.apply(record)
                 if isinstance(record, Note) and record.topic == "gpus":
                     self._devices(record)
+                elif isinstance(record, Output):
+                    self.output.add([OutputLine(record.stream, line) for line in record.lines])
+                elif isinstance(record, RunStarted):
+                    self.output.begin()
 
     def _devices(self, note: Note) -> None:
         self.gpus = tuple(_gpu(facts) for facts in note.details.get("gpus", ()))

@@ -44,7 +44,7 @@ def room_on(device: Device, machine: Machine, store: Store) -> Target:
     reserved, allocated = (_allocator(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))
     idle = reserved - allocated if reserved is not None and allocated is not None else 0
     own = None if device.uuid is None else machine.latest(device.uuid, "process_bytes")
-    opened = bool(own) or reserved is not None
+    opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
     overhead, words = (0, "the CUDA context is there already") if opened else _context(device)
     return Target(
         device.name,

@@ -56,12 +56,15 @@ class RunGuards:
         sentence = self._guard(memory).observe(sample)
         return None if sentence is None else (memory, sentence)
 
-    def refusal(self, memory: str) -> Callable[[int, str], str | None]:
-        """What a run on ``memory`` asks before it takes bytes of "cpu" or of its device: a sentence refuses."""
+    def refusal(self, memory: str) -> Callable[..., str | None]:
+        """What a run on ``memory`` asks before it takes bytes of "cpu" or of its device: a sentence refuses.
 
-        def refuse(size: int, device: str) -> str | None:
+        A run in a process of its own may add what it knows to be in use.
+        """
+
+        def refuse(size: int, device: str, used: int | None = None) -> str | None:
             asked = HOST if device == "cpu" else memory
-            sentence = self._guard(asked).refuse(size)
+            sentence = self._guard(asked).refuse(size, used)
             if sentence is not None:
                 self._tell(asked, sentence)
             return sentence

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gpudash.devices import OFFERED_BYTES, Gpu, Simulation, simulated_gpu
 from gpudash.session.allocator_settings import allocator_settings
 from gpudash.simulator.card import OTHER_PROCESS, Card
+from gpudash.sources.mirrored_card import MirroredCard, ShownCard
+
+HOST_NAME = "gpudash-run"
+"""What a run's own process is called in lists of processes."""
 
 
 class SimulatedGpus:
@@ -14,7 +20,7 @@ class SimulatedGpus:
 
     Args:
         wanted: what was asked for.
-        watch: called once with the cards, as soon as there are any, so that they are read.
+        watch: called once with the cards as they are shown, as soon as there are any, so that they are read.
 
     Attributes:
         cards: the cards by index; none before `start` or `offer` made them.
@@ -22,12 +28,14 @@ class SimulatedGpus:
         problem: why no run can use them, in one sentence; ``None`` when one can.
     """
 
-    def __init__(self, wanted: Simulation, watch: Callable[[Sequence[Card]], None] | None = None) -> None:
+    def __init__(self, wanted: Simulation, watch: Callable[[Sequence[ShownCard]], None] | None = None) -> None:
         self.cards: tuple[Card, ...] = ()
         self.gpus: tuple[Gpu, ...] = ()
         self._settings, self.problem = allocator_settings()
         self._wanted = wanted
         self._watch = watch
+        self._shown: tuple[ShownCard, ...] = ()
+        self._hosted: dict[int, MirroredCard] = {}
 
     def start(self) -> None:
         """Make the cards that were asked for."""
@@ -35,9 +43,58 @@ class SimulatedGpus:
             self._make(self._wanted.sizes)
 
     def offer(self) -> None:
-        """There is no GPU: make one card, unless there is one already."""
-        if not self.cards:
+        """There is no GPU: make one card, unless there is one already, or none may be offered."""
+        if not self.cards and self._wanted.offered:
             self._make((OFFERED_BYTES,))
+
+    def provide(self, sizes: Sequence[int]) -> None:
+        """See to it that there are as many cards as a program that is watched asks for.
+
+        Raises:
+            ValueError: one sentence, when there are some already, but fewer.
+        """
+        if not self.cards:
+            self._make(tuple(sizes))
+        if len(self.cards) < len(sizes):
+            raise ValueError(
+                f"This session simulates {len(self.cards)} GPUs, not {len(sizes)}; begin it with --simulate for each."
+            )
+
+    def mirror(self, index: int, figures: MirroredCard | None) -> None:
+        """Show a card whose allocator lives in another process in place of ``sim:index``; with ``None`` no longer.
+
+        Raises:
+            ValueError: one sentence, when there is no such card.
+        """
+        shown = self._shown
+        if not 0 <= index < len(shown):
+            raise ValueError(f"There is no sim:{index} that could show another process's; --simulate 8GiB adds one.")
+        shown[index].mirror = figures
+        capacity = (figures or shown[index].own).capacity
+        if self.gpus[index].total_bytes != capacity:  # a watched program's card may be of another size
+            self.gpus = (*self.gpus[:index], simulated_gpu(index, capacity), *self.gpus[index + 1 :])
+
+    def hosted(self, pid: int, cards: Sequence[Mapping[str, Any]]) -> None:
+        """Show the cards of a run's own process, by what it tells of them; this one's again when it tells of none.
+
+        Called by the worker's thread.
+        """
+        for index in self._hosted.keys() - {card["index"] for card in cards}:
+            self.mirror(index, None)
+            del self._hosted[index]
+        for card in cards:
+            index = card["index"]
+            mirror = self._hosted.get(index)
+            if mirror is None or mirror.pid != pid:
+                mirror = MirroredCard(index, card["capacity_bytes"], time.monotonic, pid, HOST_NAME)
+            mirror.put(
+                reserved_bytes=card["reserved_bytes"],
+                context_bytes=card["context_bytes"],
+                others_bytes={int(number): held for number, held in card["others_bytes"].items()},
+                busy_s=card["busy_s"],
+            )
+            self._hosted[index] = mirror
+            self.mirror(index, mirror)
 
     def _make(self, sizes: Sequence[int]) -> None:
         others = {OTHER_PROCESS: self._wanted.others} if self._wanted.others else {}
@@ -46,6 +103,7 @@ class SimulatedGpus:
             for index, size in enumerate(sizes)
         )
         self.gpus = tuple(simulated_gpu(card.index, card.capacity) for card in cards)
+        self._shown = tuple(ShownCard(card) for card in cards)
         self.cards = cards
         if self._watch is not None:
-            self._watch(cards)
+            self._watch(self._shown)

@@ -8,14 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpudash.memory.allocator import caching
 from gpudash.memory.allocator.segments import Segment
 from gpudash.memory.allocator.settings import INTERVALS, LARGE_SEGMENT_SIZE, MIB, AllocatorSettings
 from gpudash.simulator.card import Card
+from gpudash.simulator.stacks import Frame, Stack, Stacks
 
-Frame = dict[str, Any]
 Cards = Callable[[], list[Card]]
 
 ENABLED = (None, "state", "all")
@@ -24,8 +23,37 @@ ALLOCATING = frozenset(("alloc", "segment_alloc", "segment_map", "oom"))
 PROTOCOL = 4
 """Of pickle: the viewer of torch's site shows nothing of a newer one."""
 
-OWN_CODE = (str(Path(__file__).parent), str(Path(caching.__file__).parent))
-"""Folders whose code is between the caller and the allocator, and not worth showing."""
+ALL_ACTIONS = ALLOCATING | {"free_requested", "free_completed", "segment_free", "segment_unmap", "snapshot"}
+
+BETWEEN = {"alloc": 5}
+"""Frames of the allocator's model between its observer and whoever asked it, at the least, by action."""
+
+MOST_EMPTY_GROUPS = 1000
+"""Groups of which nothing is live are kept for a while: in most programs the next step fills the same again."""
+
+Event = tuple[str, int, int, int, int, Stack]
+"""Action, address, size, stream, nanoseconds since 1970, stack."""
+
+
+class Held(NamedTuple):
+    """Live blocks of one stack and one step: bytes as requested, how many, number of the step, stack."""
+
+    bytes: int
+    blocks: int
+    step: int
+    stack: Stack
+
+
+class _Group:
+    """Live blocks of one stack and one step; there may be none left."""
+
+    __slots__ = ("blocks", "bytes", "stack", "step")
+
+    def __init__(self, stack: Stack, step: int) -> None:
+        self.stack = stack
+        self.step = step
+        self.bytes = 0
+        self.blocks = 0
 
 
 class _Recording:
@@ -33,34 +61,52 @@ class _Recording:
 
     def __init__(self, card: Card, history: MemoryHistory, most: int) -> None:
         self.card = card
-        self.entries: deque[dict[str, Any]] = deque(maxlen=None if most >= sys.maxsize else most)
-        self.stacks: dict[int, list[Frame]] = {}
-        self.segment_stacks: dict[int, list[Frame]] = {}
+        self.entries: deque[Event] = deque(maxlen=None if most >= sys.maxsize else most)
+        self.live: dict[int, tuple[_Group, int]] = {}
+        self.segment_stacks: dict[int, Stack] = {}
+        self.groups: dict[tuple[Stack, int], _Group] = {}
         self._history = history
 
     def told(self, action: str, address: int, size: int, stream: int) -> None:
         """Called by the card at every event, under its lock."""
-        frames = self._history.frames(action)
+        history = self._history
+        stack = history.stack(action) if action in history.with_stack else history.no_stack
         if action == "alloc":
-            self.stacks[address] = frames
+            key = stack, history.step
+            group = self.groups.get(key)
+            if group is None:
+                group = self._new_group(key)
+            group.bytes += size
+            group.blocks += 1
+            self.live[address] = group, size
         elif action == "free_completed":
-            self.stacks.pop(address, None)
+            found = self.live.pop(address, None)
+            if found is not None:
+                group, held = found
+                group.bytes -= held
+                group.blocks -= 1
         elif action in ("segment_alloc", "segment_map"):
-            self.segment_stacks[address] = frames
+            self.segment_stacks[address] = stack
         elif action in ("segment_free", "segment_unmap"):
             self.segment_stacks.pop(address, None)
-        if self._history.keeps_trace:
-            self.entries.append(entry(action, address, size, stream, frames))
+        if history.keeps_trace:
+            self.entries.append((action, address, size, stream, time.time_ns(), stack))
+
+    def _new_group(self, key: tuple[Stack, int]) -> _Group:
+        if len(self.groups) > MOST_EMPTY_GROUPS + 2 * len(self.live):
+            self.groups = {known: group for known, group in self.groups.items() if group.blocks}
+        made = self.groups[key] = _Group(*key)
+        return made
 
 
-def entry(action: str, address: int, size: int, stream: int, frames: list[Frame]) -> dict[str, Any]:
+def entry(action: str, address: int, size: int, stream: int, time_ns: int, frames: list[Frame]) -> dict[str, Any]:
     """One event in the form of torch's trace; an out-of-memory has the free bytes in place of an address."""
     return {
         "action": action,
         "device_free" if action == "oom" else "addr": address,
         "size": size,
         "stream": stream,
-        "time_us": time.time_ns() // 1000,
+        "time_us": time_ns // 1000,
         "compile_context": "N/A",
         "user_metadata": "",
         "frames": frames,
@@ -72,13 +118,26 @@ class MemoryHistory:
 
     Args:
         cards: tells the cards of the process.
+
+    Attributes:
+        step: number of the step that the program is in; whoever knows sets it.
+        with_stack, no_stack: actions whose stack is taken, and what the others have in its place.
     """
 
     def __init__(self, cards: Cards) -> None:
         self._cards = cards
         self._recordings: dict[str, _Recording] = {}
-        self._context: str | None = None
+        self._taken = Stacks()
+        self.no_stack = self._taken.nothing
+        self.with_stack: frozenset[str] = frozenset()
         self.keeps_trace = False
+        self.step = 0
+
+    @property
+    def recording(self) -> bool:
+        """Whether every card of the process is recorded."""
+        found = [self._recordings.get(card.uuid) for card in self._cards()]
+        return any(found) and all(one is not None and one.card is card for one, card in zip(found, self._cards()))
 
     def record(
         self, enabled: str | None, context: str | None, stacks: str, max_entries: int, clear_history: bool = False
@@ -95,7 +154,7 @@ class MemoryHistory:
             recording.card.unobserve(recording.told)
         if enabled is None or clear_history:
             self._recordings = {}
-        self._context = context
+        self.with_stack = frozenset() if context is None else ALL_ACTIONS if context == "all" else ALLOCATING
         self.keeps_trace = enabled == "all"
         if enabled is None:
             return
@@ -106,18 +165,16 @@ class MemoryHistory:
             self._recordings[card.uuid] = recording
             card.observe(recording.told)
 
-    def frames(self, action: str) -> list[Frame]:
-        """The Python stack of the running thread, innermost call first, if it is recorded for ``action``."""
-        if self._context is None or (self._context != "all" and action not in ALLOCATING):
-            return []
-        found: list[Frame] = []
-        frame = sys._getframe(2)
-        while frame is not None:
-            code = frame.f_code
-            if not code.co_filename.startswith(OWN_CODE):
-                found.append({"filename": code.co_filename, "line": frame.f_lineno or 0, "name": code.co_name})
-            frame = frame.f_back  # type: ignore[assignment]
-        return found
+    def stack(self, action: str) -> Stack:
+        """The Python stack of the running thread at an event."""
+        return self._taken.take(2 + BETWEEN.get(action, 0))
+
+    def held(self, card: Card) -> list[Held]:
+        """What is live of what was allocated on ``card`` since recording began; any thread may ask."""
+        recording = self._recordings.get(card.uuid)
+        # a copy is made in one go, whatever another thread allocates
+        groups = {} if recording is None else recording.groups.copy()
+        return [Held(group.bytes, group.blocks, group.step, group.stack) for group in groups.values() if group.blocks]
 
     def snapshot(self) -> dict[str, Any]:
         """Segments, traces and settings in the form of torch's snapshots (torch/cuda/memory.py, ``_snapshot``)."""
@@ -127,9 +184,10 @@ class MemoryHistory:
             recording = self._recordings.get(card.uuid)
             held = card.segments()
             segments += [_segment(card, segment, recording) for segment in held]
-            entries = [] if recording is None else list(recording.entries)
+            events = [] if recording is None else list(recording.entries)
+            entries = [entry(*event[:5], event[5].frames()) for event in events]
             if entries:
-                entries.append(entry("snapshot", 0, 0, 0, []))
+                entries.append(entry("snapshot", 0, 0, 0, time.time_ns(), []))
             traces.append(entries)
         return {
             "segments": segments,
@@ -151,8 +209,8 @@ def _expect(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 
 
 def _segment(card: Card, segment: Segment, recording: _Recording | None) -> dict[str, Any]:
-    stacks = {} if recording is None else recording.stacks
-    above = {} if recording is None else recording.segment_stacks
+    live: dict[int, tuple[_Group, int]] = {} if recording is None else recording.live
+    above: dict[int, Stack] = {} if recording is None else recording.segment_stacks
     pool = segment.pool_id if isinstance(segment.pool_id, tuple) else (0, 0)
     return {
         "device": card.index,
@@ -165,18 +223,22 @@ def _segment(card: Card, segment: Segment, recording: _Recording | None) -> dict
         "segment_type": "small" if segment.is_small else "large",
         "segment_pool_id": pool,
         "is_expandable": segment.is_expandable,
-        "frames": above.get(segment.address, []),
+        "frames": above[segment.address].frames() if segment.address in above else [],
         "blocks": [
             {
                 "address": block.address,
                 "size": block.size,
                 "requested_size": block.requested_size,
                 "state": block.state,
-                "frames": stacks.get(block.address, []) if block.state != "inactive" else [],
+                "frames": _frames(live.get(block.address)) if block.state != "inactive" else [],
             }
             for block in segment.blocks
         ],
     }
+
+
+def _frames(known: tuple[_Group, int] | None) -> list[Frame]:
+    return [] if known is None else known[0].stack.frames()
 
 
 def _settings(cards: list[Card]) -> dict[str, Any]:

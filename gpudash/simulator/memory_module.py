@@ -35,11 +35,14 @@ class MemoryModule:
     Args:
         engine: runs the device's operations.
         history: records the allocators' events.
+
+    Attributes:
+        history: the same.
     """
 
     def __init__(self, engine: Engine, history: MemoryHistory) -> None:
         self._engine = engine
-        self._history = history
+        self.history = history
 
     def index_of(self, device: DeviceLike = None) -> int:
         """Index of a device given in any of torch's ways.
@@ -109,7 +112,7 @@ class MemoryModule:
 
     def memory_snapshot(self, mempool_id: Any = None) -> Any:
         """The segments of every card, as in the list form of torch's snapshots."""
-        return self._history.snapshot()["segments"]
+        return self.history.snapshot()["segments"]
 
     def memory_summary(self, device: DeviceLike = None, abbreviated: bool = False) -> str:
         """A table of the statistics to print."""
@@ -144,12 +147,12 @@ class MemoryModule:
         Raises:
             ValueError: one sentence, when a setting is none of torch's.
         """
-        self._history.record(enabled, context, stacks, max_entries, clear_history)
+        self.history.record(enabled, context, stacks, max_entries, clear_history)
 
     def _snapshot(self, device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
         """What is allocated now and what was recorded, in the form of torch's snapshots."""
-        return self._history.snapshot()
+        return self.history.snapshot()
 
     def _dump_snapshot(self, filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
         """Write the snapshot to a file in torch's own format."""
-        self._history.dump(filename)
+        self.history.dump(filename)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import psutil
 
 from gpudash.sources.cgroup import Group, GroupMemory, groups_above_us
 from gpudash.sources.kept_file import KeptFile
+from gpudash.sources.processes import Process, read_process
 from gpudash.telemetry.records import Sample, Value
 
 KIB = 1024
@@ -40,17 +42,23 @@ class HostReader:
     Args:
         root: where ``proc`` and ``sys`` are found.
         use_proc: read /proc and cgroups (default: on Linux); otherwise psutil.
+
+    Attributes:
+        hosted: the process of a run that has its own, which counts as ours; ``None`` for none.
+        program: resident bytes of a watched program's processes, shown in place of ours; ``None`` when none is watched.
     """
 
     def __init__(self, root: Path = Path("/"), use_proc: bool | None = None) -> None:
         linux = sys.platform.startswith("linux") if use_proc is None else use_proc
         self._system: _Proc | _Psutil = _Proc(root) if linux else _Psutil()
         self._groups = groups_above_us(root) if linux else []
+        self.hosted: int | None = None
+        self.program: Callable[[], Mapping[int, int]] | None = None
         self._source = RAM
         self._capacity = 0
         self._slow_due_s: float | None = None
         self._previous_cpu: tuple[float, float] | None = None
-        self._previous_process: tuple[float, float] | None = None
+        self._previous_process: tuple[int | None, float, float] | None = None
         self._choose(self._system.memory())
 
     @property
@@ -70,10 +78,14 @@ class HostReader:
             OSError: when the system does not answer.
         """
         values: dict[str, Value] = dict(self._choose(self._system.memory()))
-        values["process_bytes"] = self._system.process_bytes()
+        hosted = None if (pid := self.hosted) is None else read_process(pid)
+        if self.program is not None:
+            values["process_bytes"] = sum(self.program().values())
+        else:
+            values["process_bytes"] = self._system.process_bytes() + (0 if hosted is None else hosted.resident)
         if self._slow_due_s is None or now_s >= self._slow_due_s:
             self._slow_due_s = now_s + SLOW_PERIOD_S
-            self._read_slow(values)
+            self._read_slow(values, hosted)
         return [Sample(now_s, "host", None, values)]
 
     def close(self) -> None:
@@ -105,18 +117,21 @@ class HostReader:
             "file_cache_bytes": available - free,
         }
 
-    def _read_slow(self, values: dict[str, Value]) -> None:
+    def _read_slow(self, values: dict[str, Value], hosted: Process | None) -> None:
         values["swap_used_bytes"], values["swap_total_bytes"] = self._system.swap()
         busy, whole = self._system.cpu_seconds()
         if self._previous_cpu is not None and whole > self._previous_cpu[1]:
             share = (busy - self._previous_cpu[0]) / (whole - self._previous_cpu[1])
             values["cpu_utilisation"] = min(1.0, max(0.0, share))
         self._previous_cpu = busy, whole
-        ours, clock = time.process_time(), time.monotonic()
-        if self._previous_process is not None and clock > self._previous_process[1]:
-            before, since = self._previous_process
-            values["process_cpu_utilisation"] = (ours - before) / (clock - since)
-        self._previous_process = ours, clock
+        ours, clock, pid = time.process_time(), time.monotonic(), None
+        if hosted is not None:
+            ours, pid = ours + hosted.cpu_s, hosted.pid
+        if self._previous_process is not None and self._previous_process[0] == pid:
+            _, before, since = self._previous_process
+            if clock > since:
+                values["process_cpu_utilisation"] = max(0.0, ours - before) / (clock - since)
+        self._previous_process = pid, ours, clock
 
 
 def _read_group(group: Group, below: int) -> GroupMemory | None:

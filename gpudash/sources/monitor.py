@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpudash.devices import Gpu
-from gpudash.simulator.card import Card
 from gpudash.sources.gpu_watch import GpuWatch
 from gpudash.sources.host import HostReader
 from gpudash.sources.lanes import Emit, Lane, LaneStatistics
+from gpudash.sources.mirrored_card import ShownCard
 from gpudash.sources.nvml import Nvml
 from gpudash.sources.processes import ProcessReader
-from gpudash.sources.simulated_cards import CardReader
+from gpudash.sources.simulated_cards import CardReader, Probe, allocator_sample
 from gpudash.sources.timing import Timing
 from gpudash.telemetry.records import Record, Sample, State
 
@@ -57,9 +57,7 @@ class Monitor:
         self._host_lane = Lane("host", self._read_host, emit, clock, self._period_s, title="The host", stale=_host_gap)
         title = "The list of processes"
         self._process_lane = Lane("processes", self._processes.read, emit, clock, timing.processes, title=title)
-        self._gpus = GpuWatch(
-            nvml or Nvml(root), emit, clock, self._period_s, timing, root, lambda: self._processes.family
-        )
+        self._gpus = GpuWatch(nvml or Nvml(root), emit, clock, self._period_s, timing, root, self._family)
 
     def start(self) -> None:
         """Begins to read. Nothing is waited for."""
@@ -97,7 +95,7 @@ class Monitor:
         for lane in lanes:
             lane.set_period(self._period_s)
 
-    def watch_cards(self, cards: Sequence[Card]) -> None:
+    def watch_cards(self, cards: Sequence[ShownCard]) -> None:
         """Reads simulated GPUs too from now on, at the memory rate."""
         reader = CardReader(cards)
         with self._lock:
@@ -110,12 +108,12 @@ class Monitor:
             self._cards.append((reader, lane))
             lane.start()
 
-    def probe(self, device: str, read: Callable[[], Mapping[str, int]] | None) -> None:
+    def probe(self, device: str, read: Probe | None) -> None:
         """Reads an allocator's statistics at the memory rate from now on, or with ``None`` no longer.
 
         Args:
             device: torch's name of the device.
-            read: gives metrics of the ``allocator`` table. After detaching it is not called again.
+            read: gives metrics of the ``allocator`` table, ``None`` for a gap. After detaching it is not called again.
         """
         if any(reader.attach(device, read) for reader, _lane in self._cards):
             return
@@ -128,6 +126,18 @@ class Monitor:
         if former is not None:
             former.stop()
             former.join(0.5)
+
+    def adopt(self, pid: int | None) -> None:
+        """Count a run's own process as ours from now on, in host memory and on GPUs; with ``None`` none any more."""
+        self._host.hosted = pid
+
+    def follow(self, program: Callable[[], Mapping[int, int]] | None) -> None:
+        """Show a watched program's processes in place of ours from now on; with ``None`` no longer.
+
+        Args:
+            program: gives their resident bytes by PID.
+        """
+        self._host.program = self._processes.program = program
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -169,12 +179,18 @@ class Monitor:
                 lane.check()
         return self._host.read(now_s)
 
-    def _probe_lane(self, device: str, read: Callable[[], Mapping[str, int]]) -> Lane:
+    def _probe_lane(self, device: str, read: Probe) -> Lane:
         def sample(now_s: float) -> Iterable[Record]:
-            return [Sample(now_s, "allocator", device, dict(read()))]
+            return [allocator_sample(now_s, device, read)]
 
         title = f"The allocator of {device}"
         return Lane(f"allocator {device}", sample, self._emit, self._clock, self._period_s, title=title)
+
+    def _family(self) -> frozenset[int]:
+        """PIDs of this process and its descendants; a run's own process counts at once."""
+        hosted, program = self._host.hosted, self._host.program
+        watched = () if program is None else program()
+        return self._processes.family.union(watched, () if hosted is None else (hosted,))
 
     def _close(self) -> None:
         self._gpus.close()

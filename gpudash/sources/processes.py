@@ -6,7 +6,7 @@ import functools
 import heapq
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +37,16 @@ class ProcessReader:
     Args:
         pid: the process to begin from; ours by default.
         use_proc: read /proc (default: on Linux); otherwise psutil.
+
+    Attributes:
+        program: resident bytes of a watched program's processes by PID, which are read too; ``None`` for none.
     """
 
     def __init__(self, pid: int | None = None, use_proc: bool | None = None) -> None:
         linux = sys.platform.startswith("linux") if use_proc is None else use_proc
         self._pid = os.getpid() if pid is None else pid
         self._read_one = _read_proc if linux else _read_psutil
+        self.program: Callable[[], Mapping[int, int]] | None = None
         self._scan_due_s: float | None = None
         self._chosen: tuple[int, ...] = ()
         self._family = frozenset({self._pid})
@@ -59,7 +63,9 @@ class ProcessReader:
             self._scan_due_s = now_s + SCAN_PERIOD_S
             found = self._scan()
         else:
-            found = [process for pid in self._chosen if (process := self._read_one(pid)) is not None]
+            watched = () if self.program is None else self.program()
+            pids = dict.fromkeys([*self._chosen, *watched])
+            found = [process for pid in pids if (process := self._read_one(pid)) is not None]
         before, self._before = self._before, {}
         return [self._sample(now_s, process, before) for process in found]
 
@@ -84,6 +90,11 @@ class ProcessReader:
             values["cpu_utilisation"] = (process.cpu_s - previous[1]) / (now_s - previous[0])
         self._before[identity] = now_s, process.cpu_s
         return Sample(now_s, "process", None, values)
+
+
+def read_process(pid: int) -> Process | None:
+    """A process as it is now; ``None`` when it is gone."""
+    return _read_proc(pid) if sys.platform.startswith("linux") else _read_psutil(pid)
 
 
 @functools.lru_cache(maxsize=256)

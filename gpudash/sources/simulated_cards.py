@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-import psutil
 
 from gpudash.devices import SIMULATED
 from gpudash.simulator.card import Card
+from gpudash.sources.mirrored_card import CardFigures, ShownCard, figures
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State, Value
 
@@ -29,6 +27,15 @@ NOT_SIMULATED = {
 }
 """What a GPU has and a simulation does not: temperature, power, clocks, a link."""
 
+Probe = Callable[[], Mapping[str, int | None]]
+"""Reads an allocator; a metric that could not be had is ``None``."""
+
+
+def allocator_sample(now_s: float, device: str, probe: Probe) -> Sample:
+    """The reading of an allocator; where a process no longer pushes its own, it is a gap."""
+    values = dict(probe())
+    return Sample(now_s, "allocator", device, values, {name: State.STALE for name in values if values[name] is None})
+
 
 class CardReader:
     """Reads simulated GPUs: their memory at every tick, how busy they are and who uses them less often.
@@ -39,14 +46,13 @@ class CardReader:
         cards: read in place; whoever runs on them need not be asked.
     """
 
-    def __init__(self, cards: Sequence[Card]) -> None:
+    def __init__(self, cards: Sequence[Card | ShownCard]) -> None:
         self._cards = tuple(cards)
-        self._name = str(psutil.Process().name())
-        self._probes: dict[str, Callable[[], Mapping[str, int]]] = {}
-        self._busy: dict[int, tuple[float, float]] = {}
+        self._probes: dict[str, Probe] = {}
+        self._busy: dict[int, tuple[int, float, float]] = {}
         self._sensors_due_s = self._processes_due_s = -math.inf
 
-    def attach(self, device: str, probe: Callable[[], Mapping[str, int]] | None) -> bool:
+    def attach(self, device: str, probe: Probe | None) -> bool:
         """Read the allocator of ``device`` ("sim:0") by ``probe`` from now on, or with ``None`` no longer.
 
         Returns:
@@ -66,44 +72,49 @@ class CardReader:
         if sensors:
             self._sensors_due_s = now_s + SENSOR_PERIOD_S
         found: list[Record] = [
-            Sample(now_s - AHEAD_S, "allocator", device, dict(probe())) for device, probe in tuple(self._probes.items())
+            allocator_sample(now_s - AHEAD_S, device, probe) for device, probe in tuple(self._probes.items())
         ]
-        found += [self._sample(card, now_s, sensors=sensors) for card in self._cards]
+        cards = [figures(card) if isinstance(card, Card) else card.now() for card in self._cards]
+        found += [self._sample(card, now_s, sensors=sensors) for card in cards]
         if now_s >= self._processes_due_s:
             self._processes_due_s = now_s + PROCESS_PERIOD_S
-            for card in self._cards:
-                found += self._processes(card, now_s)
+            for card in cards:
+                found += _processes(card, now_s)
         return found
 
     def stale(self, now_s: float) -> Iterable[Record]:
         """The rows of a tick in which `read` does not return."""
-        gaps = dict.fromkeys(MEMORY)
-        return [Sample(now_s, "gpu", card.uuid, gaps, dict.fromkeys(MEMORY, State.STALE)) for card in self._cards]
+        return [_gap(f"SIM-{card.index}", now_s) for card in self._cards]
 
-    def _sample(self, card: Card, now_s: float, *, sensors: bool) -> Sample:
-        free, total = card.free_and_total()
+    def _sample(self, card: CardFigures, now_s: float, *, sensors: bool) -> Sample:
+        if not card.fresh:
+            return _gap(card.uuid, now_s)
         values: dict[str, Value] = {
-            "used_bytes": total - free,
-            "free_bytes": free,
-            "total_bytes": total,
-            "process_bytes": card.context_bytes + card.reserved_bytes(),
+            "used_bytes": card.capacity - card.free,
+            "free_bytes": card.free,
+            "total_bytes": card.capacity,
+            "process_bytes": card.held,
         }
         if not sensors:
             return Sample(now_s, "gpu", card.uuid, values)
         values.update(dict.fromkeys(NOT_SIMULATED))
-        before, self._busy[card.index] = self._busy.get(card.index), (now_s, card.busy_s)
-        if before is not None and now_s > before[0]:
-            values[UTILISATION] = min(1.0, max(0.0, (card.busy_s - before[1]) / (now_s - before[0])))
+        before, self._busy[card.index] = self._busy.get(card.index), (card.pid, now_s, card.busy_s)
+        if before is not None and before[0] == card.pid and now_s > before[1]:
+            values[UTILISATION] = min(1.0, max(0.0, (card.busy_s - before[2]) / (now_s - before[1])))
         return Sample(now_s, "gpu", card.uuid, values, NOT_SIMULATED)
 
-    def _processes(self, card: Card, now_s: float) -> Iterator[Sample]:
-        """One row for each process that holds memory of ``card``."""
-        ours = card.context_bytes + card.reserved_bytes()
-        if ours:
-            yield _row(card, now_s, os.getpid(), self._name, ours)
-        for pid, held in card.others.items():
-            yield _row(card, now_s, pid, f"another process, {SIMULATED}", held)
+
+def _gap(uuid: str, now_s: float) -> Sample:
+    return Sample(now_s, "gpu", uuid, dict.fromkeys(MEMORY), dict.fromkeys(MEMORY, State.STALE))
 
 
-def _row(card: Card, now_s: float, pid: int, name: str, held: int) -> Sample:
+def _processes(card: CardFigures, now_s: float) -> Iterator[Sample]:
+    """One row for each process that holds memory of ``card``."""
+    if card.held:
+        yield _row(card, now_s, card.pid, card.name, card.held)
+    for pid, held in card.others.items():
+        yield _row(card, now_s, pid, f"another process, {SIMULATED}", held)
+
+
+def _row(card: CardFigures, now_s: float, pid: int, name: str, held: int) -> Sample:
     return Sample(now_s, "process", card.uuid, {"pid": pid, "name": name, "user": None, "memory_bytes": held})

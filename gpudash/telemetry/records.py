@@ -19,6 +19,9 @@ Value = int | float | str | None
 EXPLANATION = "explanation"
 """Topic of the note that tells what holds a device's memory while a run is on, or the remedies of an out-of-memory."""
 
+DEVICE = "device"
+"""Topic of the note that tells on which device a watched program turns out to run; `details` hold its ``device``."""
+
 
 class State(enum.StrEnum):
     """Why a metric that was asked for has no number. A metric with a number is ``OK``."""

@@ -1,4 +1,4 @@
-"""Keeps the recordings folder within bounds: the oldest go to a trash folder beside it."""
+"""Keeps the folders of recordings and of reports within bounds: the oldest go to a trash folder beside them."""
 
 from __future__ import annotations
 
@@ -51,6 +51,46 @@ def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None
             total -= item.bytes
             count -= 1
     return moved
+
+
+def prune_reports(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None) -> list[Path]:
+    """Move the oldest reports of out-of-memory errors, a folder each, to the trash until the rest keeps both limits.
+
+    Args:
+        folder: of the reports; nothing happens when it does not exist.
+        keep: one that stays, and counts.
+
+    Returns:
+        The new places of what was moved, oldest first.
+    """
+    found = []
+    for path in folder.glob("[!.]*/"):
+        with suppress(OSError):
+            size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+            found.append(_Stored(path, size, path.stat().st_mtime))
+    found.sort(key=lambda item: (item.changed, item.path.name))
+    total, count = sum(item.bytes for item in found), len(found)
+    moved: list[Path] = []
+    for item in found:
+        if total <= max_bytes and count <= max_count:
+            break
+        if keep is not None and _same(item.path, keep):
+            continue
+        with suppress(OSError):
+            moved.append(_folder_to_trash(item.path, trash_folder(folder)))
+            total -= item.bytes
+            count -= 1
+    return moved
+
+
+def _folder_to_trash(path: Path, trash: Path) -> Path:
+    """Move a report, under a name that is free there."""
+    trash.mkdir(parents=True, exist_ok=True)
+    target, number = trash / path.name, 2
+    while target.exists():
+        target = trash / f"{path.name}-{number}"
+        number += 1
+    return path.replace(target)
 
 
 def _stored(folder: Path) -> list[_Stored]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from gpudash.telemetry.records import (
+    DEVICE,
     EXPLANATION,
     EpochFinished,
     Event,
@@ -301,6 +302,10 @@ class RunView:
 
     def _note(self, event: Note) -> None:
         """Keep a note; one that brings the remedies of an out-of-memory completes the explanation instead."""
+        if event.topic == DEVICE:
+            self.device = str(event.details.get("device", self.device))
+            self.simulated = bool(event.details.get("simulated", self.simulated))
+            self.memory.capacity_bytes = None
         error = self.error
         if event.topic == EXPLANATION and error is not None and error.explanation is not None:
             self.error = replace(error, explanation={**error.explanation, **event.details})

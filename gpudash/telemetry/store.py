@@ -15,6 +15,7 @@ from gpudash.telemetry.records import (
     Event,
     Marker,
     OutOfMemory,
+    Output,
     Record,
     RunFailed,
     RunFinished,
@@ -39,14 +40,17 @@ JOIN_S = 2.0
 PROCESSES_S = 10.0
 """Age at which a list of processes is no longer shown."""
 
+WATCH = "watch"
+"""The workload that is a program of the user's own."""
+
 SeriesTable = Literal["host", "gpu", "allocator", "run", "transfer"]
 Key = tuple[str, str, str | None]
 
 _PLOTTED = {
     (table, metric.name) for table in ("host", "gpu", "allocator") for metric in METRICS[table] if metric.type != "TEXT"
 }
-_IN_SERIES = (StepFinished, StageFinished, Transfer)
-"""Events that are kept as series and sums; among the others they would push out what a person looks for."""
+_IN_SERIES = (StepFinished, StageFinished, Transfer, Output)
+"""Events that are kept as series, sums and lines; among the others they would push out what a person looks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,12 @@ class Store:
         """
         return self._series.get((table, metric, device))
 
+    def curves(self) -> Sequence[tuple[Key, Series]]:
+        """Every history there is, by table, metric and device."""
+        return [
+            (key, self._series[key]) for key in sorted(self._series, key=lambda key: (key[0], key[2] or "", key[1]))
+        ]
+
     def latest(self, table: str, metric: str, device: str | None = None) -> Reading:
         """The newest reading of a metric; `NEVER_READ` when it was never asked for."""
         return self._latest.get((table, metric, device), NEVER_READ)
@@ -162,7 +172,7 @@ class Store:
                 self._append(key, time_s, value)
         if "used_bytes" in sample.values:
             self._bands(sample)
-        if self.runs and self.runs[-1].running:
+        if self.runs and self.runs[-1].running and time_s >= self.runs[-1].began_s:
             self._peaks(self.runs[-1], table, device, time_s)
 
     def _process(self, sample: Sample) -> None:
@@ -207,10 +217,10 @@ class Store:
             memory.raise_to("used_bytes", self._recent("host", "process_bytes", None, time_s))
         elif table == "gpu" and device == self._uuids.get(run.device):
             memory.raise_to("used_bytes", self._recent("gpu", "used_bytes", device, time_s))
-        if memory.capacity_bytes is None:
-            where = ("host", None) if run.device == "cpu" else ("gpu", self._uuids.get(run.device))
+        where = ("host", None) if run.device == "cpu" else ("gpu", self._uuids.get(run.device))
+        if (table, device) == where or memory.capacity_bytes is None:  # that of a simulated card may become another
             total = self.latest(where[0], "total_bytes", where[1]).value
-            memory.capacity_bytes = None if total is None else int(total)
+            memory.capacity_bytes = memory.capacity_bytes if total is None else int(total)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -235,7 +245,10 @@ class Store:
         for name in RUN_METRICS:
             if ("run", name, None) in self._series:
                 self._append(("run", name, None), event.time_s, None)
-        for table, device in (("host", None), ("gpu", self._uuids.get(event.device)), ("allocator", event.device)):
+        before = [("gpu", self._uuids.get(event.device)), ("allocator", event.device)]
+        if event.workload != WATCH:  # until now it was read what this process holds, not the program
+            before.append(("host", None))
+        for table, device in before:
             self._peaks(self.runs[-1], table, device, event.time_s)
 
     def _transfer(self, event: Transfer) -> None:

@@ -78,4 +78,5 @@ def _menu(window: QMainWindow, menus: dict[str, QMenu], path: str) -> QMenu:
         bar = window.menuBar()
         menus[path] = _menu(window, menus, parent).addMenu(title) if parent else bar.addMenu(title)
         menus[path].setToolTipsVisible(True)
+        menus[path].setObjectName(path)
     return menus[path]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from pathlib import Path
 from types import TracebackType
 
 from PySide6.QtCore import QTimer
@@ -13,11 +14,12 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.devices import Simulation
 from gpudash.resources import resource
-from gpudash.session import Session, recording_target
-from gpudash.settings import load_settings
+from gpudash.session import Replay, Session, recording_target
+from gpudash.settings import Settings, load_settings
 from gpudash.telemetry.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.main_window import MainWindow
+from gpudash.ui.remembered import add_recent
 from gpudash.ui.theme import ThemeFollower
 
 
@@ -32,11 +34,12 @@ def application() -> QApplication:
     return app
 
 
-def run(simulation: Simulation | None = None) -> tuple[int, bool]:
+def run(simulation: Simulation | None = None, opened: Path | None = None) -> tuple[int, bool]:
     """Show the window until it is closed.
 
     Args:
         simulation: GPUs to simulate.
+        opened: a snapshot, or the folder of an out-of-memory report, that is in front at the beginning.
 
     Returns:
         The exit code, and whether every thread could be joined.
@@ -51,19 +54,46 @@ def run(simulation: Simulation | None = None) -> tuple[int, bool]:
         notices = [*notices, f"{error} This session is not recorded."]
         session = Session(settings, notices=notices, simulation=simulation)
         session.start()
-    follower = ThemeFollower(app, settings.theme)
-    window = MainWindow(session, follower.palette, follower.choose)
-    follower.changed.connect(lambda: window.set_palette(follower.palette))
+    window = _window(app, session, settings)
     sys.excepthook = _Excepthook(session)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_args: window.close())
     window.show()
+    if opened is not None:
+        window.opening.open(opened)
     # The import of torch takes seconds; it begins once the window has been painted, in the worker's thread.
     QTimer.singleShot(0, session.load_torch)
     app.exec()
     if session.recording is not None:
         sys.stderr.write(f"Recording: {session.recording}\n")
     return 0, window.joined
+
+
+def look_at(recording: Path) -> tuple[int, bool]:
+    """Show a recording in the window until it is closed; returns as `run`.
+
+    Raises:
+        RecordingError: one sentence, when it cannot be read.
+    """
+    from gpudash.ui.picture import show_run  # it draws windows, and so imports this module
+
+    app = application()
+    settings, _notices = load_settings()
+    replay = Replay(recording)
+    replay.set_settings(settings)
+    add_recent(recording)
+    window = _window(app, replay, settings)
+    window.show()
+    show_run(window)
+    app.exec()
+    return 0, window.joined
+
+
+def _window(app: QApplication, session: Session | Replay, settings: Settings) -> MainWindow:
+    follower = ThemeFollower(app, settings.theme)
+    window = MainWindow(session, follower.palette, follower.choose)
+    follower.changed.connect(lambda: window.set_palette(follower.palette))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_args: window.close())
+    return window
 
 
 class _Excepthook:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
-from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, RunStarted, Warning
+from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, RunStarted, Warning
 
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
+    "open_report": ("Open report", "Open the snapshot that was taken when memory ran out, in a tab of its own"),
     "stop": ("Stop run", "Stop the run after its current operation"),
     "free_cache": ("Free cache", "Give memory that is held but not used back"),
     "save_recording": ("Save recording", "Write a copy of the recording to another place"),
@@ -22,11 +24,16 @@ PASSED_SHOWN_S = 8.0
 """Seconds of session time for which "passed" stays before the strip closes."""
 
 
+REPORT_WORDS = "Memory ran out; the report says what filled it and what would have fitted."
+
+Attention = Warning | RunFailed | OutOfMemory | Note
+
+
 class Banner(QFrame):
     """Shows the gravest open warning; nothing while all is well.
 
     Signals:
-        action: one of the warning's actions was chosen: "explain", "stop", "free_cache", "save_recording".
+        action: one of the warning's actions was chosen, a key of `ACTION_WORDS`.
     """
 
     action = Signal(str)
@@ -34,7 +41,7 @@ class Banner(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "banner")
-        self._open: dict[str, Warning | RunFailed | OutOfMemory] = {}
+        self._open: dict[str, Attention] = {}
         self._shown: Event | None = None
         self._text = QLabel()
         self._text.setWordWrap(True)
@@ -79,7 +86,7 @@ class Banner(QFrame):
                 standing = self._open.get(event.device)
                 if not isinstance(standing, Warning) or _GRAVITY[event.level] >= _GRAVITY[standing.level]:
                     self._open[event.device] = event
-        elif isinstance(event, (RunFailed, OutOfMemory)):
+        elif isinstance(event, (RunFailed, OutOfMemory)) or (isinstance(event, Note) and report_of(event) is not None):
             self._open["run"] = event
         elif isinstance(event, RunStarted):
             self._open.pop("run", None)
@@ -111,9 +118,8 @@ class Banner(QFrame):
         self.setVisible(gravest is not None)
         if gravest is None:
             return
-        level = gravest.level if isinstance(gravest, Warning) else "critical"
-        text = gravest.text if isinstance(gravest, Warning) else _ending_words(gravest)
-        actions = gravest.actions if isinstance(gravest, Warning) else ("explain",) if _is_explained(gravest) else ()
+        level = _level(gravest)
+        text, actions = _words(gravest), _actions(gravest)
         self._text.setText(text)
         self.setAccessibleName(f"{level}: {text}")
         for name, button in self._buttons.items():
@@ -130,16 +136,42 @@ def _grows(event: Event) -> bool:
     return isinstance(event, Warning) and event.cause is not None
 
 
-def _is_explained(ending: RunFailed | OutOfMemory) -> bool:
+def report_of(event: Event | None) -> Path | None:
+    """The folder that an out-of-memory of the user's own program left behind."""
+    if isinstance(event, (RunFailed, OutOfMemory)):
+        folder = event.result.get("report")
+    else:
+        folder = event.details.get("folder") if isinstance(event, Note) and event.topic == "report" else None
+    return Path(folder) if isinstance(folder, str) and folder else None
+
+
+def _level(event: Attention) -> str:
+    if isinstance(event, Warning):
+        return event.level
+    return "warning" if isinstance(event, Note) else "critical"
+
+
+def _actions(event: Attention) -> Sequence[str]:
+    if isinstance(event, Warning):
+        return event.actions
+    offered = {"explain": _is_explained(event), "open_report": report_of(event) is not None}
+    return tuple(action for action, useful in offered.items() if useful)
+
+
+def _is_explained(ending: Attention) -> bool:
     return isinstance(ending, OutOfMemory) and ending.explanation is not None
 
 
-def _ending_words(ending: RunFailed | OutOfMemory) -> str:
-    """How a run ended badly: the cause where it is known."""
+def _words(ending: Attention) -> str:
+    """What a warning says, or how a run ended badly: the cause where it is known."""
+    if isinstance(ending, Warning):
+        return ending.text
+    if isinstance(ending, Note):
+        return REPORT_WORDS
     if isinstance(ending, OutOfMemory) and ending.explanation is not None:
         return f"{ending.explanation['headline']} {ending.explanation['request_words']}"
     return f"{ending.message} {ending.remedy}".strip()
 
 
-def _gravity(event: Warning | RunFailed | OutOfMemory) -> int:
+def _gravity(event: Attention) -> int:
     return _GRAVITY[event.level] if isinstance(event, Warning) else 2

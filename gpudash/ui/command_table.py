@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gpudash.ui.commands import Commands
     from gpudash.ui.main_window import MainWindow
 
+RECENT_MENU = "File/Open Recent"
+
 ZOOM = 0.8
 """How much narrower one step of Zoom In makes the shown time."""
 
@@ -27,7 +29,7 @@ def command_table(commands: Commands, window: MainWindow) -> list[Command]:
         *_file_commands(commands, window, live),
         *_edit_commands(commands, live),
         *(_run_commands(commands, window) if live else ()),
-        *_view_commands(window),
+        *_view_commands(commands, window),
         *_mark_commands(window.plots),
         *_axis_commands(window.plots),
         *_window_commands(commands, window),
@@ -44,6 +46,9 @@ def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[C
         ("Ctrl+Shift+S",),
     )
     return [
+        Command("File", "Open…", "Open a memory snapshot or a recording", window.opening.ask, ("Ctrl+O",)),
+        Command(RECENT_MENU, "Clear Recent Files", "Forget the files opened last", commands.clear_recent),
+        Command("File", "Close Document", "Close the document in front", window.documents.close_front, ("Ctrl+W",)),
         *((save,) if live else ()),
         Command("File/Export", "Graph as PNG…", "Write the plots as a picture", commands.save_picture),
         Command(
@@ -63,10 +68,18 @@ def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[C
 
 def _edit_commands(commands: Commands, live: bool) -> list[Command]:
     mark = Command("Edit", "Add Mark…", "Mark the cursor, or now", commands.add_mark, ("M",), plot=True, separated=True)
+    find = Command(
+        "Edit",
+        "Find in Output…",
+        "Look for words in what your own program prints",
+        commands.find_in_output,
+        ("Ctrl+F",),
+    )
     return [
         Command("Edit", "Copy Values", "Copy the selection as tab-separated text", commands.copy_values, ("Ctrl+C",)),
         Command("Edit", "Copy Graph as Image", "Copy a picture of the plots", commands.copy_picture, ("Ctrl+Shift+C",)),
         *((mark,) if live else ()),
+        *((find,) if live else ()),
         Command(
             "Edit",
             "Preferences…",
@@ -91,10 +104,19 @@ def _run_commands(commands: Commands, window: MainWindow) -> list[Command]:
         Command(
             "Run", "Free Cache", "Give memory that is held but not used back", lambda: commands.do("free_cache"), ()
         ),
+        Command(
+            "Run",
+            "Save Snapshot Now",
+            "Ask your own program for a snapshot of its GPU memory, and open it",
+            commands.save_snapshot,
+            ("Ctrl+Shift+M",),
+            separated=True,
+        ),
+        Command("Run", "Attach to Process…", "Watch a process that runs already, from outside", commands.attach),
     ]
 
 
-def _view_commands(window: MainWindow) -> list[Command]:
+def _view_commands(commands: Commands, window: MainWindow) -> list[Command]:
     plots, view = window.plots, window.view
     return [
         Command(
@@ -122,7 +144,7 @@ def _view_commands(window: MainWindow) -> list[Command]:
             "View",
             "Explain Memory",
             "Show what fills the GPU's memory and who allocated it: at the last out-of-memory, or now in a run",
-            lambda: window.explanation.explain(),
+            commands.explain,
             ("Ctrl+E",),
             separated=True,
         ),
@@ -170,6 +192,14 @@ def _window_commands(commands: Commands, window: MainWindow) -> list[Command]:
     ]
     return [
         *widths,
+        Command(
+            "View",
+            "Next Tab",
+            "Bring the next document to the front, after the last one the dashboard",
+            window.documents.show_next,
+            ("Ctrl+Tab",),
+            separated=True,
+        ),
         Command(
             "View",
             "Show or Hide Tables",

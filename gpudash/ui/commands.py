@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QDialogButtonBox,
     QFileDialog,
     QInputDialog,
+    QMenu,
     QMessageBox,
     QTableView,
     QTextBrowser,
@@ -25,12 +26,18 @@ from PySide6.QtWidgets import (
 
 from gpudash import __version__
 from gpudash.devices import shown_name
+from gpudash.session import Replay
+from gpudash.session.candidates import candidates
 from gpudash.settings import Settings, save_settings
 from gpudash.telemetry.recorder import RecordingError
 from gpudash.ui.actions import build_menus
-from gpudash.ui.command_table import command_table
+from gpudash.ui.attach_dialog import AttachDialog
+from gpudash.ui.banner import report_of
+from gpudash.ui.command_table import RECENT_MENU, command_table
 from gpudash.ui.guide import GUIDE, keys_page
 from gpudash.ui.preferences import Preferences
+from gpudash.ui.remembered import forget_recent
+from gpudash.ui.run_progress import PID, WATCH
 from gpudash.ui.theme import Choice
 
 if TYPE_CHECKING:
@@ -47,6 +54,11 @@ class Commands:
         self._window = window
         self._set_theme = set_theme
         self.actions: dict[str, QAction] = build_menus(window, window.plots, command_table(self, window))
+        self._tips = {name: action.toolTip() for name, action in self.actions.items()}
+        self._copying = {name: self.actions[name].shortcuts() for name in ("Copy Values", "Copy Graph as Image")}
+        menu, clear = window.findChild(QMenu, RECENT_MENU), self.actions["Clear Recent Files"]
+        assert menu is not None
+        menu.aboutToShow.connect(lambda: window.opening.fill_recent(menu, clear))
 
     def refresh(self) -> None:
         """Words and availability that follow the session's state."""
@@ -55,10 +67,36 @@ class Commands:
         start = self.actions.get("Start or Stop Run")
         if start is not None:
             start.setText("Stop Run" if running else "Start Run")
-            start.setEnabled(running or window.panel.spec() is not None)
+            self._allow("Start or Stop Run", "" if running or window.panel.ready else window.panel.button.toolTip())
+            self._allow("Save Snapshot Now", self._why_no_snapshot())
+            self._allow("Attach to Process…", "A run is on; stop it first." if running else "")
         pause = self.actions["Pause or Follow"]
         pause.setText("Pause the View" if window.view.following else "Follow the Newest Reading")
-        self.actions["Zoom to Selection"].setEnabled(window.view.selection is not None)
+        self._allow("Zoom to Selection", "" if window.view.selection is not None else "No range is selected.")
+        self._refresh_documents()
+
+    def _refresh_documents(self) -> None:
+        """What the tabs allow; a document in front has the keys of copying itself, and two owners would cancel out."""
+        documents = self._window.documents
+        none = "" if documents.count else "No document is open."
+        self._allow("Next Tab", none)
+        self._allow("Close Document", none or ("" if documents.front is not None else "The dashboard stays open."))
+        for name, keys in self._copying.items():
+            self.actions[name].setShortcuts(keys if documents.front is None else [])
+
+    def _why_no_snapshot(self) -> str:
+        run = self._window.session.store.run
+        if not self._window.session.running or run is None or run.workload != WATCH:
+            return "No program of yours is running here."
+        return "A process that is watched from outside cannot be asked." if PID in run.spec else ""
+
+    def _allow(self, name: str, why_not: str) -> None:
+        """Make a command available, or say in its tooltip why it is not."""
+        action = self.actions[name]
+        tip = f"{self._tips[name]}\n{why_not}".strip()
+        if action.isEnabled() == bool(why_not) or action.toolTip() != tip:
+            action.setEnabled(not why_not)
+            action.setToolTip(tip)
 
     def do(self, action: str) -> None:
         """Carry out a banner's action."""
@@ -70,7 +108,47 @@ class Commands:
         elif action == "save_recording":
             self.save_recording()
         elif action == "explain":
-            self._window.explanation.explain()
+            self.explain()
+        elif action == "open_report":
+            report = report_of(self._window.banner.shown)
+            if report is not None:
+                self._window.opening.open(report)
+
+    def explain(self) -> None:
+        """Show what fills the memory, on the dashboard."""
+        self._window.documents.show_dashboard()
+        self._window.explanation.explain()
+
+    def find_in_output(self) -> None:
+        """Open the output of the user's own program, and look for words in it."""
+        window = self._window
+        window.documents.show_dashboard()
+        if window.tabs.collapsed:
+            self.toggle_tables()
+        window.tabs.show_output()
+        window.tabs.output.search.setFocus()
+        window.tabs.output.search.selectAll()
+
+    def save_snapshot(self) -> None:
+        """Ask the program that is watched for a snapshot; it opens when it has been written."""
+        session = self._window.session
+        if not isinstance(session, Replay) and self.attempt(session.save_snapshot):
+            self._window.status_line.tell("Asked the program for a snapshot; it opens when it has been written.")
+
+    def attach(self) -> None:
+        """Ask for a process, and watch it."""
+        session = self._window.session
+        if isinstance(session, Replay):
+            return
+        dialog = AttachDialog(
+            lambda: candidates(session.store), lambda pid: self.attempt(lambda: session.attach(pid)), self._window
+        )
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.open()
+
+    def clear_recent(self) -> None:
+        """Forget the files opened last."""
+        forget_recent()
 
     def attempt(self, act: Callable[[], object]) -> bool:
         """Do ``act``; what cannot be done is told in one sentence. Returns whether it was done."""
@@ -101,15 +179,24 @@ class Commands:
             self.attempt(lambda: self._window.plots.save_csv(path))
 
     def copy_values(self) -> None:
-        """Copy the table that has the focus, else the selection of the plots, as tab-separated text."""
-        focus = QGuiApplication.focusObject()
-        if isinstance(focus, QTableView) and self._window.tabs.isAncestorOf(focus):
-            self._window.tabs.current().copy()
+        """Copy from the document in front, the table or output that has the focus, else the selection of the plots."""
+        focus, tabs = QGuiApplication.focusObject(), self._window.tabs
+        if self._window.documents.front is not None:
+            self._window.documents.front.copy_values()
+            return
+        table = tabs.current()
+        if table is not None and isinstance(focus, QTableView) and tabs.isAncestorOf(focus):
+            table.copy()
+        elif focus is tabs.output.text:
+            tabs.output.copy()
         else:
             QGuiApplication.clipboard().setText(self._window.plots.selection_text())
 
     def copy_picture(self) -> None:
-        """Copy a picture of the plots."""
+        """Copy a picture of the plots, or of the document in front."""
+        if self._window.documents.front is not None:
+            self._window.documents.front.copy_picture()
+            return
         QGuiApplication.clipboard().setImage(self._window.plots.picture())
 
     def add_mark(self, time_s: float | None = None) -> None:

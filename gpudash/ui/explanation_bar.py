@@ -33,6 +33,11 @@ COLOURS = {
 """Kinds of parts that have a curve of the same meaning; categories are called as their curves are."""
 
 
+def category_curve(category: str, palette: Palette) -> str:
+    """The curve that has the colour of a category: its own, else one that no category has."""
+    return category if category in palette.curves else "reference"
+
+
 @dataclass(frozen=True)
 class _Piece:
     part: Part | None
@@ -65,9 +70,18 @@ class PartsBar(QWidget):
 
     def show_parts(self, explanation: Explanation) -> None:
         """Draw the parts of ``explanation``."""
-        self._parts = explanation.parts
-        self._capacity = explanation.capacity_bytes + explanation.beyond_bytes
-        self._asked = explanation.requested_bytes or 0
+        whole = explanation.capacity_bytes + explanation.beyond_bytes
+        self.show_shares(explanation.parts, whole, explanation.requested_bytes or 0)
+
+    def show_shares(self, parts: Sequence[Part], whole: int, asked: int) -> None:
+        """Draw ``parts``.
+
+        Args:
+            parts: in the order of the bar.
+            whole: bytes that they add up to.
+            asked: bytes of the request that could not be had, 0 without one.
+        """
+        self._parts, self._capacity, self._asked = parts, whole, asked
         self._category = ""
         self.setAccessibleDescription("; ".join(f"{part_name(p)} {format_bytes(p.bytes)}" for p in self._parts))
         self.updateGeometry()
@@ -209,8 +223,8 @@ class PartsBar(QWidget):
     def _colour(self, part: Part) -> QColor:
         if part.kind == "free":
             return QColor(self._palette.field)
-        name = part.name if part.kind == "category" else COLOURS[part.kind]
-        return QColor(self._palette.curves.get(name, self._palette.curves["used"]))
+        name = category_curve(part.name, self._palette) if part.kind == "category" else COLOURS[part.kind]
+        return QColor(self._palette.curves[name])
 
     def _on(self, ground: QColor) -> QColor:
         """Text on a part: dark or light, whichever can be read better."""

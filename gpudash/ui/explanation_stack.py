@@ -8,18 +8,28 @@ from itertools import groupby
 from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
+from gpudash.memory.call_sites import SourceLine, no_source
 from gpudash.memory.explanation import Owner, StackLine
 
 EMPTY = "No stack was recorded for these blocks."
 
+SOURCE_COLUMN = 56
+"""Character at which the source line begins beside the place, where that is not longer."""
+
 
 class StackPanel(QFrame):
-    """Shows one stack as text that can be selected and copied."""
+    """Shows one stack as text that can be selected and copied.
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    Args:
+        source: reads lines of the program, to be shown beside the stack's.
+    """
+
+    def __init__(self, parent: QWidget | None = None, source: SourceLine = no_source) -> None:
         super().__init__(parent)
         self.setProperty("role", "panel")
-        self._owner: Owner | None = None
+        self._source = source
+        self._stack: tuple[StackLine, ...] = ()
+        self._shown: list[StackLine | None] = []
         self._title = QLabel("4  STACK")
         self._title.setProperty("role", "title")
         self._place = QLabel()
@@ -36,45 +46,66 @@ class StackPanel(QFrame):
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setAccessibleName("Stack of the selected row")
         self.text.setMinimumHeight(64)
-        head = QHBoxLayout()
-        head.addWidget(self._title)
-        head.addWidget(self._place, 1)
-        head.addWidget(self.library)
-        head.addWidget(self.copy_button)
+        self.head = QHBoxLayout()
+        self.head.addWidget(self._title)
+        self.head.addWidget(self._place, 1)
+        self.head.addWidget(self.library)
+        self.head.addWidget(self.copy_button)
         column = QVBoxLayout(self)
         column.setContentsMargins(10, 6, 10, 8)
         column.setSpacing(4)
-        column.addLayout(head)
+        column.addLayout(self.head)
         column.addWidget(self.text, 1)
 
     def show_owner(self, owner: Owner | None) -> None:
         """Show the stack of ``owner``."""
-        self._owner = owner
+        place = "" if owner is None or owner.file is None else f"of {owner.name} in {owner.file}"
+        self.show_stack(() if owner is None else owner.stack, place)
+
+    def show_stack(self, stack: Sequence[StackLine], place: str) -> None:
+        """Show ``stack``, innermost line first; ``place`` says of what it is."""
+        self._stack = tuple(stack)
+        self._place.setText(place)
         self._show()
 
     def copy(self) -> None:
         """Put the whole stack on the clipboard."""
-        stack = () if self._owner is None else self._owner.stack
-        QGuiApplication.clipboard().setText("\n".join(map(_words, stack)))
+        QGuiApplication.clipboard().setText("\n".join(map(_words, self._stack)))
+
+    def line_in_front(self) -> StackLine | None:
+        """The line of the user's code the text cursor is in, else the first one; ``None`` without any."""
+        at = self.text.textCursor().blockNumber()
+        chosen = self._shown[at] if at < len(self._shown) else None
+        if chosen is not None:
+            return chosen
+        return next((line for line in self._stack if not line.is_library), None)
 
     def _show(self) -> None:
-        owner = self._owner
-        self._place.setText("" if owner is None or owner.file is None else f"of {owner.name} in {owner.file}")
-        stack = () if owner is None else owner.stack
-        self.copy_button.setEnabled(bool(stack))
-        lines = list(map(_words, stack)) if self.library.isChecked() else folded(stack)
-        self.text.setPlainText("\n".join(lines) or EMPTY)
+        self.copy_button.setEnabled(bool(self._stack))
+        rows = [(_words(line), line) for line in self._stack] if self.library.isChecked() else _folded(self._stack)
+        self._shown = [line for _words_of, line in rows]
+        text = "\n".join(self._with_source(words, line) for words, line in rows)
+        if text != self.text.toPlainText() or not text:
+            self.text.setPlainText(text or EMPTY)
+
+    def _with_source(self, words: str, line: StackLine | None) -> str:
+        source = "" if line is None else self._source(line.file, line.line)
+        return f"{words:<{SOURCE_COLUMN}}  │ {source}" if source else words
 
 
 def folded(stack: Sequence[StackLine]) -> list[str]:
     """The lines of the user's own code, those of libraries between them counted."""
-    lines: list[str] = []
+    return [words for words, _line in _folded(stack)]
+
+
+def _folded(stack: Sequence[StackLine]) -> list[tuple[str, StackLine | None]]:
+    lines: list[tuple[str, StackLine | None]] = []
     for is_library, run in groupby(stack, key=lambda line: line.is_library):
         found = list(run)
         if is_library:
-            lines.append(f"    … {len(found)} library {'line' if len(found) == 1 else 'lines'}")
+            lines.append((f"    … {len(found)} library {'line' if len(found) == 1 else 'lines'}", None))
         else:
-            lines += map(_words, found)
+            lines += [(_words(line), line) for line in found]
     return lines
 
 

@@ -30,6 +30,7 @@ def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     if field.annotation is bool:
         return QCheckBox()
     line = QLineEdit()
+    line.setAcceptDrops(False)  # files dropped on the window are opened, wherever they fall
     if "unit" in extra and not is_bytes(field):
         unit = QLabel(str(extra["unit"]), line)
         unit.setProperty("role", "muted")
@@ -114,3 +115,10 @@ def disable_choices(combo: QComboBox, refused: Mapping[str, str]) -> None:
         item = model.item(row)
         item.setEnabled(why is None)
         item.setToolTip(f"{combo.itemText(row)}: {why}" if why else "")
+
+
+def enabled_choices(combo: QComboBox) -> list[Any]:
+    """The values of ``combo`` that can be chosen."""
+    model = combo.model()
+    assert isinstance(model, QStandardItemModel)
+    return [combo.itemData(row) for row in range(combo.count()) if model.item(row).isEnabled()]

@@ -15,6 +15,15 @@ loss and accuracy is drawn on one time axis, while the machine is read beside it
 <p>Drag over a plot to measure a range: the strip below shows start, end, change, lowest, mean and highest of every
 curve, and the tables show that range alone. The wheel zooms time, Shift+drag or the middle button moves through it,
 Space holds the view still. Nothing you do to the view touches the recording.</p>
+<h3>Your own program</h3>
+<p>Choose My script, name the file and press Start: it runs unchanged, and its memory and output are shown here. To have
+its loss drawn too, add a line that does nothing anywhere else: <code>logging.getLogger("gpudash").info("step",
+extra={"step": i, "loss": loss})</code>. When memory runs out, a folder keeps the snapshot, the last minute of every
+curve and the explanation; Open report shows it.</p>
+<h3>Snapshots</h3>
+<p>File &gt; Open, or a file dropped on the window, opens a memory snapshot of PyTorch in a tab: what filled the memory,
+who allocated it and what would have fitted. It is read here, in a process of its own; no data leaves this computer, and
+nothing in the file is run.</p>
 <h3>Words</h3>
 <p><b>Allocated</b> is what tensors hold. <b>Idle inside PyTorch</b> is what torch keeps for reuse. The <b>CUDA
 context</b> is what the driver needs for this process. <b>Other processes</b> hold the rest. 1 GiB is 1 073 741 824

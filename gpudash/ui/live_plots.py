@@ -7,7 +7,8 @@ import math
 from gpudash.devices import SIMULATED, Gpu, shown_name
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec
+from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec, Unit
+from gpudash.ui.run_progress import WATCH
 
 
 def plots_for(
@@ -232,16 +233,17 @@ def _loss(run: RunView | None) -> PlotSpec:
     lines: tuple[LineSpec, ...] = ()
     if isinstance(entropy, (int, float)):
         lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
+    own = run is None or run.workload != WATCH  # a program of the user's does not tell what its loss counts
+    unit: Unit = "nats" if own else "loss"
+    curves = [CurveSpec(("run", "loss", None), "loss", unit, "loss", smoothed=True)]
+    if own or (run is not None and "accuracy" in run.metrics):
+        accuracy = ("run", "accuracy", None)
+        curves.append(CurveSpec(accuracy, "accuracy", "ratio", "accuracy", style="dash", axis="right", smoothed=True))
     return PlotSpec(
         id="loss",
-        title="LOSS (solid) · ACCURACY (dashed)",
-        curves=(
-            CurveSpec(("run", "loss", None), "loss", "nats", "loss", smoothed=True),
-            CurveSpec(
-                ("run", "accuracy", None), "accuracy", "ratio", "accuracy", style="dash", axis="right", smoothed=True
-            ),
-        ),
-        unit="nats",
+        title="LOSS (solid) · ACCURACY (dashed)" if len(curves) > 1 else "LOSS",
+        curves=tuple(curves),
+        unit=unit,
         lines=lines,
         stretch=2,
         may_log=True,

@@ -1,4 +1,4 @@
-"""The tabs below the plots: stages, result, epochs, processes, devices, events."""
+"""The tabs below the plots: stages, result, epochs, output, processes, devices, events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from gpudash.devices import shown_name
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
@@ -27,6 +27,8 @@ from gpudash.telemetry.records import (
 )
 from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import MAX_EVENTS, Store
+from gpudash.ui.newest_line import NewestLine
+from gpudash.ui.output_pane import Log, OutputPane
 from gpudash.ui.tables import Column, Table
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
 
@@ -36,8 +38,12 @@ EXPANDED_HEIGHT = 160
 """Logical pixels: header and five rows, enough for the stages of a training step."""
 
 
+OUTPUT_HEIGHT = 360
+"""Logical pixels that what a program prints may take, where the plots leave them."""
+
+
 class LowerTabs(QWidget):
-    """Six tables behind a tab bar, which can be collapsed to the bar alone.
+    """Six tables and a program's output behind a tab bar, which can be collapsed to the bar alone.
 
     Signals:
         collapsed_changed: the bar was collapsed or opened.
@@ -50,24 +56,33 @@ class LowerTabs(QWidget):
         self.bar = QTabBar()
         self.bar.setExpanding(False)
         self.bar.setDrawBase(False)
-        self.bar.setAccessibleName("Tables")
+        self.bar.setAccessibleName("Tables and output")
         self._pages = QStackedWidget()
         self._events: deque[tuple[float, Sequence[str]]] = deque(maxlen=MAX_EVENTS)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
-        layout.addWidget(self.bar)
+        self.newest = NewestLine()
+        row = QHBoxLayout()
+        row.setContentsMargins(0, 0, 8, 0)
+        row.setSpacing(16)
+        row.addWidget(self.bar)
+        row.addWidget(self.newest, 1)
+        layout.addLayout(row)
         layout.addWidget(self._pages, 1)
         self.stages = self._add(
             "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
         )
         self.result = self._add("Result", _RESULT, "What a run found appears here when it has ended.")
         self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        self.output = OutputPane()
+        self.bar.addTab("Output")
+        self._pages.addWidget(self.output)
         self.processes = self._add("Processes", _PROCESSES, "The processes that hold memory appear here.")
         self.devices = self._add("Devices", _DEVICES, "Every reading of every device, with its state, appears here.")
         self.events = self._add("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
         self.bar.tabBarClicked.connect(self._clicked)
-        self.bar.currentChanged.connect(self._pages.setCurrentIndex)
+        self.bar.currentChanged.connect(self._show_page)
         self._collapsed = False
         self.set_collapsed(False)
 
@@ -90,16 +105,31 @@ class LowerTabs(QWidget):
             self.setFixedHeight(height)
         else:
             self.setMinimumHeight(height + 80)
-            self.setMaximumHeight(height + EXPANDED_HEIGHT)
+            self.setMaximumHeight(height + (OUTPUT_HEIGHT if self.output_in_front else EXPANDED_HEIGHT))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         for position in range(self.bar.count()):
             self.bar.setTabToolTip(position, "Click to open" if collapsed else "Click the open tab to collapse")
 
-    def current(self) -> Table:
-        """The table in front."""
-        table = self._pages.currentWidget()
-        assert isinstance(table, Table)
-        return table
+    def current(self) -> Table | None:
+        """The table in front; ``None`` while the output is."""
+        page = self._pages.currentWidget()
+        return page if isinstance(page, Table) else None
+
+    @property
+    def output_in_front(self) -> bool:
+        """Whether the output is the open tab."""
+        return self._pages.currentWidget() is self.output
+
+    def show_output(self) -> None:
+        """Bring the output to the front; the bar stays collapsed where it is."""
+        self.bar.setCurrentIndex(self._pages.indexOf(self.output))
+
+    def _show_page(self, position: int) -> None:
+        before = self.output_in_front
+        self._pages.setCurrentIndex(position)
+        if before != self.output_in_front:
+            self.set_collapsed(self._collapsed)
+            self.collapsed_changed.emit()
 
     def _clicked(self, position: int) -> None:
         if position < 0:
@@ -120,6 +150,16 @@ class LowerTabs(QWidget):
             return [row for _time_s, row in reversed(self._events)]
         return [row for time_s, row in reversed(self._events) if selection[0] <= time_s <= selection[1]]
 
+    def refresh_output(self, log: Log) -> None:
+        """Take in what has been printed, while it can be seen; else show the newest line beside the tabs."""
+        if not self.isVisible():
+            return
+        if self.output_in_front and not self._collapsed:
+            self.output.refresh(log)
+            self.newest.show_line(None)
+        else:
+            self.newest.show_line(next(iter(log.newest(1)), None))
+
     def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
         if self._collapsed or not self.isVisible():
@@ -135,7 +175,7 @@ class LowerTabs(QWidget):
             front.show_rows(process_rows(store))
         elif front is self.devices:
             front.show_rows(list(devices))
-        else:
+        elif front is self.events:
             front.show_rows(self._told(selection))
 
 

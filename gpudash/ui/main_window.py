@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
+from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent
@@ -12,19 +13,24 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QSplitter,
 from gpudash.devices import shown_name
 from gpudash.session import Replay, Session
 from gpudash.settings import Settings
-from gpudash.telemetry.records import Table
+from gpudash.telemetry.records import Event, Note, RunStarted, Table
 from gpudash.ui.banner import Banner
 from gpudash.ui.cards import DeviceCards
 from gpudash.ui.commands import Commands
+from gpudash.ui.documents import Documents
+from gpudash.ui.dropping import Dropping
 from gpudash.ui.explanation_view import ExplanationView
 from gpudash.ui.fit_follower import FitFollower
+from gpudash.ui.forecast_line import draw_forecast
 from gpudash.ui.layout import default_place, forget_layout, keep_layout, restore_layout
 from gpudash.ui.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.lower_tabs import LowerTabs
 from gpudash.ui.notify import notify
+from gpudash.ui.opening import Opening
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.readings import device_rows, gpu_card, host_card
+from gpudash.ui.run_progress import WATCH
 from gpudash.ui.status_line import StatusLine
 from gpudash.ui.theme import Choice, Palette
 from gpudash.ui.view_bar import ViewBar
@@ -43,8 +49,11 @@ SLOW_REFRESH = 4
 """Cards, tables and status line are refreshed every so many frames: nobody reads figures at 15 Hz."""
 
 
-FORECAST_SHOWN_S = 60.0
-"""Remaining time below which the plot shows where memory is going."""
+TITLE = "gpudash"
+"""Of the window, while no document is in front."""
+
+ISOLATION: Mapping[str, bool | None] = {"automatic": None, "always": True, "never": False}
+"""Setting → whether a run is hosted in a process of its own; ``None`` leaves it to the session."""
 
 
 class MainWindow(QMainWindow):
@@ -61,7 +70,9 @@ class MainWindow(QMainWindow):
         self.session = session
         self.palette_ = palette
         self.joined = True
+        self._set_theme = set_theme
         self._selected: str | None = None
+        self._awaited_device: str | None = None
         self._layout_key: object = None
         self._to_capacity = False
         self._events_seen = 0
@@ -69,7 +80,8 @@ class MainWindow(QMainWindow):
         self._balanced: object = None
         self._closed = False
         self._live = not isinstance(session, Replay)
-        self.setWindowTitle("gpudash")
+        self._own_title = f"{session.recording.name} – {TITLE}" if isinstance(session, Replay) else TITLE
+        self.setWindowTitle(self._own_title)
         self.setMinimumSize(960, 600)
         self.view = TimeView(session.settings.window_s, self)
         self._build()
@@ -92,6 +104,7 @@ class MainWindow(QMainWindow):
         self.view_bar = ViewBar(self.view, self.session.settings.smoothing, live=self._live)
         self.plots = PlotStack(store, self.view, palette)
         self.tabs = LowerTabs()
+        self.tabs.output.set_palette(palette)
         self.status_line = StatusLine()
         upper = QWidget()
         rows = QVBoxLayout(upper)
@@ -118,7 +131,10 @@ class MainWindow(QMainWindow):
         outer.addLayout(middle, 1)
         outer.addWidget(self.status_line)
         self.explanation = ExplanationView(self, whole)
-        self.setCentralWidget(self.explanation)
+        self.documents = Documents(self.explanation)
+        self.opening = Opening(self)
+        self.setCentralWidget(self.documents)
+        self.dropping = Dropping(self, palette, self.opening.open_dropped)
 
     def _connect(self) -> None:
         self.cards.chosen.connect(self.select_device)
@@ -132,17 +148,28 @@ class MainWindow(QMainWindow):
         self.plots.told.connect(self.status_line.tell)
         self.plots.failed.connect(self.status_line.tell)
         self.tabs.collapsed_changed.connect(self._rebalance)
+        self.tabs.output.told.connect(self.status_line.tell)
+        self.documents.said.connect(self.status_line.tell)
+        self.documents.front_changed.connect(self._front_changed)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
         self.plots.set_smoothing(self.session.settings.smoothing)
         self.fit = None if isinstance(self.session, Replay) else FitFollower(self.session, self.panel)
 
     def start_run(self) -> None:
-        """Run what the panel holds on the device it names."""
-        spec = self.panel.spec()
-        if spec is None or self.session.running:
+        """Run what the panel holds: a workload on the device it names, or the user's own program."""
+        session, panel = self.session, self.panel
+        if isinstance(session, Replay) or session.running or not panel.ready:
             return
+        self.documents.show_dashboard()
         self.view.follow()
-        if self.commands.attempt(lambda: self.session.start_run(spec, self.panel.device_name)):
+        spec, isolate = panel.spec(), ISOLATION[session.settings.isolate]
+        if spec is None:
+            request = panel.script.request()
+            started = self.commands.attempt(lambda: session.watch(request))
+            panel.script.remember()
+        else:
+            started = self.commands.attempt(lambda: session.start_run(spec, panel.device_name, isolate=isolate))
+        if started:
             self._refresh_figures()
 
     def select_device(self, key: str) -> None:
@@ -166,7 +193,8 @@ class MainWindow(QMainWindow):
     def set_palette(self, palette: Palette) -> None:
         """Redraw everything in other colours."""
         self.palette_ = palette
-        for part in (self.cards, self.plots, self.panel.fit, self.explanation.page):
+        parts = (self.cards, self.plots, self.panel.fit, self.explanation.page, self.tabs.output, self.dropping)
+        for part in (*parts, self.documents, self.opening):
             part.set_palette(palette)
         self.refresh()
 
@@ -183,9 +211,14 @@ class MainWindow(QMainWindow):
         if self.fit is not None:
             self.fit.refresh()
         self._choose_plots()
-        self._balance()
-        self.plots.refresh()
-        self.explanation.page.refresh()
+        self.opening.refresh()
+        if self.documents.front is None:
+            self._balance()
+            self.plots.refresh()
+            self.explanation.page.refresh()
+            self.tabs.refresh_output(self.session.output)
+        else:
+            self.documents.refresh()
         self._frame += 1
 
     def _take_events(self) -> None:
@@ -198,8 +231,28 @@ class MainWindow(QMainWindow):
         self.explanation.take(events)
         for event in events:
             self.banner.take(event)
+            self._take_program(event)
             if not self.isActiveWindow():
                 notify(self, event)
+
+    def _take_program(self, event: Event) -> None:
+        """A program of the user's begins, or has saved the snapshot that was asked for."""
+        if isinstance(event, RunStarted) and event.workload == WATCH:
+            self.tabs.output.begin()
+            self.tabs.show_output()
+            self._awaited_device = event.device
+        elif isinstance(event, Note) and event.topic == "snapshot" and self._live:
+            path = event.details.get("path")
+            if path is None:
+                self.documents.notice.tell(event.text)
+            else:
+                self.opening.open(Path(path))
+
+    def _show_awaited_device(self) -> None:
+        """Show the device of the program that was started, once it is there."""
+        for device in self.session.devices():
+            if device.name == self._awaited_device:
+                self._selected, self._awaited_device = device.uuid or "host", None
 
     @property
     def selected(self) -> str:
@@ -227,7 +280,7 @@ class MainWindow(QMainWindow):
         if specs != self._layout_key:
             self._layout_key = specs
             self.plots.set_plots(specs)
-            self.plots.set_caption(self.windowTitle(), self._caption(selected, words))
+            self.plots.set_caption(TITLE, self._caption(selected, words))
 
     def _caption(self, selected: str, words: str) -> str:
         found = (device for device in self.session.devices() if (device.uuid or "host") == selected)
@@ -235,6 +288,7 @@ class MainWindow(QMainWindow):
 
     def _refresh_figures(self) -> None:
         session, store = self.session, self.session.store
+        self._show_awaited_device()
         devices = session.devices()
         names = {device.uuid: device.name for device in devices if device.uuid}
         gpus = session.gpus
@@ -255,33 +309,28 @@ class MainWindow(QMainWindow):
         self.banner.set_running(session.running)
         words = self.view.status() if self._live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
-        self._draw_forecast()
+        draw_forecast(session, self.plots, self.selected)
         self.commands.refresh()
-
-    def _draw_forecast(self) -> None:
-        """Extend the memory plot to where it is going, when its end is near."""
-        selected = self.selected
-        ahead = self.session.forecast(selected)
-        if ahead is None or ahead.seconds > FORECAST_SHOWN_S:
-            self.plots.set_forecast("memory", None)
-            return
-        table, device = ("host", None) if selected == "host" else ("gpu", selected)
-        with self.session.store.lock:
-            reading = self.session.store.latest(table, "used_bytes", device)
-        if isinstance(reading.value, (int, float)) and reading.time_s is not None:
-            begin = (reading.time_s, float(reading.value))
-            end = (reading.time_s + ahead.seconds, begin[1] + ahead.bytes_per_second * ahead.seconds)
-            self.plots.set_forecast("memory", [begin, end])
 
     def _loading(self) -> str:
         return "" if self.session.torch_ready else "PyTorch loading…"
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        free = QApplication.focusWidget() in (None, self)
+        free = QApplication.focusWidget() in (None, self) and self.documents.front is None
         if free and event.key() == Qt.Key.Key_Space and not event.modifiers():
             self.view.toggle()
         else:
             super().keyPressEvent(event)
+
+    def _front_changed(self) -> None:
+        front = self.documents.front_title
+        self.setWindowTitle(f"{front} – {TITLE}" if front else self._own_title)
+        self.commands.refresh()
+
+    def recording_window(self, replay: Replay) -> MainWindow:
+        """A window like this one over a recording; not shown yet."""
+        replay.set_settings(self.session.settings)
+        return MainWindow(replay, self.palette_, self._set_theme)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -337,4 +386,6 @@ class MainWindow(QMainWindow):
         self.timer.stop()
         if self._live:
             keep_layout(self)
-        self.joined = self.session.close()
+        self.documents.close_all()
+        read = self.opening.close()
+        self.joined = self.session.close() and read

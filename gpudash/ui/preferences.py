@@ -20,6 +20,9 @@ TITLES: Mapping[str, str] = {
     "record": "Record every session",
     "recordings_bytes": "Room for recordings",
     "recordings_count": "Number of recordings",
+    "isolate": "Runs in a process of their own",
+    "reports_bytes": "Room for out-of-memory reports",
+    "reports_keep": "Number of out-of-memory reports",
     "theme": "Look",
     "smoothing": "Smoothing",
     "window_s": "Seconds shown",
@@ -45,9 +48,10 @@ class Preferences(QDialog):
         form = QFormLayout()
         form.setHorizontalSpacing(16)
         for name, field in Settings.model_fields.items():
-            control = make_control(field, {})
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            control = make_control(field, extra)
             later = "\nTakes effect with the next session." if name in LATER else ""
-            control.setToolTip(tooltip(field, {}) + later)
+            control.setToolTip(tooltip(field, extra) + later)
             control.setAccessibleName(TITLES[name])
             control.setMinimumWidth(140)
             write_control(control, getattr(settings, name), is_bytes(field))

@@ -71,6 +71,10 @@ QToolButton { background: transparent; border: 1px solid transparent; border-rad
 QToolButton:hover { background: $button_hover; }
 QToolButton:focus { border-color: $accent; }
 QToolButton:checked { background: $button; }
+QToolButton[role="browse"] { background: $button; border-color: $border; padding: 2px 7px; }
+QToolButton[role="browse"]:hover { background: $button_hover; border-color: $muted; }
+QToolButton[role="browse"]:focus { border-color: $accent; }
+QToolButton[role="browse"]:disabled { color: $muted; background: $panel; }
 QToolButton[role="fold"] { color: $text; padding: 1px 2px; text-align: left; }
 QToolButton[role="fold"]:checked { background: transparent; }
 QToolButton[role="fold"]:disabled { color: $muted; }
@@ -90,6 +94,10 @@ QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"], QComboBox[invalid="
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $muted; background: $panel; }
 QComboBox::drop-down { border: 0px; width: 20px; }
 QComboBox::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
+QComboBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
+QComboBox QLineEdit:focus { border: 0px; padding: 0px; }
+QPlainTextEdit:disabled { color: $muted; background: $panel; }
+QPlainTextEdit[invalid="true"] { border-color: $critical; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: 0;
     selection-background-color: $accent; selection-color: $on_accent; }
 QCheckBox, QRadioButton { background: transparent; spacing: 6px; border: 1px solid transparent; border-radius: 3px; }

@@ -118,6 +118,10 @@ class Table(QWidget):
         self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         self._widths: list[int] = []
 
+    def set_empty_words(self, words: str) -> None:
+        """Say ``words`` in place of rows."""
+        self._empty.setText(words)
+
     def show_rows(self, rows: list[Sequence[str]]) -> None:
         """Show ``rows``; columns only ever grow, so that a live table does not jump."""
         if rows == self.model.rows and self._widths:

@@ -74,6 +74,8 @@ def _curves(
     red: str,
     grey: str,
     faint: str,
+    slate: str,
+    violet: str,
 ) -> Mapping[str, str]:
     return MappingProxyType(
         {
@@ -111,6 +113,8 @@ def _curves(
             "inputs": yellow,
             "temporary": brown,
             "workspace": faint,
+            "no stack recorded": slate,
+            "other tensors": violet,
         }
     )
 
@@ -145,6 +149,8 @@ DARK = Palette(
         red="#ff7468",
         grey="#98a2ae",
         faint="#6f7a87",
+        slate="#4f8388",
+        violet="#9a90e0",
     ),
 )
 
@@ -178,6 +184,8 @@ LIGHT = Palette(
         red="#d03a2f",
         grey="#6b7683",
         faint="#8a95a2",
+        slate="#5f8f96",
+        violet="#6a5cc0",
     ),
 )
 

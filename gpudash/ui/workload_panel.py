@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
@@ -13,9 +13,9 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLabel,
-    QProgressBar,
     QPushButton,
     QScrollArea,
+    QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
@@ -26,14 +26,12 @@ from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.cards import short_product, whole_words
 from gpudash.ui.fit_panel import FitPanel
+from gpudash.ui.run_progress import PID, WATCH, RunProgress
+from gpudash.ui.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
 from gpudash.ui.spec_form import LABEL_WIDTH, SpecForm
-from gpudash.units import format_clock, format_percent, format_throughput
 
 WIDTH = 312
 """Logical pixels: room for the longest label and a choice beside it."""
-
-ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
-"""How a run ended, in a word."""
 
 ROOMY_HEIGHT = 980
 """Logical pixels from which the form and what would fit can be seen side by side."""
@@ -61,8 +59,11 @@ class WorkloadPanel(QFrame):
         self.setProperty("role", "panel")
         self.setFixedWidth(WIDTH)
         self._forms: dict[str, SpecForm] = {}
+        self.script = ScriptForm()
+        self.script.changed.connect(self._form_changed)
         self._running = False
         self._stopping = False
+        self._program = self._outside = False
         self._commanding = True
         self._wanted_device: str | None = None
         self._offered: list[tuple[str, str | None]] = []
@@ -82,6 +83,8 @@ class WorkloadPanel(QFrame):
         self.workload.setToolTip("What to run")
         for name, spec in workloads().items():
             self.workload.addItem(spec.title, name)
+        self.workload.insertSeparator(self.workload.count())
+        self.workload.addItem(TITLE, WATCH)
         self.workload.setCurrentIndex(self.workload.findData(DEFAULT_WORKLOAD))
         self.workload.currentIndexChanged.connect(self._choose_workload)
         outer.addWidget(self.workload)
@@ -94,8 +97,9 @@ class WorkloadPanel(QFrame):
         self._preset_row.setContentsMargins(0, 0, 0, 0)
         self._preset_row.setSpacing(4)
         outer.addWidget(self._presets)
-        outer.addLayout(self._device_row())
+        outer.addWidget(self._device_row())
         self._stack = QStackedWidget()
+        self._stack.addWidget(self.script)
         self._stack.setProperty("role", "scrolled")
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
@@ -107,27 +111,26 @@ class WorkloadPanel(QFrame):
         outer.addWidget(scroll, 1)
         self.fit = FitPanel()
         outer.addWidget(self.fit)
+        self._not_predicted = QLabel(NOT_PREDICTED)
+        self._not_predicted.setProperty("role", "muted")
+        self._not_predicted.setWordWrap(True)
+        outer.addWidget(self._not_predicted)
         self._caution = QLabel()
         self._caution.setProperty("role", "warn")
         self._caution.setWordWrap(True)
         outer.addWidget(self._caution)
-        self._progress = QProgressBar()
-        self._progress.setTextVisible(False)
-        self._progress.setFixedHeight(8)
-        self._progress.setAccessibleName("Progress of the run")
-        outer.addWidget(self._progress)
-        self._words = QLabel("Ready")
-        self._words.setProperty("role", "muted")
-        self._words.setWordWrap(True)
-        outer.addWidget(self._words)
+        self.progress = RunProgress()
+        outer.addWidget(self.progress)
         self.button = QPushButton()
         self.button.setMinimumHeight(32)
         self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # after a click Space still means the view, not Stop
         self.button.clicked.connect(self.toggle)
         outer.addWidget(self.button)
 
-    def _device_row(self) -> QHBoxLayout:
-        row = QHBoxLayout()
+    def _device_row(self) -> QWidget:
+        self._device_choice = QWidget()
+        row = QHBoxLayout(self._device_choice)
+        row.setContentsMargins(0, 0, 0, 0)
         label = QLabel("Device")
         label.setProperty("role", "muted")
         self.device = QComboBox()
@@ -142,7 +145,7 @@ class WorkloadPanel(QFrame):
         row.setSpacing(10)
         row.addWidget(label)
         row.addWidget(self.device, 1)
-        return row
+        return self._device_choice
 
     def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
         """Offer ``devices``, those no run can use disabled; keeps the user's choice while its device is there."""
@@ -172,8 +175,7 @@ class WorkloadPanel(QFrame):
         """Whether a run can be started here at all; a recording's panel only shows what was run."""
         self._commanding = commanding
         self.button.setVisible(commanding)
-        self.fit.setVisible(commanding)
-        self._presets.setVisible(commanding)
+        self._choose_workload()
         for control in (self.workload, self.device):
             control.setEnabled(commanding)
 
@@ -183,6 +185,9 @@ class WorkloadPanel(QFrame):
         if row < 0:
             return
         self.workload.setCurrentIndex(row)
+        if self.watching:
+            self.script.show_recorded(values)
+            return
         self.choose_device(device)
         self.form.set_values(
             {name: value for name, value in values.items() if name in self.form.spec_type.model_fields}
@@ -203,7 +208,7 @@ class WorkloadPanel(QFrame):
 
     def change_fields(self, fields: Mapping[str, Any]) -> None:
         """Put new values into some fields of the form."""
-        spec = self.form.spec()
+        spec = self.spec()
         if spec is not None:
             self.form.set_values({**spec.model_dump(), **fields})
             self._form_changed()
@@ -228,21 +233,40 @@ class WorkloadPanel(QFrame):
         return str(self.device.currentData() or "cpu")
 
     @property
+    def watching(self) -> bool:
+        """Whether the user's own program is chosen, in place of a workload."""
+        return bool(self.workload.currentData() == WATCH)
+
+    def take_script(self, path: Path) -> None:
+        """Choose the user's own program, and fill in its file."""
+        if not self._running:
+            self.workload.setCurrentIndex(self.workload.findData(WATCH))
+            self.script.take_file(path)
+
+    @property
     def form(self) -> SpecForm:
-        """The form of the chosen workload."""
+        """The form of the chosen workload; there is none for the user's own program."""
         return self._forms[self.workload.currentData()]
 
     def spec(self) -> Spec | None:
-        """What would be run, or ``None`` while a value is not allowed."""
-        return self.form.spec()
+        """The workload that would be run, or ``None`` while a value is not allowed or it is the user's own program."""
+        return None if self.watching else self.form.spec()
+
+    @property
+    def ready(self) -> bool:
+        """Whether what is in the form can be run."""
+        return self.script.ready if self.watching else self.form.spec() is not None
 
     def toggle(self) -> None:
-        """What the button does: start, or stop while a run is on."""
+        """What the button does: start, or stop while a run is on; a program that does not stop is asked again."""
         if self._running:
-            if not self._stopping:
-                self._stopping = True
+            if not self._stopping or self._program:
+                again, self._stopping = self._stopping, True
                 self._update_button()
-                self._words.setText("Stopping after this step…")
+                if self._program and not self._outside:
+                    self.progress.say("Ending it…" if again else "Asked it to stop; it is ended after 5 s…")
+                else:
+                    self.progress.say("Stopping after this step…")
                 self.stop_requested.emit()
         elif self.button.isEnabled():
             self.start_requested.emit()
@@ -255,44 +279,37 @@ class WorkloadPanel(QFrame):
             running: whether it is on.
             loading: what is waited for before the first step, or "".
         """
-        if running != self._running:
-            self._running, self._stopping = running, False
-            self.form.set_locked(running)
+        watched = running and run is not None and run.running and run.workload == WATCH
+        program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
+        if (running, program, outside) != (self._running, self._program, self._outside):
+            self._running, self._stopping, self._program, self._outside = running, False, program, outside
+            (self.script if self.watching else self.form).set_locked(running)
             for control in (self.workload, self.device, self._presets):
                 control.setEnabled(not running)
             self._update_button()
-        if run is None:
-            self._set_progress(0, 1)
-            self._set_words(loading or "Ready")
-            return
-        if running and run.steps == 0 and not self._stopping:
-            self._set_progress(0, 0)
-            self._set_words(loading or "Preparing…")
-            return
-        self._set_progress(run.step, max(run.steps, 1))
-        if not self._stopping:
-            self._set_words(_progress_words(run, running))
-
-    def _set_progress(self, value: int, maximum: int) -> None:
-        # QProgressBar holds C ints; a run may have more steps than that times its width needs anyway.
-        if maximum > 10_000:
-            value, maximum = round(value / maximum * 10_000), 10_000
-        self._progress.setRange(0, maximum)
-        self._progress.setValue(value)
-
-    def _set_words(self, text: str) -> None:
-        if self._words.text() != text:
-            self._words.setText(text)
+        self.progress.show_run(run, running, "" if self._program else loading, self._stopping)
 
     def _choose_workload(self) -> None:
-        name = self.workload.currentData()
+        watching = self.watching
+        self._device_choice.setVisible(not watching)
+        self._presets.setVisible(self._commanding and not watching)
+        self.fit.setVisible(self._commanding and not watching)
+        self._not_predicted.setVisible(self._commanding and watching)
+        if watching:
+            self._show_form(self.script)
+            self._summary.setText(SUMMARY)
+            self._form_changed()
+        else:
+            self._choose_spec(self.workload.currentData())
+
+    def _choose_spec(self, name: str) -> None:
         spec = workloads()[name]
         if name not in self._forms:
             form = SpecForm(spec)
             form.changed.connect(self._form_changed)
             self._forms[name] = form
             self._stack.addWidget(form)
-        self._stack.setCurrentWidget(self._forms[name])
+        self._show_form(self._forms[name])
         self._summary.setText(spec.summary)
         while self._preset_row.count():
             item = self._preset_row.takeAt(0)
@@ -310,24 +327,46 @@ class WorkloadPanel(QFrame):
         self._preset_row.addStretch(1)
         self._device_changed()
 
+    def _show_form(self, form: QWidget) -> None:
+        """Bring a form to the front; those behind it take no room, else the longest would make the others scroll."""
+        for place in range(self._stack.count()):
+            page = self._stack.widget(place)
+            policy = QSizePolicy.Policy.Preferred if page is form else QSizePolicy.Policy.Ignored
+            if page is not None:
+                page.setSizePolicy(QSizePolicy.Policy.Preferred, policy)
+        self._stack.setCurrentWidget(form)
+
     def _apply_preset(self, values: Any) -> None:
         self.form.set_values(values)
         self._form_changed()
 
     def _device_changed(self) -> None:
-        self.form.set_device(self.device_name)
+        if not self.watching:
+            self.form.set_device(self.device_name)
         self._form_changed()
 
     def _form_changed(self) -> None:
-        spec = self.form.spec()
-        whole = self.form.errors().get("", "") if spec is None else " ".join(spec.cautions(self.device_name))
+        whole = "" if self.watching else self._whole_words()
         self._caution.setText(whole)
         self._caution.setVisible(bool(whole))
         self._update_button()
         self.changed.emit()
 
+    def _whole_words(self) -> str:
+        """What is wrong with the values together, or what they should make one cautious of."""
+        spec = self.form.spec()
+        return self.form.errors().get("", "") if spec is None else " ".join(spec.cautions(self.device_name))
+
     def _update_button(self) -> None:
-        if self._running:
+        if self._outside:
+            self.button.setText("■  Stop watching   F5")
+            self.button.setAccessibleName("Stop watching")
+            self.button.setToolTip("Look away from the process, which runs on (F5)")
+        elif self._program:
+            self.button.setText("■  End it now   F5" if self._stopping else "■  Stop   F5")
+            self.button.setAccessibleName("End the program now" if self._stopping else "Stop the program")
+            self.button.setToolTip("Interrupt the program as Ctrl+C does; pressed again, end it (F5)")
+        elif self._running:
             self.button.setText("Stopping…" if self._stopping else "■  Stop run   F5")
             self.button.setAccessibleName("Stop run")
             self.button.setToolTip("Stop after the current operation (F5)")
@@ -335,52 +374,22 @@ class WorkloadPanel(QFrame):
             self.button.setText("▶  Start run   F5")
             self.button.setAccessibleName("Start run")
             anyway = f"Run anyway (F5): {self._forecast}"
-            self.button.setToolTip(anyway if self._forecast else "Run the workload on the chosen device (F5)")
-        self.button.setEnabled(not self._stopping if self._running else self.form.spec() is not None)
+            self.button.setToolTip(anyway if self._forecast else self._start_words())
+        self.button.setEnabled(not self._stopping or self._program if self._running else self.ready)
         role = "danger" if self._running else "primary"
         if self.button.property("role") != role:
             self.button.setProperty("role", role)
             self.button.style().unpolish(self.button)
             self.button.style().polish(self.button)
 
+    def _start_words(self) -> str:
+        if not self.watching:
+            return "Run the workload on the chosen device (F5)"
+        problem = next(iter(self.script.script().problems().values()), "")
+        return problem or "Run the script and watch it (F5)"
+
 
 def _preset_words(preset: str, values: Any) -> str:
     if not values:
         return f"{preset}: the defaults"
     return f"{preset}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
-
-
-def _progress_words(run: RunView, running: bool) -> str:
-    """How far the run is, and below it what its last step brought."""
-    parts = [SIMULATED] if run.simulated else []
-    if not running:
-        parts.append(ENDINGS.get(run.status, "Ended"))
-    if run.steps:
-        parts.append(f"step {run.step} of {run.steps}")
-    left = run.seconds_left
-    if left is not None:
-        parts.append(f"{format_clock(left)} left")
-    figures = [
-        write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
-    ]
-    return "\n".join(" · ".join(words) for words in (parts, figures) if words)
-
-
-def _loss_words(loss: float) -> str:
-    if math.isnan(loss):
-        return "loss NaN"
-    return f"loss {loss:.3f}" if math.isfinite(loss) else "loss infinite"
-
-
-_METRICS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("loss", _loss_words),
-    ("accuracy", lambda ratio: f"accuracy {format_percent(ratio)}"),
-    ("throughput", format_throughput),
-)
-
-
-def enabled_choices(combo: QComboBox) -> list[Any]:
-    """The values of ``combo`` that can be chosen."""
-    model = combo.model()
-    assert isinstance(model, QStandardItemModel)
-    return [combo.itemData(row) for row in range(combo.count()) if model.item(row).isEnabled()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.call_sites import growing_lines
 from gpudash.memory.explain import explain
 from gpudash.memory.explanation import Explanation, Growth
+from gpudash.memory.growth_notice import GrowthNotice, source_line
 from gpudash.memory.held import HeldState, Holding, Surroundings
 from gpudash.memory.replay_remedies import replay_remedies
-from gpudash.telemetry.records import Event, OutOfMemory, Warning
-from gpudash.units import format_bytes
+from gpudash.telemetry.records import Event, OutOfMemory
 
 if TYPE_CHECKING:
     import torch
@@ -27,9 +26,6 @@ CHECK_PERIOD_S = 0.1
 
 CHECK_SHARE = 0.02
 """Part of a run's time that those looks may take."""
-
-PATIENCE = 2
-"""Looks at which a line must be found growing before it is told."""
 
 
 class Collector(Protocol):
@@ -96,8 +92,7 @@ class PostMortem:
         self._clock = clock
         self._wanted = wanted
         self._next_check_s = time.perf_counter() + CHECK_PERIOD_S
-        self._looks = 0
-        self._told: tuple[tuple[str, int], ...] = ()
+        self._notice = GrowthNotice()
 
     @property
     def step(self) -> int:
@@ -153,10 +148,7 @@ class PostMortem:
         if told is None:
             return
         growing = growing_lines(self._collector.sites(), self._collector.step, source_line)
-        self._looks = self._looks + 1 if growing else 0
-        lines = tuple((growth.file, growth.line) for growth in growing[:1])
-        if self._looks >= PATIENCE and lines != self._told:
-            self._told = lines
+        if self._notice.is_due(growing):
             told(growing)
 
 
@@ -168,34 +160,6 @@ def explained(ending: Event, post_mortem: PostMortem | None) -> Event:
     if found is None:
         return ending
     return replace(ending, explanation=found.to_json())
-
-
-def growth_warning(growing: Sequence[Growth], device: str, time_s: float, run_id: int) -> Warning:
-    """What is told when lines are found to grow.
-
-    Args:
-        growing: the lines, the fastest first.
-        device: whose memory it is: a GPU's UUID, or "host".
-    """
-    first = growing[0]
-    rate = format_bytes(first.bytes_per_step)
-    text = (
-        f"{first.place} keeps {rate} of every step since step {first.first_step}: {format_bytes(first.bytes)} by now."
-    )
-    return Warning(
-        time_s=time_s,
-        run_id=run_id,
-        level="note",
-        device=device,
-        text=text,
-        actions=("stop",),
-        cause=f"{first.place}, {rate} a step,",
-    )
-
-
-def source_line(file: str, line: int) -> str:
-    """The text of a line of the program; "" when its file cannot be read."""
-    return linecache.getline(file, line).strip()
 
 
 def collector_for(device: torch.device, clock: Callable[[], float]) -> Collector | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.devices import SPEED_REMARK, kind_of
 from gpudash.memory.explanation import Explanation, Growth
+from gpudash.memory.growth_notice import growth_warning
 from gpudash.memory.held import Surroundings
 from gpudash.memory.levels import HOST
 from gpudash.simulator.card import Card
@@ -25,12 +26,12 @@ from gpudash.workloads.context import Context, MemoryLevel, Wishes
 from gpudash.workloads.endings import Progress, WorkloadError, ending_of
 from gpudash.workloads.host_heap import give_back
 from gpudash.workloads.installed import gpu_uuid
-from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained, growth_warning
+from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
 
 if TYPE_CHECKING:
     import torch
 
-Probe = Callable[[], Mapping[str, int]]
+Probe = Callable[[], Mapping[str, int | None]]
 Workload = Callable[[Any, Context], Mapping[str, Any]]
 
 DEVICES_REMEDY = "gpudash devices lists what there is."
@@ -44,8 +45,8 @@ class RunRequest:
         spec: what to run.
         device: torch's name of the device: "cpu", "cuda:0", "sim:0".
         run_id: its number in the session.
-        refuse: asked with the bytes of an announced allocation and its memory, "cpu" or `device`; a sentence
-            refuses it.
+        refuse: asked with the bytes of an announced allocation, its memory, "cpu" or `device`, and maybe what is known
+            to be in use there; a sentence refuses it.
         memory: how full the device is; ``None`` without a reading.
         warn_ratio: memory level of a warning, 0 to 1.
         expected_uuid: the GPU that NVML says ``device`` is; any other ends the run.
@@ -53,12 +54,16 @@ class RunRequest:
         cards: the simulated GPUs ``sim:0``, ``sim:1`` and so on.
         memory_cap: the most that torch may reserve on the device.
         surroundings: what else holds memory of the device, for explaining an out-of-memory.
+        isolate: whether the run has a process of its own.
+        on_host: given that process's number before the run begins there, and ``None`` once it has ended.
+        on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
+            it has ended.
     """
 
     spec: Spec
     device: str
     run_id: int
-    refuse: Callable[[int, str], str | None] | None = None
+    refuse: Callable[..., str | None] | None = None
     memory: Callable[[], MemoryLevel | None] | None = None
     warn_ratio: float = 0.85
     expected_uuid: str | None = None
@@ -67,6 +72,8 @@ class RunRequest:
     memory_cap: MemoryCap | None = None
     surroundings: Callable[[], Surroundings] | None = None
     isolate: bool = False
+    on_host: Callable[[int | None], None] | None = None
+    on_cards: Callable[[int, Sequence[Mapping[str, Any]]], None] | None = None
 
 
 class Run:

@@ -41,7 +41,7 @@ def add(cards: Sequence[Card]) -> None:
         raise WorkloadError(
             "device",
             "This process has run on a CUDA device, so it cannot run on a simulated one.",
-            "Start gpudash anew to run on sim:0.",
+            "Run it with --isolate, or start gpudash anew to run on sim:0.",
         )
     present = in_use()
     if present is not None and list(present.cards) == list(cards):
@@ -64,7 +64,7 @@ def refuse_cuda() -> None:
         raise WorkloadError(
             "device",
             "This process has run on a simulated GPU, so it cannot run on a CUDA device.",
-            "Start gpudash anew to run on a CUDA device.",
+            "Leave --no-isolate out, or start gpudash anew to run on a CUDA device.",
         )
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from gpudash.telemetry.records import Event, Note, OutOfMemory
 from gpudash.units import format_bytes
 from gpudash.workloads.context import MemoryLevel, Wishes
+from gpudash.workloads.endings import WorkloadError
+from gpudash.workloads.hosted_run import START_S, HostedRun
+from gpudash.workloads.hosting import Host
 from gpudash.workloads.installed import torch_report, torch_words
 from gpudash.workloads.run import Probe, Run, RunRequest, release
 
@@ -17,15 +22,23 @@ __all__ = ["MemoryLevel", "RunRequest", "Worker"]
 
 _Found = TypeVar("_Found")
 
+SPARE_DELAY_S = 1.0
+"""Leisure after a run in a process of its own before the next such process is started, which takes seconds of CPU."""
+
+LOOK_S = 0.05
+"""How often a process that is getting ready is asked for, and whether to go on waiting."""
+
 
 class Worker:
-    """Runs one workload at a time on its own daemon thread.
+    """Runs one workload at a time on its own daemon thread, or in a process that this thread starts and follows.
+
+    Such a process runs one workload and ends. The next is started ahead, so that a run need not wait for torch.
 
     Args:
         emit: takes every event; called on the worker's thread.
         clock: session time in seconds.
-        on_probe: given the device and a callable that reads its allocator when a CUDA run begins; it stays good after
-            the run, and the next run on the device brings a new one.
+        on_probe: given the device and a callable that reads its allocator when a run on a GPU begins; it stays good
+            after the run, and the next run on the device brings a new one.
     """
 
     def __init__(
@@ -43,15 +56,23 @@ class Worker:
         self._torch: dict[str, Any] | None = None
         self._loading = False
         self._closing = False
+        self._spare: Host | None = None
+        self._wants_spare = False
         self._thread = threading.Thread(target=self._work, name="gpudash-worker", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def warm_up(self) -> None:
-        """Import torch ahead of the first run; a note of topic "torch" tells when it is there, or why it is not."""
-        self._orders.put(self._load)
+    def warm_up(self, isolate: bool = False) -> None:
+        """Import torch ahead of the first run; a note of topic "torch" tells when it is there, or why it is not.
+
+        Where CUDA can be used, a process for the first run there is started too.
+
+        Args:
+            isolate: import it in such a process only, which every run is going to have.
+        """
+        self._orders.put(self._load_aside if isolate else self._load)
 
     def submit(self, request: RunRequest) -> None:
         """Run ``request`` as soon as the thread is free of lesser duties.
@@ -118,11 +139,23 @@ class Worker:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while True:
-            order = self._orders.get()
-            if order is None or (self._closing and self._wishes is None):
-                return
-            self._tried(order, "The worker met an error and goes on")
+        try:
+            while True:
+                order = self._next_order()
+                if order is None or (self._closing and self._wishes is None):
+                    return
+                self._tried(order, "The worker met an error and goes on")
+        finally:
+            if self._spare is not None:
+                self._spare.close()
+
+    def _next_order(self) -> Callable[[], None] | None:
+        if self._wants_spare:
+            try:
+                return self._orders.get(timeout=SPARE_DELAY_S)
+            except queue.Empty:
+                return self._start_spare
+        return self._orders.get()
 
     def _tried(self, action: Callable[[], _Found], failure: str) -> _Found | None:
         """What ``action`` returns; ``None`` after an error, which a note tells: the thread goes on."""
@@ -142,24 +175,77 @@ class Worker:
             report = torch_report()
         finally:
             self._loading = False
+        self._tell_torch(report)
+        self._wants_spare = bool(report["cuda_available"])
+
+    def _load_aside(self) -> None:
+        """Learn from a run's own process what torch is, and keep the process for the run."""
+        if self._torch is not None:
+            return
+        self._loading = True
+        try:
+            with suppress(OSError):  # the run itself tells that no process can be started
+                self._start_spare()
+            spare, until = self._spare, time.monotonic() + START_S
+            while spare is not None and spare.torch is None and not (spare.gone or self._closing):
+                spare.receive(LOOK_S)
+                if time.monotonic() > until:
+                    break
+        finally:
+            self._loading = False
+        if spare is not None and spare.torch is not None:
+            self._tell_torch(dict(spare.torch))
+        elif not self._closing:
+            self._load()
+
+    def _tell_torch(self, report: dict[str, Any]) -> None:
         self._torch = report
         self._note("torch", torch_words(report), **report)
+
+    def _start_spare(self) -> None:
+        self._wants_spare = False
+        if self._spare is None and not self._closing:
+            self._spare = Host()
+
+    def _host(self) -> Host:
+        """A process for a run: the one that waits for it, or a new one."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.receive(0)
+            if spare.alive:
+                return spare
+            spare.close()
+        try:
+            return Host()
+        except OSError as error:
+            message = f"The run's own process cannot be started ({error.strerror or error})."
+            raise WorkloadError("host", message, "Close other programs, or run it with --no-isolate.") from error
 
     def _note(self, topic: str, text: str, **details: Any) -> None:
         self._emit(Note(time_s=self._clock(), topic=topic, text=text, details=details))
 
     def _run(self, request: RunRequest, wishes: Wishes) -> None:
+        ending = self._hosted(request, wishes) if request.isolate else self._run_here(request, wishes)
+        with self._lock:
+            self._wishes = None
+        self._emit(ending)
+
+    def _run_here(self, request: RunRequest, wishes: Wishes) -> Event:
         self._tried(self._load, "Torch could not be looked at")
         problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
         ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
-        try:
-            # After an out-of-memory the device goes back to its level before: idle segments too.
-            full = isinstance(ending, OutOfMemory)
-            self._tried(lambda: release(cache=full), "What the run has left could not all be given back")
-        finally:
-            with self._lock:
-                self._wishes = None
-            self._emit(ending)
+        # After an out-of-memory the device goes back to its level before: idle segments too.
+        full = isinstance(ending, OutOfMemory)
+        self._tried(lambda: release(cache=full), "What the run has left could not all be given back")
+        return ending
+
+    def _hosted(self, request: RunRequest, wishes: Wishes) -> Event:
+        run = HostedRun(request, wishes, self._emit, self._clock, self._on_probe)
+        ending = run.perform(self._host)
+        if self._torch is None and run.torch is not None:
+            self._tell_torch(dict(run.torch))
+        self._wants_spare = True
+        return ending
 
     def _free_cache(self) -> None:
         released = self._tried(lambda: release(cache=True), "Idle memory could not be given back")

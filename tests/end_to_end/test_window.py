@@ -16,6 +16,7 @@ import pytest
 
 from gpudash.telemetry.reading import open_recording
 from gpudash.telemetry.records import Event, Sample, Warning
+from gpudash.units import MIB
 from tests.end_to_end.conftest import environment
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
@@ -181,5 +182,26 @@ def test_a_run_that_does_not_fit_is_foretold_warned_of_explained_and_mended(play
     assert seen["status"] == "finished"
     assert seen["seconds"] < 120
     for name in ("predicted", "warned", "explained", "finished"):
+        for theme in ("dark", "light"):
+            assert (tmp_path / f"{name}-{theme}.png").stat().st_size > 20_000
+
+
+def test_a_script_that_leaks_is_watched_warned_of_explained_and_its_report_opens(
+    play: Play, home: Path, tmp_path: Path
+) -> None:
+    seen = play("watched_until_full")
+    assert "leak.py:11" in seen["warning"]
+    assert seen["selected"] == "sim:0 (SIMULATED)"
+    assert seen["summary"]["status"] == "out_of_memory" and seen["summary"]["workload"] == "watch"
+    report = Path(seen["summary"]["result"]["report"])
+    assert (report / "snapshot.pickle").is_file() and report.is_relative_to(home)
+    assert seen["explanation"]["verdict"] == "leak"
+    assert seen["title"] == f"{report.name} – gpudash"
+    assert seen["opened"] == seen["explanation"], "the report says what the dashboard said"
+    assert sum(part["bytes"] for part in seen["opened"]["parts"]) == seen["opened"]["capacity_bytes"] == 768 * MIB
+    assert "leak.py:11" in seen["compared"]
+    assert seen["behind"] is True
+    assert seen["seconds_to_leave"] < 4.0
+    for name in ("watched", "explained", "opened", "compared"):
         for theme in ("dark", "light"):
             assert (tmp_path / f"{name}-{theme}.png").stat().st_size > 20_000

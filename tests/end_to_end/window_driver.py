@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from PySide6.QtCore import QTimer
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
 from gpudash.cli.output import leave
@@ -23,6 +24,7 @@ from gpudash.memory.explanation import Remedy
 from gpudash.specs import PressureSpec, Spec
 from gpudash.telemetry.records import Warning
 from gpudash.ui import app as app_module
+from gpudash.ui.banner import report_of
 from gpudash.ui.main_window import MainWindow
 from gpudash.units import GIB, MIB
 
@@ -214,17 +216,79 @@ def out_of_memory_and_again(player: Player) -> Steps:
 
 
 KEEPS_TOO_MUCH = {
-    "width": 32,
+    "width": 16,
     "depth": 1,
-    "batch": 128,
-    "sequence": 128,
-    "steps": 200,
+    "batch": 1024,
+    "sequence": 32,
+    "steps": 100,
     "epochs": 1,
     "keep_intermediates": True,
 }
-"""A training that keeps 6 MiB of every step."""
+"""A training that keeps 12 MiB of every step: few steps until the card is full, and little work in each."""
 
 MEND = {"keep_intermediates": False}
+
+
+LEAK = """
+import logging
+import time
+import torch
+
+device = torch.accelerator.current_accelerator()
+weight = torch.nn.Parameter(torch.zeros(1024, 1024, device=device))
+kept = []
+for step in range(400):
+    loss = (weight * 2).sum()
+    kept.append(torch.ones(1024, 1024, device=device) + loss)
+    print("step", step, flush=True)
+    logging.getLogger("gpudash").info("step", extra={"step": step, "loss": float(step)})
+    time.sleep(0.05)
+"""
+"""A script that keeps 4 MiB of every step."""
+
+
+def watched_until_full(player: Player) -> Steps:
+    """Watch a script that leaks: be warned of its line, see it run out of memory, open the report and look around."""
+    window, session, panel = player.window, player.session, player.window.panel
+    window.resize(1440, 960)
+    script = player.folder / "leak.py"
+    script.write_text(LEAK)
+    yield lambda: session.torch_ready
+    panel.take_script(script)
+    panel.script.python.setText(sys.executable)
+    panel.script.simulate.setEditText("768 MiB")
+    press_start(window)
+    yield lambda: any("leak.py:" in warning.text for warning in player.warnings())
+    player.seen["warning"] = next(warning.text for warning in player.warnings() if "leak.py:" in warning.text)
+    yield lambda: "leak.py:" in window.banner.accessibleName() and "step 1" in window.tabs.output.text.toPlainText()
+    player.seen["selected"] = session.device_words(window.selected)
+    yield from _pictures(player, "watched")
+    yield player.run_ended
+    yield lambda: report_of(window.banner.shown) is not None
+    with session.store.lock:
+        assert session.store.run is not None
+        player.seen["summary"] = session.store.run.summary()
+    player.seen["banner"] = window.banner.accessibleName()
+    window.commands.do("explain")
+    yield lambda: window.explanation.open
+    player.seen["explanation"] = _explanation(window)
+    yield from _pictures(player, "explained")
+    window.commands.do("open_report")
+    yield lambda: window.documents.front is not None and window.documents.front.ready
+    document = window.documents.front
+    assert document is not None
+    player.seen["title"] = window.windowTitle()
+    assert document.page.study is not None
+    player.seen["opened"] = document.page.study.explanation.to_json()
+    yield from _pictures(player, "opened")
+    page = document.page
+    page.go("peak")
+    page.selector.change(moment=page.selector.now.moment, compared=0)
+    yield from _pictures(player, "compared")
+    document.copy_values()
+    player.seen["compared"] = QGuiApplication.clipboard().text()
+    window.documents.close_front()
+    player.seen["behind"] = window.explanation.page.isVisible()
 
 
 def _remedies(window: MainWindow) -> tuple[Remedy, ...]:
@@ -260,6 +324,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         run_without_torch,
         look,
         out_of_memory_and_again,
+        watched_until_full,
     )
 }
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tests.gpu import cost, hardware, operations, out_of_memory, prediction, refusal_text, runs, snapshots
+from tests.gpu import cost, hardware, isolation, operations, out_of_memory, prediction, refusal_text, runs, snapshots
 from tests.gpu.child import ROOT, asked, stop_at
 
 BUDGET_S = 540.0
@@ -87,6 +87,7 @@ class Collection:
             "refusal_text": lambda: refusal_text.measure(device),
             "out_of_memory": lambda: out_of_memory.measure(device, cases),
             "memory_cap": lambda: asked(out_of_memory.largest, device, {"cap": out_of_memory.CAP_BYTES}),
+            "isolation": lambda: asked(isolation.measure, device, limit_s=110),
             "commands": lambda: out_of_memory.commands(device, ("leak",) if small else tuple(out_of_memory.COMMANDS)),
             "tests": self._tests,
             "cost": lambda: asked(cost.rates, device, rates, limit_s=90),

@@ -19,7 +19,8 @@ from torch import nn
 from torch.nn import functional
 
 from gpudash.memory.replay import replay
-from gpudash.memory.snapshot_file import DeviceSnapshot, read_snapshot
+from gpudash.memory.snapshot.model import DeviceSnapshot
+from gpudash.memory.snapshot.reading import read_snapshot
 from gpudash.units import GIB, MIB
 from tests.gpu.child import Tell, asked
 from tests.gpu.fixtures import columns, rebuilt

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
 from gpudash.memory.replay import replay
-from gpudash.memory.snapshot_file import DeviceSnapshot, TraceEntry
+from gpudash.memory.snapshot.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.workspace import USUAL_BYTES
 from gpudash.units import GIB, MIB
-from tests.gpu import collect, operations, out_of_memory, prediction, snapshots
+from tests.gpu import collect, isolation, operations, out_of_memory, prediction, snapshots
 from tests.gpu.child import ROOT, asked
 from tests.gpu.fixtures import columns, rebuilt
 from tests.gpu.recording import Allocation, differences, packed, peak, shown, unpacked
@@ -90,6 +90,19 @@ def test_a_measurement_that_does_not_end_is_stopped() -> None:
     found = asked(wait, "none", limit_s=1)
 
     assert found["error"].startswith("stopped after 1 s")
+
+
+@pytest.mark.slow
+def test_every_run_in_a_process_of_its_own_is_measured_and_none_harms_the_next() -> None:
+    found = asked(isolation.measure, SIM, limit_s=150)
+
+    assert "error" not in found and found["closed"] is True
+    assert found["training"]["status"] == found["afterwards"]["status"] == "finished"
+    assert found["out_of_memory"]["error"] == "sim" and found["poisoned"]["kind"] == "RunFailed"
+    assert found["deaf"]["status"] == "cancelled" and found["deaf"]["to_stop_s"] < 1.0
+    for name in isolation.specs():
+        used = found[name]["used_bytes"]
+        assert used["after"] == used["before"] and found[name]["to_start_s"] > 0
 
 
 def test_one_measurement_that_raises_does_not_lose_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices import Device, Gpu, shown_name, simulated_device
-from gpudash.memory.estimate import Estimate, Target
-from gpudash.session import Answer, Status
-from gpudash.session.estimator import Problem
+from gpudash.session import Status
+from gpudash.session.output_log import OutputLog
+from gpudash.session.watch_request import WatchRequest
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.telemetry.records import (
@@ -31,6 +31,7 @@ from gpudash.telemetry.records import (
 )
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
+from tests.ui.fake_estimates import FakeEstimates
 
 PERIOD_S = 0.1
 HOST_BYTES = 128 * GIB
@@ -48,49 +49,6 @@ LONG_NAMES = (
     "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
     "NVIDIA GeForce RTX 4090",
 )
-
-
-class FakeEstimates:
-    """Predictions made by hand.
-
-    Attributes:
-        free_bytes: of every device.
-        answer: what has been answered to the newest question.
-        questions: spec and device of each, in order.
-        cancelled: how often predicting was called off.
-    """
-
-    def __init__(self) -> None:
-        self.free_bytes = 8 * GIB
-        self.answer: Answer | None = None
-        self.questions: list[tuple[Spec, str]] = []
-        self.cancelled = 0
-        self.refusal: str | None = None
-
-    def target(self, device: str) -> Target:
-        if self.refusal is not None:
-            raise ValueError(self.refusal)
-        return Target(device, 8 * GIB, self.free_bytes)
-
-    def ask(self, spec: Spec, device: str) -> int:
-        self.questions.append((spec, device))
-        self.answer = None
-        return len(self.questions)
-
-    def newest(self) -> Answer | None:
-        return self.answer
-
-    def cancel(self, *, warm: bool = True) -> None:
-        self.cancelled += 1
-        self.answer = None
-
-    def tell(self, estimate: Estimate, *, final: bool = True) -> None:
-        """Answer the newest question."""
-        self.answer = Answer(len(self.questions), estimate, None, final)
-
-    def fail(self, message: str, remedy: str = "") -> None:
-        """Answer that nothing can be predicted."""
-        self.answer = Answer(len(self.questions), None, Problem("raised", message, remedy), True)
 
 
 class FakeSession:
@@ -125,6 +83,8 @@ class FakeSession:
         self.now_s = 0.0
         self.asked: list[tuple[Any, ...]] = []
         self.estimates = FakeEstimates()
+        self.output = OutputLog()
+        self.refusal: str | None = None
         for device in self.devices():
             if device.uuid is not None:
                 self.store.link(device.name, device.uuid)
@@ -156,11 +116,35 @@ class FakeSession:
             torch="torch 2.13.0+cu130" if self.gpus else "torch 2.13.0+cpu",
         )
 
-    def start_run(self, spec: Spec, device: str) -> int:
-        self.asked.append(("start", spec.name, device))
+    def start_run(self, spec: Spec, device: str, *, isolate: bool | None = None) -> int:
+        self.asked.append(("start", spec.name, device) if isolate is None else ("start", spec.name, device, isolate))
         self.running = True
         self.apply(RunStarted(time_s=self.now_s, run_id=1, workload=spec.name, device=device, spec=spec.model_dump()))
         return 1
+
+    def watch(self, request: WatchRequest) -> int:
+        if self.refusal is not None:
+            raise ValueError(self.refusal)
+        self.asked.append(("watch", request))
+        self.watched("sim:0" if request.simulate else "cpu", request.spec())
+        return 1
+
+    def watched(self, device: str = "cpu", spec: dict[str, Any] | None = None) -> None:
+        """A program of the user's begins."""
+        self.running = True
+        self.output.begin()
+        self.apply(RunStarted(time_s=self.now_s, run_id=1, workload="watch", device=device, spec=spec or {}))
+
+    def attach(self, pid: int) -> int:
+        if self.refusal is not None:
+            raise ValueError(self.refusal)
+        self.asked.append(("attach", pid))
+        return 1
+
+    def save_snapshot(self) -> None:
+        if self.refusal is not None:
+            raise RuntimeError(self.refusal)
+        self.asked.append(("save_snapshot",))
 
     def forecast(self, device: str) -> None:
         """Nothing grows."""

@@ -83,7 +83,7 @@ def test_a_run_that_cannot_start_is_told_in_a_sentence(window: MainWindow, monke
     session.end()  # type: ignore[union-attr]
     settle(window)
 
-    def refuse(*_args: object) -> int:
+    def refuse(*_args: object, **_options: object) -> int:
         raise ValueError("There is no device 'cuda:7'; there is: cpu.")
 
     monkeypatch.setattr(session, "start_run", refuse)

@@ -1,10 +1,11 @@
 import pytest
 
 from gpudash.devices import Gpu
-from gpudash.telemetry.records import Sample
+from gpudash.telemetry.records import RunStarted, Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.live_plots import plots_for
-from gpudash.ui.plots.curve import PlotSpec
+from gpudash.ui.plots.curve import PlotSpec, format_value
+from gpudash.ui.plots.ticks import value_ticks
 from gpudash.units import GIB
 
 GPU = "GPU-1"
@@ -60,3 +61,29 @@ def test_the_link_line_is_the_most_the_link_can_do_whatever_it_does_now(
     assert [line.name for line in _plots(store, card)["transfer"].lines] == lines
     if generation is not None:
         assert _plots(store, card)["transfer"].lines[0].value == pytest.approx(31.5e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("workload", "accuracy", "title", "unit"),
+    [
+        ("training", 0.5, "LOSS (solid) · ACCURACY (dashed)", "nats"),
+        ("training", None, "LOSS (solid) · ACCURACY (dashed)", "nats"),
+        ("watch", 0.5, "LOSS (solid) · ACCURACY (dashed)", "loss"),
+        ("watch", None, "LOSS", "loss"),
+    ],
+)
+def test_the_loss_of_the_users_own_program_has_no_unit_and_an_accuracy_only_where_it_tells_one(
+    store: Store, workload: str, accuracy: float | None, title: str, unit: str
+) -> None:
+    step = StepFinished(time_s=0.1, run_id=1, step=1, steps=0, seconds=0.1, loss=-2.5, accuracy=accuracy)
+    store.apply(RunStarted(time_s=0.0, run_id=1, workload=workload, device="cpu", spec={}))
+    store.apply(step)
+    plot = _plots(store)["loss"]
+    assert (plot.title, plot.unit) == (title, unit)
+    assert len(plot.curves) == (2 if "ACCURACY" in title else 1)
+
+
+def test_an_axis_of_a_loss_without_a_unit_has_plain_numbers_and_no_name() -> None:
+    ticks = value_ticks("loss", -2.0, 2.0, 4)
+    assert ticks.name == "" and [text for _value, text in ticks.marks] == ["-2", "-1", "0", "1", "2"]
+    assert format_value("loss", -2.5) == "-2.500"

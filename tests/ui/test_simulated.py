@@ -9,9 +9,9 @@ from PySide6.QtGui import QColor
 from gpudash.devices import SIMULATED, simulated_gpu
 from gpudash.telemetry.records import Transfer
 from gpudash.ui.cards import Card
+from gpudash.ui.fields import enabled_choices
 from gpudash.ui.lower_tabs import epoch_rows, stage_rows
 from gpudash.ui.theme import Palette, contrast
-from gpudash.ui.workload_panel import enabled_choices
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
@@ -119,7 +119,7 @@ def test_progress_tables_and_marks_of_a_run_say_so(open_window: OpenWindow) -> N
     settle(window)
     run = session.store.run
     assert run is not None
-    assert window.panel._words.text().startswith(SIMULATED)
+    assert window.panel.progress.words.text().startswith(SIMULATED)
     devices = {row[1] for row in (*stage_rows(run), *epoch_rows(run))}
     assert all(SIMULATED in name for name in devices if "sim" in name)
     assert any(marker.label == "training on sim:0 (SIMULATED)" for marker in session.store.markers)

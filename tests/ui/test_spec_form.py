@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec
+from gpudash.ui.fields import enabled_choices
 from gpudash.ui.spec_form import SpecForm
-from gpudash.ui.workload_panel import enabled_choices
 
 
 @pytest.fixture

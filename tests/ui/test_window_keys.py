@@ -55,7 +55,7 @@ def test_space_pauses_the_view_and_everything_goes_on_being_stored(window: MainW
     settle(window)
     assert len(series) == before + 50
     assert window.view.range() == shown
-    assert window.status_line.findChildren(type(window.panel._words))[0].text().startswith("Paused 5 s behind")
+    assert window.status_line.findChildren(type(window.panel.progress.words))[0].text().startswith("Paused 5 s behind")
     press(window, Key.Key_Space)
     assert window.view.following
     assert window.view.range()[1] == session.now_s
@@ -141,7 +141,7 @@ def test_f5_starts_and_stops_from_anywhere(window: MainWindow, session: FakeSess
     press(window, Key.Key_F5)
     assert session.asked[-1] == ("stop",)
     assert window.panel.button.text() == "Stopping…"
-    assert window.panel._words.text() == "Stopping after this step…"
+    assert window.panel.progress.words.text() == "Stopping after this step…"
     press(window, Key.Key_F5)
     assert session.asked.count(("stop",)) == 1
     session.end()
@@ -153,7 +153,7 @@ def test_stop_answers_before_the_next_refresh(window: MainWindow, session: FakeS
     window.panel.button.click()
     assert "Stop run" in window.panel.button.text()
     window.panel.button.click()
-    assert window.panel._words.text() == "Stopping after this step…"
+    assert window.panel.progress.words.text() == "Stopping after this step…"
     assert not window.panel.button.isEnabled()
 
 
@@ -295,9 +295,15 @@ def test_single_keys_belong_to_the_plots(window: MainWindow) -> None:
 
 
 def test_no_menu_entry_is_a_greyed_promise(window: MainWindow) -> None:
-    idle = {"Zoom to Selection"}
-    grey = {action.text() for menu in menus(window) for action in menu.actions() if not action.isEnabled()}
-    assert grey <= idle
+    idle = {
+        "Zoom to Selection": "No range is selected.",
+        "Close Document": "No document is open.",
+        "Next Tab": "No document is open.",
+        "Save Snapshot Now": "No program of yours is running here.",
+    }
+    grey = [action for menu in menus(window) for action in menu.actions() if not action.isEnabled()]
+    assert {action.text(): action.toolTip().split("\n")[-1] for action in grey} == idle
     window.view.select(12.0, 13.0)
     settle(window)
-    assert all(action.isEnabled() for menu in menus(window) for action in menu.actions())
+    assert window.commands.actions["Zoom to Selection"].isEnabled()
+    assert "No range" not in window.commands.actions["Zoom to Selection"].toolTip()

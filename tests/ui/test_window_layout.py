@@ -39,7 +39,7 @@ def test_a_low_window_keeps_tables_to_their_bar_and_cards_to_a_line(open_window:
     window = open_window(busy_session(), size=(1280, 800))
     assert window.tabs.collapsed and window.tabs.height() == window.tabs.bar.height()
     assert window.cards.height() < 50
-    assert inside(window, window.panel.button) and inside(window, window.panel._progress)
+    assert inside(window, window.panel.button) and inside(window, window.panel.progress.bar)
     form = window.panel.findChild(QScrollArea)
     assert form is not None and form.verticalScrollBar().isVisible()
     assert len(window.plots.plots) == 5

@@ -42,10 +42,10 @@ def status(window: MainWindow) -> str:
 
 def test_progress_says_step_time_left_loss_and_rate(open_window: OpenWindow) -> None:
     window = open_window(training())
-    first, second = window.panel._words.text().split("\n")
+    first, second = window.panel.progress.words.text().split("\n")
     assert first.startswith("step 100 of 500 · 0:") and first.endswith(" left")
     assert second.startswith("loss 2.") and "accuracy 43 %" in second and second.endswith("items/s")
-    assert window.panel._progress.value() / window.panel._progress.maximum() == pytest.approx(0.2)
+    assert window.panel.progress.bar.value() / window.panel.progress.bar.maximum() == pytest.approx(0.2)
 
 
 def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) -> None:
@@ -54,18 +54,18 @@ def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) ->
     session.end()
     session.feed(30)
     settle(window)
-    assert window.panel._words.text().startswith("Finished · step 100 of 500\nloss 2.")
+    assert window.panel.progress.words.text().startswith("Finished · step 100 of 500\nloss 2.")
 
 
 def test_a_nan_loss_is_told_as_nan(open_window: OpenWindow) -> None:
     session = training()
     session.train(0.3, loss=math.nan)
     window = open_window(session)
-    assert "loss NaN" in window.panel._words.text()
+    assert "loss NaN" in window.panel.progress.words.text()
     assert dict(window.plots.readout.rows())["loss"] == "NaN"
     session.train(0.1, loss=math.inf)
     settle(window)
-    assert "loss infinite" in window.panel._words.text()
+    assert "loss infinite" in window.panel.progress.words.text()
 
 
 def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWindow) -> None:
@@ -76,7 +76,7 @@ def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWind
     assert "shapes cannot be multiplied" in window.banner.accessibleName()
     assert "same inner size" in window.banner.accessibleName()
     assert window.banner.isVisible() and window.banner.property("level") == "critical"
-    assert window.panel._words.text().startswith("Failed")
+    assert window.panel.progress.words.text().startswith("Failed")
     assert window.panel.button.isEnabled() and "Start run" in window.panel.button.text()
 
 

@@ -15,8 +15,8 @@ from gpudash.ui.main_window import MainWindow
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.theme import contrast
 
-MEANT = ("PyTorch loading…", "Preparing…", "Stopping…", "Stopping after this step…", "predicting…")
-"""Words that end in three dots because something goes on, not because they are cut."""
+MEANT = ("PyTorch loading…", "Preparing…", "Stopping…", "Stopping after this step…", "predicting…", "…")
+"""Words that end in three dots because something goes on or is asked for, not because they are cut."""
 
 
 _MARKUP = re.compile("<[^>]+>")
@@ -31,7 +31,7 @@ class Word:
     widget: QWidget
 
 
-def words(window: MainWindow) -> list[Word]:
+def words(window: QWidget) -> list[Word]:
     """Labels, buttons and check boxes that are seen and have text."""
     found = []
     for widget in [*window.findChildren(QLabel), *window.findChildren(QAbstractButton)]:
@@ -43,10 +43,15 @@ def words(window: MainWindow) -> list[Word]:
 
 def complaints(window: MainWindow) -> list[str]:
     """What is wrong with the words of ``window``; empty when all can be read."""
-    return [*_cut(window), *_covered(window), *_in_choices(window), *_in_tabs(window), *_in_plots(window)]
+    return [*page_complaints(window), *_in_plots(window)]
 
 
-def _cut(window: MainWindow) -> Iterator[str]:
+def page_complaints(page: QWidget) -> list[str]:
+    """What is wrong with the words of a part of a window that has no plots."""
+    return [*_cut(page), *_covered(page), *_in_choices(page), *_in_tabs(page)]
+
+
+def _cut(window: QWidget) -> Iterator[str]:
     for word in words(window):
         widget, text = word.widget, _MARKUP.sub("", word.text)
         if text.endswith("…") and text not in MEANT:
@@ -72,13 +77,13 @@ def _scrolled(widget: QWidget) -> bool:
     return parent is not None and (isinstance(parent, QScrollArea) or _scrolled(parent))
 
 
-def _covered(window: MainWindow) -> Iterator[str]:
+def _covered(window: QWidget) -> Iterator[str]:
     for first, second in combinations(words(window), 2):
         if first.place.intersects(second.place):
             yield f"{first.text!r} covers {second.text!r}"
 
 
-def _in_choices(window: MainWindow) -> Iterator[str]:
+def _in_choices(window: QWidget) -> Iterator[str]:
     for combo in window.findChildren(QComboBox):
         if combo.isVisible():
             room = combo.style().subControlRect(
@@ -96,7 +101,7 @@ def _option(combo: QComboBox) -> object:
     return option
 
 
-def _in_tabs(window: MainWindow) -> Iterator[str]:
+def _in_tabs(window: QWidget) -> Iterator[str]:
     for bar in window.findChildren(QTabBar):
         for position in range(bar.count() if bar.isVisible() else 0):
             rect = bar.tabRect(position)

@@ -127,3 +127,13 @@ class Pooled:
     def segments(self) -> list[Segment]:
         """Everything held, by address."""
         return layout.segments(self._heap)
+
+    def fingerprint(self) -> list[tuple[int, int, int]]:
+        """Address, size and state of every block, by address: what decides where the next requests go."""
+        return sorted((block.address, block.size, block.state) for block in self._heap.blocks.values())
+
+    @property
+    def retries(self) -> int:
+        """Requests that the card served only after what was cached had been released."""
+        events = self._heap.statistics.events
+        return events["num_alloc_retries"] - events["num_ooms"]

@@ -20,6 +20,12 @@ Frame = tuple[str, int, str]
 Stack = tuple[Frame, ...]
 """Innermost frame first, as torch writes them."""
 
+
+def is_python(frame: Frame) -> bool:
+    """Whether a frame is one of Python's: torch records those of C++ too, and of generated code without a file."""
+    return frame[0].endswith(".py")
+
+
 NONE = -1
 """Stands in a column for what an event does not have."""
 
@@ -175,6 +181,8 @@ class DeviceSnapshot:
         trace: oldest event first; an `EventList` where it came from a file.
         settings: the allocator's.
         stacks: those of the whole snapshot.
+        stated_allocated: bytes that the file's segments say are allocated, which their blocks may contradict; ``None``
+            where they do not say, or what is here is not the end of the trace.
     """
 
     index: int
@@ -182,6 +190,7 @@ class DeviceSnapshot:
     trace: Sequence[TraceEntry]
     settings: AllocatorSettings
     stacks: Sequence[Stack] = field(repr=False)
+    stated_allocated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

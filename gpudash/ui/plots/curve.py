@@ -11,7 +11,7 @@ from gpudash.units import format_bytes, format_percent, format_rate, format_scal
 Key = tuple[str, str, str | None]
 """Reading table, metric, device: the address of a series in the store."""
 
-Unit = Literal["bytes", "rate", "ratio", "number", "nats"]
+Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
 Style = Literal["solid", "dash", "dot"]
 
 NO_VALUE = "-"
@@ -24,7 +24,8 @@ class CurveSpec:
     Attributes:
         key: the series drawn.
         name: what the legend says.
-        unit: how values are written; bytes, bytes per second, a ratio from 0 to 1, a number, nats.
+        unit: how values are written; bytes, bytes per second, a ratio from 0 to 1, a number, nats, or a
+            loss of which nobody told the unit.
         colour: name of a colour in `Palette.curves`.
         style: the second channel beside colour.
         width: pen width in pixels; above 1 only for curves of few points.
@@ -117,7 +118,7 @@ def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
         return f"{'∞' if value > 0 else '-∞'} {unit_name}".strip()
     if unit == "ratio":
         return format_percent(value)
-    if unit == "nats":
+    if unit in ("nats", "loss"):
         return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
     if unit_name == "items/s":
         return format_throughput(value)

@@ -85,7 +85,7 @@ class Autoscale:
             self.manual = (anchor - (anchor - low) * factor, anchor + (high - anchor) * factor)
 
     def _target(self, low: float, high: float) -> tuple[float, float]:
-        if self.log or self.unit == "nats":
+        if self.log or self.unit in ("nats", "loss"):
             pad = max((high - low) * 0.08, abs(high) * 0.02, 1e-6)
             return self._rounded(low - pad, high + pad)
         if self.unit == "ratio":

@@ -45,8 +45,8 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
         digits = 0 if step >= 0.01 else 1
         return Ticks(tuple((v, f"{v * 100:.{digits}f}") for v in _multiples(low, high, step)), "%")
     step = _step(high - low, count)
-    if unit == "nats":
-        return Ticks(tuple((v, _plain(v, step)) for v in _multiples(low, high, step)), "nats")
+    if unit in ("nats", "loss"):
+        return Ticks(tuple((v, _plain(v, step)) for v in _multiples(low, high, step)), "nats" if unit == "nats" else "")
     largest = max(abs(low), abs(high))
     factor, prefix = next(((f, p) for f, p in _DECIMAL if largest >= f), (1.0, ""))
     base = "B/s" if unit == "rate" else unit_name

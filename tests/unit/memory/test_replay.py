@@ -27,7 +27,7 @@ from gpudash.memory.allocator import (
 from gpudash.memory.allocator.blocks import FreeList
 from gpudash.memory.allocator.recorded import RecordedAllocator
 from gpudash.memory.replay import Replay, initial_layout, replay
-from gpudash.memory.snapshot_file import DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.snapshot.model import DeviceSnapshot, SnapshotError, TraceEntry
 from gpudash.units import GIB, MIB
 
 RECORDED = Path(__file__).parent / "recorded"

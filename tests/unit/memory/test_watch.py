@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.guard import Guard
 from gpudash.memory.watch import MemoryWatch
-from gpudash.telemetry.records import Event, RunFinished, RunStarted, Sample, State, StepFinished, Warning
+from gpudash.telemetry.records import DEVICE, Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Warning
 from gpudash.units import GIB, MIB
 
 GPU = "GPU-1"
@@ -327,3 +327,23 @@ def test_a_growth_on_top_of_a_standing_warning_is_foretold_and_does_not_take_it_
 
 def test_an_unknown_memory_has_no_forecast() -> None:
     assert MemoryWatch().forecast("host") is None
+
+
+def test_a_run_that_turns_out_to_use_a_gpu_is_followed_there_and_begins_anew_when_told_again() -> None:
+    watch = MemoryWatch()
+    watch.memory_of = lambda device: {"cpu": "host", "cuda:0": GPU}.get(device)
+    turned = Note(time_s=0.0, run_id=1, topic=DEVICE, text="", details={"device": "cuda:0"})
+    watch.observe_event(turned)
+    assert watch.forecast(GPU) is None, "without a run there is nothing to turn"
+    watch.observe_event(started())
+    watch.observe_event(turned)
+    found: list[Warning] = []
+    for tick in range(1200):
+        if tick % 10 == 0 and tick:
+            watch.observe_event(step(tick * 0.1, tick // 10))
+        found += told(watch, [gpu(tick * 0.1, 6 * GIB + tick // 10 * 128 * MIB)])
+    assert any("per step" in warning.text for warning in found if warning.device == GPU)
+    assert watch.forecast(GPU) is not None
+    watch.observe_event(turned)
+    told(watch, [gpu(120.0 + tick * 0.1, 0) for tick in range(3)])
+    assert watch.forecast(GPU) is None

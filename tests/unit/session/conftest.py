@@ -14,7 +14,7 @@ import pytest
 from gpudash.devices import Gpu, Simulation, simulated_gpu
 from gpudash.session import Session
 from gpudash.settings import Settings
-from gpudash.simulator.card import Card
+from gpudash.sources.mirrored_card import ShownCard
 from gpudash.telemetry.reading import Recording, open_recording
 from gpudash.telemetry.records import Note, Record, RunFinished, RunStarted, Sample
 from gpudash.units import GIB
@@ -44,9 +44,13 @@ class FakeMonitor:
         self.problem: str | None = "No NVIDIA card was found; everything runs on the CPU."
         self.hangs = False
         self.probe = None
-        self.cards: Sequence[Card] = ()
+        self.cards: Sequence[ShownCard] = ()
+        self.adopted: list[int | None] = []
 
-    def watch_cards(self, cards: Sequence[Card]) -> None:
+    def adopt(self, pid: int | None) -> None:
+        self.adopted.append(pid)
+
+    def watch_cards(self, cards: Sequence[ShownCard]) -> None:
         self.cards = cards
         for card in cards:
             self.card(simulated_gpu(card.index, card.capacity), card.used_bytes())
@@ -93,7 +97,7 @@ class FakeWorker:
     def start(self) -> None:
         """Nothing runs."""
 
-    def warm_up(self) -> None:
+    def warm_up(self, isolate: bool = False) -> None:
         self.torch(CPU_TORCH)
 
     def torch(self, report: dict[str, Any]) -> None:

@@ -37,6 +37,14 @@ def test_where_there_is_no_gpu_one_of_8_gib_is_offered_and_is_no_default(make: M
     assert live.session.gpu_problem is not None
 
 
+def test_none_is_offered_where_that_is_not_wanted() -> None:
+    simulated = SimulatedGpus(Simulation(offered=False))
+    simulated.offer()
+    assert simulated.gpus == ()
+    simulated.provide([GIB])
+    assert [gpu.total_bytes for gpu in simulated.gpus] == [GIB]
+
+
 def test_none_is_offered_before_torch_has_had_its_say(make: Make) -> None:
     live = make()
     live.settle()
@@ -82,7 +90,7 @@ def test_a_run_is_given_every_card_and_the_cap_and_no_link(make: Make) -> None:
     live = known(make(simulation=Simulation((2 * GIB, GIB))))
     live.session.start_run(PipelineSpec(), "sim:1", memory_cap=MemoryCap(share=0.5))
     request = live.worker.request
-    assert request.cards == tuple(live.monitor.cards) and len(request.cards) == 2
+    assert request.cards == tuple(shown.own for shown in live.monitor.cards) and len(request.cards) == 2
     assert request.memory_cap == MemoryCap(share=0.5)
     assert (request.expected_uuid, request.link_bytes_per_second) == ("SIM-1", None)
     live.worker.begin()

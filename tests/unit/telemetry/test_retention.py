@@ -13,7 +13,7 @@ import pytest
 
 from gpudash.telemetry.naming import recording_name
 from gpudash.telemetry.recorder import Recorder, log_files
-from gpudash.telemetry.retention import prune, trash_folder
+from gpudash.telemetry.retention import prune, prune_reports, trash_folder
 
 NOON = datetime(2025, 3, 4, 12, 5, 6).astimezone()
 
@@ -107,3 +107,31 @@ def test_a_name_taken_in_the_trash_is_not_overwritten(folder: Path) -> None:
 
 def test_a_folder_that_is_not_there_needs_nothing(tmp_path: Path) -> None:
     assert prune(tmp_path / "missing", 0, 0) == []
+
+
+def report(folder: Path, name: str, size: int, changed: float) -> Path:
+    path = folder / name
+    path.mkdir(parents=True)
+    (path / "snapshot.pickle").write_bytes(b"x" * size)
+    os.utime(path, (changed, changed))
+    return path
+
+
+def test_the_oldest_reports_go_to_the_trash_until_both_limits_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    first, second, third = (report(folder, f"{number}-train", 100, number) for number in range(3))
+    report(folder, ".pending-x", 1000, 0.0)
+    assert prune_reports(folder, 1000, 3) == []
+    assert prune_reports(folder, 1000, 2) == [trash_folder(folder) / first.name]
+    assert prune_reports(folder, 150, 2, keep=second) == [trash_folder(folder) / third.name]
+    assert sorted(path.name for path in folder.iterdir()) == [".pending-x", second.name]
+    assert (trash_folder(folder) / first.name / "snapshot.pickle").is_file()
+
+
+def test_reports_of_one_name_do_not_replace_each_other_in_the_trash(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    for _ in range(2):
+        report(folder, "train", 10, 1.0)
+        prune_reports(folder, 0, 1)
+    assert sorted(path.name for path in trash_folder(folder).iterdir()) == ["train", "train-2"]
+    assert prune_reports(tmp_path / "none", 0, 1) == []

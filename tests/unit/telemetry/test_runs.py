@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.telemetry.records import (
+    DEVICE,
     Event,
     Note,
     OutOfMemory,
@@ -194,3 +195,12 @@ def test_time_left_follows_the_mean_pace() -> None:
     assert view(step(1, 1.0)).seconds_left is None
     assert view(step(1, 1.0), step(2, 1.0, t=14.0)).seconds_left == 4.0
     assert view(step(2, 1.0), finished("finished")).seconds_left is None
+
+
+def test_a_watched_run_turns_to_the_device_it_turns_out_to_use() -> None:
+    run = view()
+    run.memory.capacity_bytes = 5
+    run.apply(Note(time_s=11, run_id=1, topic=DEVICE, text="", details={"device": "cuda:1", "simulated": False}))
+    assert (run.device, run.simulated, run.memory.capacity_bytes) == ("cuda:1", False, None)
+    run.apply(Note(time_s=12, run_id=1, topic=DEVICE, text="", details={}))
+    assert run.device == "cuda:1"

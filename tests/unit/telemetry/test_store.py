@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -195,6 +196,25 @@ def test_peaks_on_a_gpu_are_the_drivers_and_the_allocators(store: Store) -> None
     assert run is not None
     assert (run.peak_used_bytes, run.peak_allocated_bytes, run.peak_reserved_bytes) == (700, 150, 200)
     assert run.memory.capacity_bytes == 1000
+
+
+def test_the_capacity_of_a_card_that_becomes_another_is_that_of_the_newest(store: Store) -> None:
+    store.link("cuda:0", GPU)
+    store.apply(gpu(0.5, used_bytes=100, total_bytes=8000))
+    store.apply(begin(1.0, device="cuda:0"))
+    assert store.run is not None and store.run.memory.capacity_bytes == 8000
+    store.apply(gpu(1.5, used_bytes=100, total_bytes=768))
+    store.apply(gpu(2.0, used_bytes=None, total_bytes=None))
+    assert store.run.memory.capacity_bytes == 768
+
+
+def test_what_this_process_held_is_no_peak_of_a_program_that_is_watched(store: Store) -> None:
+    store.apply(host(0.9, process_bytes=500, total_bytes=8000))
+    store.apply(replace(begin(1.0), workload="watch"))
+    store.apply(host(0.95, process_bytes=500, total_bytes=8000))
+    assert store.run is not None and store.run.peak_used_bytes is None
+    store.apply(host(1.1, process_bytes=70, total_bytes=8000))
+    assert (store.run.peak_used_bytes, store.run.memory.capacity_bytes) == (70, 8000)
 
 
 def test_an_event_without_a_run_belongs_to_the_one_that_is_on(store: Store) -> None:

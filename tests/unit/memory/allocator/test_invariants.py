@@ -215,7 +215,8 @@ class AllocatorMachine(RuleBasedStateMachine):
                 self.model.release_pool(pool)
         self.model.empty_cache()
         assert self.model.segments() == []
-        assert self.model._heap.blocks == {}
+        # a range of addresses that the card refused its first memory stays, as in torch, and serves the next request
+        assert all(block.state == UNMAPPED for block in self.model._heap.blocks.values())
         assert self.memory.taken == self.model.reserved_bytes == 0
         assert not any(_levels(self.model.statistics(), "current").values())
 

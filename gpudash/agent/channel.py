@@ -1,0 +1,178 @@
+"""The program's end of the socket: nothing here waits for the dashboard, however slow, stopped or dead it is."""
+
+from __future__ import annotations
+
+import _socket
+import _thread
+import os
+import time
+
+# collections itself would delay every watched Python
+from _collections import deque  # type: ignore[import-not-found]
+
+from .wire import PROTOCOL, Decoder, WireError, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .wire import Message
+
+MOST_WAITING_BYTES = 2 * 2**20
+"""Of messages that the socket has not taken yet; beyond it the oldest readings are dropped."""
+
+MOST_READ_BYTES = 2**16
+
+
+class Channel:
+    """A connection to the dashboard. Any thread may post; the program is never held up.
+
+    Args:
+        path: of the dashboard's socket.
+
+    Raises:
+        OSError: when nobody listens there, or too many wait already.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            self._socket.setblocking(False)
+            self._socket.connect(path)
+            self._identity = _identity(self._socket.fileno())
+        except OSError:
+            self._socket.close()
+            raise
+        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._waiting_bytes = 0
+        self._partial = b""
+        self._sending = _thread.allocate_lock()
+        self._decoder = Decoder()
+        self.lost = 0
+        self.alive = True
+
+    def post(self, message: Message, *, keep: bool = False) -> None:
+        """Send ``message`` as soon as the socket takes it.
+
+        Args:
+            keep: whether it is more than a reading: readings give way to it when too much waits.
+        """
+        if not self.alive:
+            return
+        try:
+            data = encode(message)
+        except (WireError, ValueError, TypeError, RecursionError):
+            self.lost += 1
+            return
+        self._waiting.append((data, keep))
+        self._waiting_bytes += len(data)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand over what the socket takes now; whoever is at it already goes on with what was added."""
+        while self.alive and (self._waiting or self._partial) and self._sending.acquire(False):
+            try:
+                if not self._send():
+                    return
+            finally:
+                self._sending.release()
+
+    def drain(self, seconds: float) -> None:
+        """`flush` until everything is handed over, but no longer than this."""
+        self.flush()
+        deadline = time.monotonic() + seconds
+        while self.alive and (self._waiting or self._partial):
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._is_ours():
+                return
+            import select
+
+            select.select([], [self._socket], [], left)
+            self.flush()
+
+    def receive(self) -> list[Message]:
+        """Messages that have come; of another protocol none, and the end of the connection."""
+        if not self.alive or not self._is_ours():
+            return []
+        data = self._read()
+        if data is None:
+            return []
+        try:
+            found = self._decoder.feed(data) if data else None
+        except WireError:
+            found = None
+        strange = any(one["type"] == "welcome" and one.get("protocol") != PROTOCOL for one in found or ())
+        if found is None or strange:
+            self.close()
+            return []
+        return found
+
+    def close(self) -> None:
+        """Let the connection go, and whatever waits; what came is read, or the other end would take it for a fault."""
+        self.alive = False
+        self._waiting.clear()
+        self._partial = b""
+        if _identity(self._socket.fileno()) == self._identity:
+            self._read()
+            self._socket.close()
+        else:
+            self._socket.detach()
+
+    def _read(self) -> bytes | None:
+        """What has come: nothing when the other end is gone, ``None`` when it is silent."""
+        try:
+            found: bytes = self._socket.recv(MOST_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            return b""
+        return found
+
+    def _send(self) -> bool:
+        """Send one piece; whether there may be more to send. The lock is held."""
+        if not self._partial:
+            self._drop_old_readings()
+            if not self._waiting:
+                self._waiting_bytes = 0  # threads that post at the same time may have miscounted
+                return False
+            self._partial = self._waiting.popleft()[0]
+            self._waiting_bytes -= len(self._partial)
+        if not self._is_ours():
+            return False
+        try:
+            # a program may have given SIGPIPE its deadly meaning back
+            sent = self._socket.send(self._partial, _socket.MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            self._drop_old_readings()
+            return False
+        except OSError:
+            self.close()
+            return False
+        self._partial = self._partial[sent:]
+        return True
+
+    def _drop_old_readings(self) -> None:
+        if self._waiting_bytes <= MOST_WAITING_BYTES:
+            return
+        kept: list[tuple[bytes, bool]] = []
+        while self._waiting and self._waiting_bytes > MOST_WAITING_BYTES // 2:
+            data, keep = self._waiting.popleft()
+            if keep and sum(len(one) for one, _ in kept) + len(data) <= MOST_WAITING_BYTES // 4:
+                kept.append((data, keep))
+                continue
+            self._waiting_bytes -= len(data)
+            self.lost += 1
+        self._waiting.extendleft(reversed(kept))
+
+    def _is_ours(self) -> bool:
+        """Whether the descriptor is still the socket: a program that closes all of them may have given it away."""
+        if self.alive and _identity(self._socket.fileno()) != self._identity:
+            self.alive = False
+            self._socket.detach()
+        return self.alive
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

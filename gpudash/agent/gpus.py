@@ -1,0 +1,127 @@
+"""What is watched of torch, from its import on: figures, memory history, out-of-memory errors, simulated GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import history, simulating
+from .figures import Allocators
+from .snapshots import Snapshots
+from .steps import Steps
+from .wire import Message
+
+HEARTBEAT_S = 1.0
+"""After so long figures are told again though they are the same: silence means that nobody can tell."""
+
+HISTORY_ENTRIES = 100_000
+
+Post = Callable[[Message], None]
+
+
+class Gpus:
+    """Watches them.
+
+    Args:
+        torch: the module.
+        config: what the dashboard wants.
+        post, keep: send a message.
+        steps: tells the present step.
+    """
+
+    def __init__(self, torch: Any, config: dict[str, Any], post: Post, keep: Post, steps: Steps) -> None:
+        self._torch = torch
+        self._config = config
+        self._post = post
+        self._keep = keep
+        self._allocators = Allocators()
+        self._snapshots = Snapshots(config.get("report"), keep, lambda: steps.present)
+        self._history = history.History(int(config.get("history_entries") or HISTORY_ENTRIES), keep, steps)
+        self._problems: list[str] = []
+        self._failed = False
+        self._followed: Any = None
+        self._cards: tuple[Any, ...] = ()
+        self._last: dict[str, Any] = {}
+        self._told_s = 0.0
+
+    def attach(self) -> None:
+        """Do what is wanted of this torch, and tell what could be done."""
+        try:
+            self._attach()
+        except Exception as error:
+            self._note(f"Not everything can be watched in this program: {type(error).__name__}: {error}.")
+        self._tell()
+
+    def look(self) -> bool:
+        """Tell the figures, and what is live; whether a device is in use."""
+        if self._failed:
+            return False
+        try:
+            if simulating.cards() != self._cards:
+                self._follow_simulated()
+                self._tell()
+            used = self._figures()
+            self._history.look()
+        except Exception as error:
+            self._failed = True
+            self._note(f"The allocator's figures can no longer be read: {type(error).__name__}: {error}.")
+            self._tell()
+            return False
+        return used
+
+    def snapshot(self, path: str, reason: str) -> None:
+        """Write a memory snapshot, and answer."""
+        self._snapshots.asked(path, reason)
+
+    def forked(self) -> None:
+        """In a child: begin anew, on a connection of its own."""
+        self._history.forked()
+        self._snapshots.forked()
+        self._allocators.forked()
+        self._last = {}
+        self._tell()
+
+    def _attach(self) -> None:
+        capacities = self._config.get("simulate") or []
+        if capacities:
+            folder, others = str(self._config.get("gpudash")), int(self._config.get("simulate_others") or 0)
+            self._note(simulating.simulate(folder, capacities, others))
+        self._note(history.observe_cuda(self._torch, self._snapshots.on_cuda_full))
+        if self._config.get("history"):
+            self._note(self._history.start(self._torch))
+        if simulating.backend() is not None:
+            self._follow_simulated()
+
+    def _follow_simulated(self) -> None:
+        """Be told when a simulated card is full; the program may have made the cards itself, or new ones."""
+        found, self._cards = simulating.backend(), simulating.cards()
+        if found is not self._followed:
+            self._followed = found
+            found.engine.storages.on_full.append(self._snapshots.on_simulated_full)
+        if self._config.get("history"):
+            self._history.start_simulated(found)
+
+    def _tell(self) -> None:
+        cuda = self._torch.version.cuda
+        told = {
+            "version": str(self._torch.__version__),
+            "cuda": None if cuda is None else str(cuda),
+            "simulated": simulating.backend() is not None,
+            "history": self._history.on,
+            "problem": " ".join(self._problems) or None,
+        }
+        self._keep({"type": "torch", **told})
+
+    def _note(self, sentence: str | None) -> None:
+        if sentence is not None and sentence not in self._problems:
+            self._problems.append(sentence)
+
+    def _figures(self) -> bool:
+        found = self._allocators.read()
+        now_s = time.monotonic()
+        if found and (found != self._last or now_s - self._told_s >= HEARTBEAT_S):
+            self._post({"type": "allocator", "devices": found})
+            self._told_s = now_s
+        self._last = found
+        return bool(found)

@@ -1,0 +1,95 @@
+"""Being told when the program has imported a module, without importing it."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    Callback = Callable[[Any], None]
+
+IMPORTLIB = "<frozen importlib._bootstrap_external>"
+"""File name by which Python leaves a frame out of an error's traceback that passed through an import."""
+
+
+def guarded(call: Callable[..., Any]) -> Callable[..., None]:
+    """``call`` without its exceptions: the program would see them."""
+
+    def safe(*args: Any) -> None:
+        try:
+            call(*args)
+        except Exception:
+            return
+
+    return safe
+
+
+class PostImport:
+    """A finder that lets the others find, and hears of it when what they found has been executed.
+
+    A module's loader, spec and name stay what they are: for the time of one import, the loader's ``exec_module`` is
+    another.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, Callback] = {}
+
+    def call(self, name: str, callback: Callback) -> None:
+        """Call ``callback(module)`` once, when ``name`` has been imported; at once when it is already.
+
+        Its exceptions are nobody's.
+        """
+        callback = guarded(callback)
+        module = sys.modules.get(name)
+        if module is not None:
+            callback(module)
+            return
+        self._wanted[name] = callback
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the other finders find."""
+        if name not in self._wanted:
+            return None
+        for finder in list(sys.meta_path):
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            if spec is not None:
+                self._follow(spec)
+                return spec
+        return None
+
+    def _follow(self, spec: ModuleSpec) -> None:
+        loader: Any = spec.loader
+        execute = getattr(loader, "exec_module", None)
+        own = getattr(loader, "__dict__", None)
+        if execute is None or own is None or "exec_module" in own:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            # a loader may serve several modules
+            name = module.__spec__.name if module.__spec__ is not None else ""
+            if name not in self._wanted:
+                execute(module)
+                return
+            own.pop("exec_module", None)
+            execute(module)
+            self._imported(name, module)
+
+        exec_module.__code__ = exec_module.__code__.replace(co_filename=IMPORTLIB)
+        own["exec_module"] = exec_module
+
+    def _imported(self, name: str, module: ModuleType) -> None:
+        callback = self._wanted.pop(name, None)
+        if not self._wanted and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if callback is not None:
+            callback(module)

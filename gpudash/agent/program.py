@@ -1,0 +1,246 @@
+"""The watched program, seen from inside: what is told to the dashboard, and when.
+
+Every Python that the program starts comes by here, and most have nothing to show: what only some need is imported then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+
+from .channel import Channel
+from .importing import PostImport, guarded
+from .sampler import Sampler
+from .steps import Steps
+from .wire import PROTOCOL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from .gpus import Gpus
+    from .wire import Message
+
+LAST_WORDS_S = 0.25
+"""Longest time that the end of the program waits for a dashboard that does not read."""
+
+LAST_LOOK_S = 5.0
+"""Longest time that it waits for a snapshot that is being written."""
+
+PERIOD_S = 0.1
+
+
+def begin(environment: Mapping[str, str]) -> None:
+    """Watch this process, if a dashboard listens.
+
+    Raises:
+        OSError: when none does.
+    """
+    Program(environment["GPUDASH_SOCKET"], environment.get("GPUDASH_AGENT", "")).start()
+
+
+class Program:
+    """Watches the process it runs in. Nothing it does may be seen by the program, save that it takes a little time.
+
+    Args:
+        path: of the dashboard's socket.
+        config: what the dashboard wants, as JSON.
+
+    Raises:
+        OSError: when nobody listens.
+    """
+
+    def __init__(self, path: str, config: str) -> None:
+        self._path = path
+        self._config_text = config
+        self._channel = Channel(path)
+        self._began_s = time.monotonic()
+        self._imports = PostImport()
+        self._steps = Steps()
+        self._gpus: Gpus | None = None
+        self._sampler: Sampler | None = None
+        self._told_lost = 0
+
+    def start(self) -> None:
+        """Say hello, and be told of what the program imports."""
+        self._hello(forked=False)
+        os.register_at_fork(
+            before=guarded(self._before_fork),
+            after_in_parent=guarded(self._resume),
+            after_in_child=guarded(self._after_fork_in_child),
+        )
+        atexit.register(guarded(self._end))
+        wanted: dict[str, Callable[[Any], None]] = {
+            "torch": self._torch_imported,
+            "threading": self._threading_imported,
+            "logging": self._logging_imported,
+            "transformers.trainer_callback": self._transformers_imported,
+            "lightning.pytorch.trainer.call": self._lightning_imported,
+            "pytorch_lightning.trainer.call": self._lightning_imported,
+        }
+        for name, callback in wanted.items():
+            self._imports.call(name, callback)
+
+    def post(self, message: Message) -> None:
+        """Send a reading, which later ones make up for if it is lost."""
+        self._channel.post(_dated(message))
+
+    def keep(self, message: Message) -> None:
+        """Send a message that no other makes up for."""
+        self._channel.post(_dated(message), keep=True)
+
+    def _hello(self, *, forked: bool) -> None:
+        told = {
+            "protocol": PROTOCOL,
+            "ppid": os.getppid(),
+            "argv": _command(),
+            "executable": sys.executable,
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "rank": _number("RANK"),
+            "local_rank": _number("LOCAL_RANK"),
+            "world_size": _number("WORLD_SIZE"),
+            "forked": forked,
+        }
+        self.keep({"type": "hello", **told})
+
+    def _config(self) -> dict[str, Any]:
+        import json
+
+        try:
+            found = json.loads(self._config_text)
+        except ValueError:
+            found = None
+        return found if isinstance(found, dict) else {}
+
+    def _sample(self) -> None:
+        """See to it that somebody looks in from now on."""
+        if self._sampler is None:
+            self._sampler = Sampler(self._look, float(self._config().get("period_s") or PERIOD_S))
+        self._sampler.start()
+
+    def _torch_imported(self, torch: Any) -> None:
+        from .gpus import Gpus
+        from .optimizer_steps import OptimizerSteps
+
+        guarded(OptimizerSteps(self._steps).follow)()
+        self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps)
+        self._gpus.attach()
+        self._sample()
+
+    def _threading_imported(self, threading: Any) -> None:
+        before = threading.excepthook
+
+        def excepthook(args: Any) -> None:
+            guarded(self._thread_raised)(args)
+            before(args)
+
+        threading.excepthook = excepthook
+
+    def _thread_raised(self, args: Any) -> None:
+        from .endings import raised
+
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            self.keep(raised(args.exc_value, getattr(args.thread, "name", None) or "thread"))
+
+    def _logging_imported(self, logging: Any) -> None:
+        from .step_logging import listen
+
+        listen(logging, guarded(self._logged))
+
+    def _logged(self, extra: dict[str, Any]) -> None:
+        note = extra.get
+        self._steps.note("logging", note("step"), note("loss"), note("accuracy"), note("epoch"))
+        if self._sampler is None or not self._sampler.running:
+            self._sample()
+
+    def _transformers_imported(self, module: Any) -> None:
+        from .trainers import follow_transformers
+
+        follow_transformers(module, self._steps)
+
+    def _lightning_imported(self, module: Any) -> None:
+        from .trainers import follow_lightning
+
+        follow_lightning(module, self._steps)
+
+    def _look(self) -> bool:
+        """What the sampler's thread does each time; whether there was something to see."""
+        for message in self._channel.receive():
+            if message["type"] == "snapshot" and self._gpus is not None and isinstance(message.get("path"), str):
+                self._gpus.snapshot(message["path"], str(message.get("reason") or ""))
+        seen = self._gpus is not None and self._gpus.look()
+        seen = self._tell_steps() or seen
+        lost = self._channel.lost + self._steps.lost
+        if lost != self._told_lost:
+            self._told_lost = lost
+            self.keep({"type": "lost", "count": lost})
+        self._channel.flush()
+        return seen
+
+    def _tell_steps(self, *, last: bool = False) -> bool:
+        steps = self._steps.take(last=last)
+        if steps:
+            self.post({"type": "steps", "steps": steps, "source": self._steps.source})
+        return bool(steps)
+
+    def _before_fork(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def _resume(self) -> None:
+        if self._sampler is not None and self._channel.alive:
+            self._sampler.start()
+
+    def _after_fork_in_child(self) -> None:
+        if self._sampler is not None:
+            self._sampler.forget()
+        self._channel.close()
+        self._steps.take(last=True)
+        self._steps.lost = self._told_lost = 0
+        self._began_s = time.monotonic()
+        self._channel = Channel(self._path)
+        self._hello(forked=True)
+        if self._gpus is not None:
+            self._gpus.forked()
+        self._resume()
+
+    def _end(self) -> None:
+        """Called last of all that the program registered to be called at its exit."""
+        if self._sampler is not None:
+            self._sampler.stop(LAST_LOOK_S)
+        if self._gpus is not None:
+            self._gpus.look()
+        self._tell_steps(last=True)
+        # Python leaves it here before it calls sys.excepthook, which so can stay the program's own
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if isinstance(error, BaseException):
+            from .endings import raised
+
+            self.keep(raised(error))
+        cpu_s = 0.0 if self._sampler is None else self._sampler.cpu_s
+        wall_s = time.monotonic() - self._began_s
+        self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
+        self._channel.drain(LAST_WORDS_S)
+        self._channel.close()
+
+
+def _dated(message: Message) -> Message:
+    return {**message, "pid": os.getpid(), "time_us": time.time_ns() // 1000}
+
+
+def _command() -> list[str]:
+    """The command line, as the system knows it: Python tells all of it from 3.10 on."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            found = os.fsdecode(file.read()).split("\0")[:-1]
+    except OSError:
+        found = []
+    return found or list(sys.argv)
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else None

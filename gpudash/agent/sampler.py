@@ -1,0 +1,116 @@
+"""The agent's one thread: it looks in when it is time, and is not there while the program forks or ends."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _thread
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHARE = 0.005
+"""Part of a core that looking in may take."""
+
+IDLE_PERIOD_S = 0.5
+"""Between two looks where there is nothing to see, at the least."""
+
+PATIENCE_S = 1.0
+"""Longest wait for the thread to end."""
+
+GONE_S = 1.0
+"""Longest wait for the system to be rid of it."""
+
+SYNCHRONOUS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS")
+
+
+class Sampler:
+    """Calls ``look`` every ``period_s``, more seldom when that takes long.
+
+    The thread is none of `threading`'s, so that the program counts as many as it has.
+
+    Args:
+        look: tells whether there was something to see.
+        period_s: seconds.
+
+    Attributes:
+        cpu_s: seconds of processor time that the thread took.
+        running: whether it has begun, and was not told to end.
+    """
+
+    def __init__(self, look: Callable[[], bool], period_s: float) -> None:
+        self.cpu_s = 0.0
+        self.running = False
+        self._look = look
+        self._period_s = period_s
+        self._round: _Round | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self.running:
+            return
+        made = _Round()
+        try:
+            _thread.start_new_thread(self._run, (made,))
+        except RuntimeError:
+            # none can be started any more: the interpreter is ending
+            return
+        self._round, self.running = made, True
+
+    def stop(self, patience_s: float = PATIENCE_S) -> None:
+        """End the thread and wait for that; not from within it."""
+        if self.running and self._round is not None:
+            self.running = False
+            self._round.end(patience_s)
+
+    def forget(self) -> None:
+        """In a forked child, where the thread is not: be as new."""
+        self.cpu_s, self.running, self._round = 0.0, False, None
+
+    def _run(self, round_: _Round) -> None:
+        try:
+            _leave_signals_to_the_program()
+            round_.native_id = _thread.get_native_id()
+            wait_s = self._period_s
+            while not round_.wake.acquire(True, wait_s):
+                before = time.thread_time()
+                seen = self._looked()
+                cost = time.thread_time() - before
+                self.cpu_s += cost
+                wait_s = max(self._period_s, 0 if seen else IDLE_PERIOD_S, cost / SHARE)
+        finally:
+            round_.ended.release()
+
+    def _looked(self) -> bool:
+        try:
+            return self._look()
+        except Exception:
+            # what goes wrong once may go well the next time; the program must not see a traceback
+            return False
+
+
+class _Round:
+    """One life of the thread, from start to end."""
+
+    def __init__(self) -> None:
+        self.wake = _thread.allocate_lock()
+        self.ended = _thread.allocate_lock()
+        self.native_id = 0
+        self.wake.acquire()
+        self.ended.acquire()
+
+    def end(self, patience_s: float) -> None:
+        self.wake.release()
+        if not self.ended.acquire(True, patience_s):
+            return
+        # Python lets go of a thread a little before the system does, which counts them when the program forks
+        deadline = time.monotonic() + GONE_S
+        while os.path.exists(f"/proc/self/task/{self.native_id}") and time.monotonic() < deadline:
+            time.sleep(0.0001)
+
+
+def _leave_signals_to_the_program() -> None:
+    own = {getattr(_signal, name) for name in SYNCHRONOUS if hasattr(_signal, name)}
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, set(_signal.valid_signals()) - own)

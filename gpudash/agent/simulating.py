@@ -1,0 +1,73 @@
+"""Giving the program's torch simulated GPUs, with a simulator that its environment need not have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+NAME = "gpudash"
+
+
+class Lender:
+    """A finder that knows one package, for when the others know none.
+
+    It is asked first, since they would find one in any folder of that name, such as an installation leaves behind.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The package, when nobody else has one of its name: a folder without code is none."""
+        if name != NAME:
+            return None
+        for finder in list(sys.meta_path):
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            if spec is not None and spec.loader is not None:
+                return spec
+        return spec_from_file_location(name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder])
+
+
+def simulate(folder: str, capacities: Sequence[int], others: int) -> str | None:
+    """Register the devices.
+
+    Args:
+        folder: of the package `NAME`.
+        capacities: bytes of each GPU.
+        others: bytes that other processes hold on the first.
+
+    Returns:
+        why that was not possible, in one sentence; ``None`` when it was.
+    """
+    if not any(isinstance(finder, Lender) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Lender(folder))
+    try:
+        from gpudash.simulator import simulate as register
+
+        register(*capacities, others=others)
+    except (RuntimeError, ValueError, TypeError) as error:
+        return str(error)
+    except Exception as error:
+        return f"No GPU can be simulated in this program: {type(error).__name__}: {error}."
+    return None
+
+
+def backend() -> Any:
+    """The simulated devices of this process, also those the program registered itself; ``None`` without any."""
+    module = sys.modules.get("gpudash.simulator.backend")
+    # while another thread imports it, not all of it is there
+    registered = getattr(module, "registered", None)
+    return None if registered is None else registered()
+
+
+def cards() -> tuple[Any, ...]:
+    """Those of the simulated devices."""
+    found = backend()
+    return () if found is None else tuple(found.cards)

@@ -1,0 +1,145 @@
+"""Memory snapshots of the program: at an out-of-memory, and when the dashboard asks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import simulating
+from .wire import Message
+
+PROTOCOL = 4
+"""Of pickle: the viewer of torch's site shows nothing of a newer one."""
+
+MOST_FILES = 3
+"""That out-of-memory errors leave behind per process; the newest takes the place of the last of them."""
+
+SHARE = 0.05
+"""Part of the program's time that files of further out-of-memory errors may take."""
+
+Post = Callable[[Message], None]
+
+
+class Snapshots:
+    """Writes them.
+
+    Args:
+        folder: for those of out-of-memory errors.
+        post: sends a message.
+        step: tells the number of the present step.
+    """
+
+    def __init__(self, folder: str | None, post: Post, step: Callable[[], int]) -> None:
+        self._folder = folder
+        self._post = post
+        self._step = step
+        self._written = 0
+        self._spent_s = 0.0
+        self._began_s = time.monotonic()
+
+    def forked(self) -> None:
+        """In a child, whose files have other names."""
+        self._written, self._spent_s = 0, 0.0
+
+    def asked(self, path: str, reason: str) -> None:
+        """Write one because the dashboard wants it, and answer."""
+        device, problem = "", None
+        try:
+            device, made = _now()
+            _write(made, path)
+        except Exception as error:
+            problem = _sentence(error)
+        answer = {"type": "snapshot", "path": None if problem else path, "problem": problem}
+        self._post({**answer, "device": device, "reason": reason})
+
+    def on_simulated_full(self, card: Any, refused: Any) -> None:
+        """A simulated card refused an allocation; its error is about to be raised."""
+        told = {
+            "device": f"sim:{card.index}",
+            "requested_bytes": refused.requested,
+            "capacity_bytes": refused.capacity,
+            "free_bytes": refused.device_free,
+            "allocated_bytes": refused.allocated,
+            "reserved_bytes": refused.reserved,
+        }
+        self._out_of_memory(told)
+
+    def on_cuda_full(self, device: int, requested: int, capacity: int, free: int) -> None:
+        """The observer that torch calls before it raises its error."""
+        told: Message = {
+            "device": f"cuda:{device}",
+            "requested_bytes": requested,
+            "capacity_bytes": capacity,
+            "free_bytes": free,
+            "allocated_bytes": None,
+            "reserved_bytes": None,
+        }
+        try:
+            stats = sys.modules["torch"]._C._cuda_memoryStats(device)
+            told["allocated_bytes"] = stats["allocated_bytes"]["all"]["current"]
+            told["reserved_bytes"] = stats["reserved_bytes"]["all"]["current"]
+        except Exception:
+            # the figures of the request are worth telling without these
+            told["allocated_bytes"] = None
+        self._out_of_memory(told)
+
+    def _out_of_memory(self, told: Message) -> None:
+        """Never raises: the program's own error is on its way."""
+        path, problem = None, None
+        try:
+            path, problem = self._file(told["device"])
+        except Exception as error:
+            problem = _sentence(error)
+        self._post({"type": "oom", **told, "snapshot": path, "step": self._step(), "problem": problem})
+
+    def _file(self, device: str) -> tuple[str | None, str | None]:
+        if not self._folder:
+            return None, None
+        began = time.monotonic()
+        if self._written >= MOST_FILES and self._spent_s > SHARE * (began - self._began_s):
+            return None, "No file was written for this out-of-memory: so many came that writing would slow the program."
+        self._written += 1
+        path = f"{self._folder}/{os.getpid()}-{min(self._written, MOST_FILES)}.pickle"
+        _write(_of(device), path)
+        self._spent_s += time.monotonic() - began
+        return path, None
+
+
+def _now() -> tuple[str, Any]:
+    """Device and contents of a snapshot of this process."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "cuda", _of("cuda")
+    if simulating.backend() is not None:
+        return "sim", _of("sim")
+    raise RuntimeError("This process uses no GPU, so that there is no memory to take a snapshot of.")
+
+
+def _of(device: str) -> Any:
+    if device.startswith("sim"):
+        return simulating.backend().module.memory._snapshot()
+    return sys.modules["torch"].cuda.memory._snapshot()
+
+
+def _write(made: Any, path: str) -> None:
+    """All of the file or none of it."""
+    half = f"{path}.{os.getpid()}.part"
+    try:
+        with open(half, "wb") as file:
+            pickle.dump(made, file, protocol=PROTOCOL)
+        os.replace(half, path)
+    except BaseException:
+        if os.path.exists(half):
+            os.unlink(half)
+        raise
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"The snapshot could not be written: {error.strerror}."
+    text = str(error)
+    return text if text.endswith(".") else f"The snapshot could not be taken: {type(error).__name__}: {text}."

@@ -1,0 +1,177 @@
+"""``gpudash snapshot FILE``: a memory snapshot summarised, explained and replayed."""
+
+import linecache
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from gpudash.cli.output import Exit, RequestError, print_json, print_notice, stderr, stdout
+from gpudash.cli.sizes import Size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpudash.memory.snapshot.model import Snapshot
+    from gpudash.memory.snapshot.summary import Study
+    from gpudash.session.snapshot_opener import OpenedSnapshot
+
+POLL_S = 0.1
+"""How often the progress is shown, and Ctrl+C noticed."""
+
+RECORD_AGAIN = "gpudash snapshot reads what torch.cuda.memory._dump_snapshot writes."
+
+
+def snapshot(
+    file: Path,
+    /,
+    *,
+    capacity: Size | None = None,
+    settings: str | None = None,
+    device: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    html: Path | None = None,
+    force: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.
+
+    Parameters
+    ----------
+    file
+        The snapshot, or the folder of a report that holds one.
+    capacity
+        Replay it with so much memory for PyTorch.
+    settings
+        Replay it under these settings of the allocator, as PYTORCH_ALLOC_CONF takes them.
+    device
+        Index of the device; all of the file when left out.
+    html
+        Also write a report that a browser shows.
+    force
+        Replace a report that is there.
+    json
+        Print one JSON document.
+    """
+    if capacity == 0:
+        raise RequestError("--capacity 0 is no memory at all.", "Give what PyTorch may have, such as 8GiB.")
+    path = _found(file)
+    if html is not None:
+        _check_target(html, path, force)
+    opened = _opening(path)
+    try:
+        # meanwhile the file is read
+        from gpudash.memory.snapshot.summary import figures, studied
+        from gpudash.session.report_folder import beside
+
+        known = beside(path)
+        read = known.warned(_waited_for(opened))
+    finally:
+        opened.close()
+    try:
+        studies = studied(read, capacity, settings, device, _source_line, known)
+    except ValueError as error:
+        raise RequestError(str(error), "gpudash snapshot --help tells what can be asked.") from None
+    if html is not None:
+        from gpudash.memory.snapshot.report_html import page
+
+        _write(html, page(read, studies, path.name, capacity))
+    if json:
+        print_json({"status": "finished", "file": str(path), **figures(read, studies)})
+    else:
+        _print(path, read, studies)
+    return Exit.FINISHED
+
+
+def _found(file: Path) -> Path:
+    """The snapshot that is meant: a file, or the one in the folder of a report."""
+    from gpudash.session.files import SNAPSHOT_NAME
+
+    try:
+        is_folder = file.is_dir()
+        path = file / SNAPSHOT_NAME if is_folder else file
+        if path.exists():
+            return path
+    except OSError as error:
+        raise RequestError(f"{file} cannot be read: {error.strerror}.", "Name a file that can.") from None
+    if is_folder:
+        raise RequestError(f"{file} is a folder without a {SNAPSHOT_NAME}.", "Name the file of a snapshot.")
+    raise RequestError(f"There is no file {file}.", RECORD_AGAIN)
+
+
+def _check_target(html: Path, path: Path, force: bool) -> None:
+    """Refuse to write where something is that is not to be lost, before any work is done."""
+    try:
+        if not html.exists():
+            return
+        if not html.is_file() or html.samefile(path):
+            what = "is the snapshot itself" if html.is_file() else "is no regular file"
+            raise RequestError(f"{html} {what}.", "Name another file.")
+    except OSError as error:
+        raise RequestError(f"{html} cannot be written: {error.strerror}.", "Name another file.") from None
+    if not force:
+        raise RequestError(f"{html} is there already.", "Name another file, or give --force.")
+
+
+def _opening(path: Path) -> "OpenedSnapshot":
+    """A snapshot that is being read by a process of its own."""
+    from gpudash.session.snapshot_opener import OpenedSnapshot
+
+    opened = OpenedSnapshot(path)
+    opened.start()
+    return opened
+
+
+def _waited_for(opened: "OpenedSnapshot") -> "Snapshot":
+    from gpudash.memory.snapshot.model import SnapshotError
+    from gpudash.memory.snapshot.source import name_of
+
+    name = name_of(opened.path)
+    try:
+        with stderr().status(f"reading {name}") as status:
+            while (found := opened.wait(POLL_S)) is None:
+                done, total = opened.progress
+                if total:
+                    status.update(f"reading {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+    except SnapshotError as error:
+        raise RequestError(str(error), RECORD_AGAIN) from None
+    return found
+
+
+def _source_line(file: str, line: int) -> str:
+    return linecache.getline(file, line).strip()
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", "Name another file.") from None
+    print_notice(f"Wrote {path}")
+
+
+def _print(path: Path, read: "Snapshot", studies: "Sequence[Study]") -> None:
+    from gpudash.memory.explanation_text import report
+    from gpudash.memory.snapshot.source import name_of
+    from gpudash.units import format_count
+
+    console = stdout()
+    events = sum(len(study.device.trace) for study in studies)
+    kind = f"{read.kind}, " if read.kind else ""
+    lines = [f"{name_of(path)}: {kind}{format_count(events)} events."]
+    lines += read.warnings
+    for study in studies:
+        lines.append("")
+        if len(read.devices) > 1:
+            lines.append(f"Device {study.device.index}")
+        lines += report(study.found)
+        if study.outcome_words:
+            lines += ["", f"Replayed: {study.outcome_words}"]
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)

@@ -1,0 +1,219 @@
+"""``gpudash watch``: the user's own program under the dashboard, without a screen."""
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from gpudash.cli.output import OF_STATUS, RequestError, leave, print_json, print_notice
+from gpudash.cli.simulation import SimulateOptions
+from gpudash.cli.sizes import Sizes
+from gpudash.settings import load_settings
+
+if TYPE_CHECKING:
+    from gpudash.session import Session
+
+POLL_S = 0.1
+"""How soon Ctrl+C and news of the program are noticed."""
+
+REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class WatchOptions(SimulateOptions):
+    """What belongs to the command rather than to the program."""
+
+    simulate: Sizes = field(default_factory=list)
+    """Simulate a GPU with this much memory (8GiB) for the program, which calls it sim:0; repeat for sim:1 and so on."""
+
+    folder: Path | None = None
+    """Folder to run the command in; left out: this one."""
+
+    memory_history: bool = True
+    """Record who allocates what, for naming lines that grow and for explaining an out-of-memory. It keeps the newest
+    100,000 events and costs up to 10 % of a program's time."""
+
+    attach: int | None = None
+    """Watch a running process by its number, from outside, instead of starting a command."""
+
+    record: Path | None = None
+    """Recording to write; left out: a new one in the recordings folder."""
+
+    no_record: Annotated[bool, Parameter(negative="")] = False
+    """Record nothing."""
+
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print the outcome as one JSON document; what the command prints goes to standard error."""
+
+
+def watch(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)], options: WatchOptions | None = None
+) -> int:
+    """Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ...
+
+    The program is not changed, and its environment only by the variables PYTHONPATH, GPUDASH_SOCKET and GPUDASH_AGENT.
+    What it prints passes through pipes: Python then prints in blocks unless told otherwise (python -u). Ctrl+C
+    interrupts it, a second one terminates it, a third one kills it; closing the terminal interrupts it, too. Killing
+    gpudash itself leaves it running.
+    """
+    options = options or WatchOptions()
+    _require_one(command, options)
+    session, stopping = _session(options), _Stopping()
+    with stopping.heeded():
+        _begin(session, command, options)
+        shown = _Shown(session)
+        try:
+            while not session.wait_run(POLL_S):
+                stopping.heed(session)
+                shown.refresh()
+            shown.refresh()
+        finally:
+            joined = session.close()
+    summary = _summary(session)
+    if options.json:
+        print_json(summary)
+    else:
+        from gpudash.cli.report import print_watched
+
+        print_watched(summary)
+    return leave(OF_STATUS[summary["status"]], joined)
+
+
+def _require_one(command: Sequence[str], options: WatchOptions) -> None:
+    if options.attach is None and not command:
+        raise RequestError("There is no command to watch.", REMEDY)
+    if options.attach is not None and command:
+        raise RequestError("Either a command is started or a running process is watched, not both.", REMEDY)
+    if options.attach is not None and (options.simulate or options.simulate_others):
+        raise RequestError("A running process cannot be given a simulated GPU.", "Start it with gpudash watch instead.")
+
+
+def _session(options: WatchOptions) -> "Session":
+    """A session that has not begun.
+
+    Raises:
+        RequestError: when the GPUs cannot be simulated.
+    """
+    from gpudash.session import Session, recording_target
+
+    settings, notices = load_settings()
+    for text in notices:
+        print_notice(text)
+    target = recording_target(settings, "watch", file=options.record, record=not options.no_record)
+    simulation = replace(options.simulation(), offered=False)  # the program cannot use one that it was not given
+    return Session(settings, recording=target, notices=notices, simulation=simulation)
+
+
+def _begin(session: "Session", command: Sequence[str], options: WatchOptions) -> None:
+    """Start the session and the program in it.
+
+    Raises:
+        RequestError: when the recording cannot be written, or there is no such program or process.
+    """
+    from gpudash.session import WatchRequest
+    from gpudash.telemetry.recorder import RecordingError
+
+    try:
+        session.start(worker=False)
+    except RecordingError as error:
+        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+    try:
+        if options.attach is not None:
+            session.attach(options.attach)
+            return
+        sys.stdout.flush()
+        request = WatchRequest(
+            command=command,
+            folder=options.folder,
+            simulate=options.simulate,
+            simulate_others=options.simulate_others,
+            memory_history=options.memory_history,
+            echo="stderr" if options.json else "in place",
+        )
+        session.watch(request)
+    except ValueError as error:
+        refusal = RequestError(str(error))
+        refusal.joined = session.close()
+        if session.recording is not None:
+            session.recording.unlink(missing_ok=True)
+        raise refusal from None
+
+
+class _Stopping:
+    """Signals that ask to stop, counted: each is passed on once, and more firmly than the one before."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._passed_on = 0
+
+    def heed(self, session: "Session") -> None:
+        """Pass on what was asked since."""
+        while self._passed_on < self._asked:
+            self._passed_on += 1
+            session.stop_run()
+
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Count signals until the block is left."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as it is under nohup
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self._count) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _count(self, _number: int, _frame: object) -> None:
+        self._asked += 1  # a handler that did more could wait for the very code it interrupted
+
+
+class _Shown:
+    """Tells on standard error what happens to the program's memory while it runs."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._warnings = 0
+        self._notes = 0
+
+    def refresh(self) -> None:
+        """Print what is new."""
+        with self._session.store.lock:
+            run = self._session.store.run
+            if run is None:
+                return
+            warnings, notes = run.warnings[self._warnings :], run.notes[self._notes :]
+            self._warnings += len(warnings)
+            self._notes += len(notes)
+        for text in [warning.text for warning in warnings] + [note.text for note in notes if note.topic in _TOLD]:
+            print_notice(f"gpudash: {text}")
+
+
+_TOLD = ("out of memory", "report", "snapshot")
+"""Topics of notes that are told at once; the others are in the recording and in the JSON document."""
+
+
+def _summary(session: "Session") -> dict[str, Any]:
+    """The outcome by the keys of a run, with the command's own exit code."""
+    with session.store.lock:
+        run = session.store.run
+        summary: dict[str, Any] = {} if run is None else run.summary()
+        told = [] if run is None else [note for note in run.notes if note.run_id == run.run_id]
+    if summary["status"] not in OF_STATUS:
+        summary["status"] = "cancelled"  # left while it was still being ended
+    result = summary["result"]
+    frames = result.pop("frames", [])
+    if summary["error"] is not None:
+        summary["error"]["frames"] = frames
+    summary["exit_code"] = result.pop("exit_code", None)
+    summary["report"] = result.pop("report", None)
+    summary["notes"] = [note.text for note in told if note.topic not in _TOLD]
+    summary["recording"] = str(session.recording) if session.recording is not None else None
+    return summary

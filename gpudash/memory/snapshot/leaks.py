@@ -1,0 +1,121 @@
+"""What a run would have taken without what some of its lines keep of every step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.call_sites import SourceLine
+from gpudash.memory.explanation import Explanation, Growth, short
+from gpudash.memory.snapshot.history import History
+from gpudash.memory.snapshot.program import compiled
+from gpudash.memory.snapshot.rerun import UNLIMITED, Ran, Rerun
+from gpudash.memory.verdict import SHARE_OF_LEAK
+
+AHEAD = 40
+"""Lines behind one that grows in which the line that keeps its result is looked for."""
+
+_ASSIGNED = re.compile(r"^([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=[^=]")
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """A replay in which nothing of some lines outlives the step after the one it was made in; bytes.
+
+    Attributes:
+        peak_before: reserved at most, up to the end of the trace, as it was.
+        peak: the same without what is kept; `peak_allocated` of what is allocated.
+        fits: whether it fits the capacity asked about; ``None`` without one.
+    """
+
+    peak_before: int
+    peak: int
+    peak_allocated: int
+    fits: bool | None
+
+
+def is_leaking(found: Explanation) -> bool:
+    """Whether lines keep so much of every step that what only gives them more room helps for some steps alone.
+
+    For states in which nothing failed, by the measure by which `verdict` blames a failure on them.
+    """
+    grown = sum(growth.bytes for growth in found.growing)
+    return found.verdict == "headroom" and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
+
+
+def let_go(history: History, growing: Sequence[Growth], capacity: int | None = None) -> LetGo | None:
+    """Replay a trace without what lines keep; ``None`` when no step ends in which something could be let go.
+
+    Args:
+        history: of the device, with steps.
+        growing: the lines.
+        capacity: bytes that PyTorch can have.
+    """
+    kept = _kept(history, growing)
+    if not len(kept) or len(history.steps) < 2:
+        return None
+    program, lives, order = compiled(history.device)
+    block_of = np.full(len(lives), -1, np.int64)
+    block_of[order] = np.arange(len(order))
+    # the step after the one it was made in has begun, and with it ends what a program holds until then
+    step = np.searchsorted(history.steps, history.lives.born[kept], side="right")
+    ends = step < len(history.steps)
+    event = history.steps[np.minimum(step, len(history.steps) - 1)]
+    ends &= event < history.lives.freed[kept]
+    place = np.searchsorted(program.events, event[ends])
+    blocks = block_of[kept[ends]]
+    known = blocks >= 0
+    if not known.any():
+        return None
+    sooner = program.without_late(dict(zip(blocks[known].tolist(), place[known].tolist(), strict=True)))
+    settings: AllocatorSettings = history.device.settings
+    room = UNLIMITED if capacity is None else capacity
+    without: Ran = Rerun(sooner, room, settings).run()
+    before = Rerun(program, UNLIMITED, settings).run()
+    fits = None if capacity is None else without.fits
+    return LetGo(before.peak_reserved, without.peak_reserved, without.peak_allocated, fits)
+
+
+def _kept(history: History, growing: Sequence[Growth]) -> Ints:
+    """Lives that the lines allocated within a step."""
+    lines = {(growth.file, growth.line) for growth in growing}
+    sites = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
+    lives = history.lives
+    return np.flatnonzero(sites[history.sites.of_stack[lives.stack]] & (lives.born >= 0))
+
+
+def advice(growing: Sequence[Growth], source: SourceLine) -> str:
+    """What keeps what lines leave behind, as far as the source shows it: a tensor that is kept holds its graph."""
+    for growth in growing:
+        kept = _keeper(growth, source)
+        if kept is not None:
+            line, text, name = kept
+            return (
+                f"{short(growth.file)}:{line} ({text}) keeps {name}, and with it the graph that made it: keep "
+                f"{name}.item() or {name}.detach() instead."
+            )
+    if growing:
+        return "A tensor that is kept holds the graph that made it: keep its .item() or .detach() instead."
+    return ""
+
+
+def _keeper(growth: Growth, source: SourceLine) -> tuple[int, str, str] | None:
+    """Line, text and variable of what keeps the result of a line; ``None`` when the source does not show it."""
+    own = re.search(r"\.append\(\s*([A-Za-z_]\w*)\s*[,)]", growth.text)  # of more than a name it is not clear
+    if own is not None:
+        return growth.line, growth.text, own[1]
+    assigned = _ASSIGNED.match(growth.text)
+    for name in re.split(r"\s*,\s*", assigned[1]) if assigned is not None else ():
+        keeps = re.compile(rf"(?:\.append\(|\+=)\s*{name}\b(?!\s*\.(?:item|detach|cpu)\b)")
+        for line in range(growth.line + 1, growth.line + AHEAD):
+            text = source(growth.file, line)
+            if keeps.search(text):
+                return line, text, name
+    return None

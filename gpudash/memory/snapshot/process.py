@@ -1,0 +1,156 @@
+"""The child process that reads a snapshot file under limits, and then answers questions about it.
+
+Its first line of standard input says what to read: ``{"path", "folder", "parent", "memory_bytes", "times"}``. It
+writes lines of JSON: ``{"progress": [bytes, bytes]}`` now and then, at the end ``{"refused": sentence}`` or
+``{"read": true}`` when the snapshot is in the folder. Then it takes ``{"question", "device", "capacity", "settings"}``,
+of which the newest counts, and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from gpudash.memory.snapshot.confinement import die_with_parent, lift_cpu_limit, limit
+from gpudash.memory.snapshot.limits import Limits, TimeRange
+from gpudash.memory.snapshot.model import Snapshot, SnapshotError
+from gpudash.memory.snapshot.reading import read_snapshot
+from gpudash.memory.snapshot.source import name_of
+from gpudash.memory.snapshot.stored import store
+from gpudash.units import MIB
+
+TOLD_EVERY_S = 0.05
+
+STARTING_CPU_S = 15
+CPU_S_PER_MIB = 1
+"""Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> int:
+    """Read, tell, and answer until standard input ends."""
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever else is printed is not taken for a message
+
+    def tell(message: Mapping[str, Any]) -> None:
+        output.write(json.dumps(message).encode() + b"\n")
+
+    # without a buffer, whose lock the thread that listens would hold when the interpreter ends
+    lines = os.fdopen(os.dup(0), "rb", buffering=0)
+    try:
+        request = json.loads(lines.readline() or b"null")
+    except ValueError:
+        return 2
+    if request is None:
+        return 0
+    die_with_parent(request["parent"])
+    questions: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(lines, questions), name="gpudash-questions", daemon=True).start()
+    snapshot = _read(request, tell)
+    if snapshot is not None:
+        _answer(snapshot, questions, tell)
+    return 0
+
+
+def _listen(lines: FileIO, questions: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Take questions as they come; without a parent there is nothing left to do."""
+    for line in lines:
+        questions.put(json.loads(line))
+    os._exit(0)
+
+
+def _read(request: Mapping[str, Any], tell: Tell) -> Snapshot | None:
+    path, memory_bytes = Path(request["path"]), int(request["memory_bytes"])
+    times = request.get("times")
+    try:
+        size = path.stat().st_size
+        limit(memory_bytes, STARTING_CPU_S + CPU_S_PER_MIB * (size // MIB))
+        snapshot = read_snapshot(
+            path,
+            limits=Limits(memory_bytes=memory_bytes),
+            times=None if times is None else TimeRange(*times),
+            progress=_paced(tell),
+        )
+        store(snapshot, Path(request["folder"]))
+    except SnapshotError as error:
+        tell({"refused": str(error)})
+    except OSError as error:
+        tell({"refused": f"{name_of(path)} cannot be read: {error.strerror or error}."})
+    except MemoryError:
+        tell({"refused": f"{name_of(path)} needs more than {memory_bytes:,} bytes of memory: allow more to open it."})
+    else:
+        lift_cpu_limit()
+        tell({"read": True})
+        return snapshot
+    return None
+
+
+def _paced(tell: Tell) -> Callable[[int, int], None]:
+    next_at = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal next_at
+        now = time.monotonic()
+        if now >= next_at:
+            next_at = now + TOLD_EVERY_S
+            tell({"progress": [done, total]})
+
+    return progress
+
+
+def _answer(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], tell: Tell) -> None:
+    answering: dict[int, Any] = {}
+    while True:
+        _prepare(snapshot, questions, answering)
+        question = questions.get()
+        while not questions.empty():
+            question = questions.get()
+        number = question["question"]
+        try:
+            tell({"answer": number, "result": _result(snapshot, question, answering)})
+        except (SnapshotError, ValueError, LookupError) as error:
+            tell({"answer": number, "problem": str(error)})
+        except MemoryError:
+            answering.clear()
+            tell({"answer": number, "problem": "There is not enough memory to replay this trace."})
+
+
+def _prepare(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], answering: dict[int, Any]) -> None:
+    """As long as nothing is asked, replay what is likely to be."""
+    from gpudash.memory.snapshot.what_if import WhatIf
+
+    try:
+        for device in snapshot.devices:
+            known = answering.setdefault(device.index, WhatIf(device))
+            while questions.empty() and known.prepare():
+                pass
+    except MemoryError:
+        answering.clear()
+    except (ValueError, LookupError):
+        return  # a trace that cannot be replayed: whoever asks is told
+
+
+def _result(snapshot: Snapshot, question: Mapping[str, Any], answering: dict[int, Any]) -> Any:
+    # only those who ask wait for it to be imported
+    from gpudash.memory.snapshot.what_if import WhatIf
+
+    index = question["device"]
+    if index not in answering:
+        devices = {device.index: device for device in snapshot.devices}
+        if index not in devices:
+            raise ValueError(f"The snapshot has no device {index}.")
+        answering[index] = WhatIf(devices[index])
+    return answering[index].answer(question["capacity"], question["settings"]).to_json()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""A snapshot in figures: what ``gpudash snapshot`` prints, as one JSON document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.call_sites import SourceLine, no_source
+from gpudash.memory.explanation import Explanation
+from gpudash.memory.replay import Replay, replay
+from gpudash.memory.snapshot.beside import NOTHING, Beside
+from gpudash.memory.snapshot.explaining import chosen_moment
+from gpudash.memory.snapshot.history import History
+from gpudash.memory.snapshot.model import ALLOC, NONE, DeviceSnapshot, Snapshot, SnapshotError, Stack, is_python
+from gpudash.memory.snapshot.rerun import Ran
+from gpudash.memory.snapshot.what_if import WhatIf, words
+
+TOP = 10
+"""Stacks that are told."""
+
+
+class Study:
+    """A device of a snapshot, looked at once for all that is told of it.
+
+    Attributes:
+        device, history, what_if: of it.
+        found: why memory ran out, or where it was.
+        outcome: with the capacity or settings asked about; ``None`` when nothing was asked or can be replayed.
+        outcome_words: the same in a sentence.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        device: DeviceSnapshot,
+        capacity: int | None = None,
+        settings: str | None = None,
+        source: SourceLine = no_source,
+        known: Beside = NOTHING,
+    ) -> None:
+        self.device = device
+        self.history: History = known.history(snapshot, device)
+        self.what_if = WhatIf(device)
+        self.found: Explanation = known.explained(self.history, capacity=capacity, source=source, what_if=self.what_if)
+        self.outcome: Ran | None = None
+        self.outcome_words = ""
+        if self.history.is_recorded and (capacity is not None or settings):
+            chosen = AllocatorSettings.parse(settings) if settings else device.settings
+            self.outcome = self.what_if.run(capacity, chosen)
+            self.outcome_words = words(self.outcome, capacity, settings)
+
+
+def studied(
+    snapshot: Snapshot,
+    capacity: int | None = None,
+    settings: str | None = None,
+    device: int | None = None,
+    source: SourceLine = no_source,
+    known: Beside = NOTHING,
+) -> list[Study]:
+    """The devices of a snapshot, or the one asked for.
+
+    Args:
+        snapshot: as read.
+        capacity: bytes that PyTorch could have, for what-if.
+        settings: of the allocator, as PYTORCH_ALLOC_CONF takes them, for what-if.
+        device: index in the file; all of them by default.
+        source: reads lines of the program.
+        known: of the snapshot beside its file.
+
+    Raises:
+        ValueError: one sentence, when there is no such device, or torch would refuse the settings.
+    """
+    chosen = [one for one in snapshot.devices if device is None or one.index == device]
+    if not chosen:
+        there = ", ".join(str(one.index) for one in snapshot.devices)
+        raise ValueError(f"The snapshot has no device {device}: it has {there}.")
+    return [Study(snapshot, one, capacity, settings, source, known) for one in chosen]
+
+
+def summary(
+    snapshot: Snapshot, capacity: int | None = None, settings: str | None = None, device: int | None = None
+) -> dict[str, Any]:
+    """The figures of every device, and what came of replaying their traces.
+
+    Args:
+        snapshot: as read.
+        capacity, settings, device: as of `studied`.
+
+    Raises:
+        ValueError: as `studied`.
+    """
+    return figures(snapshot, studied(snapshot, capacity, settings, device))
+
+
+def figures(snapshot: Snapshot, studies: Sequence[Study]) -> dict[str, Any]:
+    """The same of devices that were studied already."""
+    warnings = list(snapshot.warnings)
+    replays = []
+    for study in studies:
+        if not study.history.is_recorded:
+            continue
+        told, problem = _replay(study)
+        replays.append(told)
+        # the reader has said already where a file contradicts itself
+        if problem and not snapshot.warnings:
+            warnings.append(problem)
+    return {
+        "kind": snapshot.kind,
+        "events_in_file": snapshot.events_in_file,
+        "devices": [_device(study) for study in studies],
+        "replay": replays,
+        "allocator_settings": dict(snapshot.settings),
+        "warnings": warnings,
+    }
+
+
+def _device(study: Study) -> dict[str, Any]:
+    history, device = study.history, study.device
+    # of a trace that contradicts itself nobody knows the level
+    recorded = history.is_recorded and not history.disagreeing
+    allocated = sum(segment.allocated_size for segment in device.segments)
+    names = history.columns.actions
+    actions = Counter({names[code]: int(n) for code, n in enumerate(np.bincount(history.columns.action)) if n})
+    at = chosen_moment(history)
+    timed = history.count and history.time_us[0] != NONE
+    return {
+        "device": device.index,
+        "events": history.count,
+        "actions": dict(actions.most_common()),
+        "peak_allocated_bytes": int(history.allocated.max()) if recorded else None,
+        "peak_reserved_bytes": int(history.reserved.max()) if recorded else None,
+        "peak_event": history.peak if recorded else None,
+        "unrecorded_slack_bytes": history.unrecorded_slack,
+        "final_allocated_bytes": allocated if device.stated_allocated is None else device.stated_allocated,
+        "final_reserved_bytes": sum(segment.total_size for segment in device.segments),
+        "segments": len(device.segments),
+        "duration_s": float(history.time_us[-1] - history.time_us[0]) / 1e6 if timed else None,
+        "steps": len(history.steps),
+        "oom": _oom(history, device),
+        "top": [
+            {"stack": _frames(device, group.key), "bytes": group.bytes, "count": group.count}
+            for group in history.by_stack(history.alive(at))[:TOP]
+        ],
+        "by_category": {group.name: group.bytes for group in history.by_category(history.alive(at))},
+        "explanation": study.found.to_json(),
+    }
+
+
+def _oom(history: History, device: DeviceSnapshot) -> dict[str, Any] | None:
+    """The last request that was refused."""
+    if not len(history.ooms):
+        return None
+    event = int(history.ooms[-1])
+    free = int(history.columns.device_free[event])
+    return {
+        "event": event,
+        "time_s": history.time_s(event),
+        "requested_bytes": int(history.columns.size[event]),
+        "device_free_bytes": None if free == NONE else free,
+        "allocated_bytes": int(history.allocated[event + 1]),
+        "reserved_bytes": int(history.reserved[event + 1]),
+        "stack": _frames(device, int(history.columns.stack[event])),
+    }
+
+
+def _frames(device: DeviceSnapshot, stack: int) -> list[dict[str, Any]]:
+    """Python's frames, innermost first; all of them where there are none of Python."""
+    if stack == NONE:
+        return []
+    found: Stack = device.stacks[stack]
+    kept = [*filter(is_python, found)] or found
+    return [{"file": file, "line": line, "name": name} for file, line, name in kept]
+
+
+def _replay(study: Study) -> tuple[dict[str, Any], str]:
+    """What came of the replay, and in a sentence why it could not be followed."""
+    problem = ""
+    checked: Replay | None = None
+    try:
+        checked = replay(study.device)
+    except SnapshotError as error:
+        problem = str(error)
+    ran = study.outcome
+    told: dict[str, Any] = {
+        "device": study.device.index,
+        "peak_allocated_bytes": None if checked is None else checked.peak_allocated,
+        "peak_reserved_bytes": None if checked is None else checked.peak_reserved,
+        "allocations": int((study.history.columns.action == ALLOC).sum()),
+        "allocations_at_real_address": None if checked is None else checked.allocations_at_real_address,
+        "retries": None if checked is None else checked.retries,
+        "fits": None,
+        "failed_at_event": None,
+        "words": study.outcome_words,
+    }
+    if ran is not None:
+        told |= {
+            "peak_allocated_bytes": ran.peak_allocated,
+            "peak_reserved_bytes": ran.peak_reserved,
+            "retries": ran.retries,
+            "fits": ran.fits,
+            "failed_at_event": ran.failed_at,
+        }
+    return told, problem

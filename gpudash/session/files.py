@@ -1,0 +1,85 @@
+"""What a file that is to be opened holds, told by its content and never by its name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["recording", "snapshot"]
+
+SNAPSHOT_NAME = "snapshot.pickle"
+"""The snapshot in the folder that an out-of-memory leaves behind."""
+
+HEAD_BYTES = 64
+"""Bytes from the beginning of a file that tell what it is."""
+
+SQLITE = b"SQLite format 3\x00"
+"""How every SQLite file begins (https://www.sqlite.org/fileformat.html, 1.3)."""
+
+GZIP = b"\x1f\x8b"
+PICKLE = b"\x80"
+"""How a pickle of protocol 2 and later begins."""
+
+OLD_PICKLES = (b"(", b"]", b"}")
+"""How a dict or a list begins in a pickle of protocol 0 or 1."""
+
+JSON = (b"{", b"[")
+MARK = b"\xef\xbb\xbf"
+"""What some editors write before a text in UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that can be opened.
+
+    Attributes:
+        path: what is read.
+        kind: what it holds.
+        title: a short name for it: the file's, or that of the report's folder.
+    """
+
+    path: Path
+    kind: Kind
+    title: str
+
+
+def kind_of(head: bytes) -> Kind | None:
+    """What a file holds that begins with ``head``; ``None`` when it can be neither recording nor snapshot."""
+    if head.startswith(SQLITE):
+        return "recording"
+    text = head.removeprefix(MARK).lstrip()
+    if head.startswith((PICKLE, GZIP)) or text.startswith((*OLD_PICKLES, *JSON)):
+        return "snapshot"
+    return None
+
+
+def find_file(path: Path) -> FoundFile:
+    """What opening ``path`` means: a file, or the folder that an out-of-memory left behind.
+
+    Raises:
+        ValueError: one sentence, when there is nothing that can be opened.
+    """
+    path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  # resolve() would follow links and rename the tab
+    try:
+        folder = path.is_dir()
+        target = path / SNAPSHOT_NAME if folder else path
+        if folder and not target.exists():
+            raise ValueError(f"{path.name} is a folder without a {SNAPSHOT_NAME} in it; name the file itself.")
+        if target.exists() and not target.is_file():
+            raise ValueError(f"{path.name} is not a file; name a snapshot or a recording.")
+        with target.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except FileNotFoundError:
+        raise ValueError(f"There is no file {path}.") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from None
+    if not head:
+        raise ValueError(f"{path.name} is empty; nothing was written into it.")
+    kind = kind_of(head)
+    if kind is None:
+        raise ValueError(
+            f"{path.name} is neither a memory snapshot of PyTorch nor a recording of gpudash; it was not opened."
+        )
+    return FoundFile(target, kind, path.name)

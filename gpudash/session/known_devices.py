@@ -1,0 +1,57 @@
+"""What a session says of the machine's devices."""
+
+from __future__ import annotations
+
+from gpudash.devices import Device, Gpu
+from gpudash.session.machine import Machine
+
+
+class KnownDevices:
+    """The devices as a session's users ask for them; any thread may.
+
+    Args:
+        machine: knows them.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    @property
+    def torch_ready(self) -> bool:
+        """Whether torch has been imported (or has been found to be missing)."""
+        return self._machine.torch is not None
+
+    @property
+    def host_capacity_source(self) -> str:
+        """What limits host memory: "RAM", or the name of a container's limit."""
+        return self._machine.host_capacity_source
+
+    def devices(self) -> list[Device]:
+        """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
+        return self._machine.devices()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
+        return self._machine.gpus
+
+    def default_device(self) -> str:
+        """The usable CUDA device with most free memory, else the CPU."""
+        return self._machine.default_device()
+
+    @property
+    def gpu_problem(self) -> str | None:
+        """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
+        return self._machine.problem
+
+    def device_words(self, device: str) -> str:
+        """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
+        return self._machine.words(device)
+
+    def find_device(self, name: str) -> Device:
+        """The device called ``name``.
+
+        Raises:
+            ValueError: one sentence saying which devices there are and why this one is not.
+        """
+        return self._machine.find(name)

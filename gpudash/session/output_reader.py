@@ -1,0 +1,125 @@
+"""Reads what a watched program prints, for the log and, in bounded pieces, for the recording."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from gpudash.session.output_log import LineCutter, OutputLine, OutputLog
+from gpudash.session.output_relay import CHUNK, HEADER
+from gpudash.telemetry.records import Output
+
+MOST_AT_ONCE = 2000
+"""Lines that wait to be recorded; of more, the oldest are left out."""
+
+PIECE_LINES = 200
+"""Lines of one record at most."""
+
+LINES_PER_SECOND = 200
+"""That are recorded of a program that prints on and on; `MOST_AT_ONCE` may come at once."""
+
+LINE_BYTES = 128
+"""A longer line counts as several."""
+
+LAST_LINES = 200
+"""Recorded at the end in any case: why a program ended is written there."""
+
+
+class OutputReader:
+    """Reads packets of `output_relay` on a thread of its own until there are no more.
+
+    Args:
+        connection: brings them.
+        log: keeps the lines.
+        clock: session time in seconds.
+        run_id: of the run.
+    """
+
+    def __init__(self, connection: socket.socket, log: OutputLog, clock: Callable[[], float], run_id: int) -> None:
+        self._connection = connection
+        self._log = log
+        self._clock = clock
+        self._run_id = run_id
+        self._cutters = {1: LineCutter("stdout"), 2: LineCutter("stderr")}
+        self._lock = threading.Lock()
+        self._fresh: deque[OutputLine] = deque()
+        self._lost = 0
+        self._allowed = float(MOST_AT_ONCE)
+        self._taken_s = clock()
+        self._thread = threading.Thread(target=self._read, name="gpudash-output", daemon=True)
+        self._thread.start()
+
+    def take(self, *, last: bool = False) -> list[Output]:
+        """What has been printed since, as records; a program that prints much has lines left out.
+
+        Args:
+            last: whether the program has ended: its last lines are told in any case.
+        """
+        now_s = self._clock()
+        with self._lock:
+            gained = (now_s - self._taken_s) * LINES_PER_SECOND
+            self._allowed, self._taken_s = min(MOST_AT_ONCE, self._allowed + gained), now_s
+            told: deque[OutputLine] = deque()
+            while self._fresh and (self._allowed >= 1 or (last and len(told) < LAST_LINES)):
+                line = self._fresh.pop()
+                self._allowed -= 1 + len(line.text) // LINE_BYTES
+                told.appendleft(line)
+            lost = self._lost + len(self._fresh)
+            if told:
+                self._lost = 0
+            else:
+                self._lost, lost = lost, 0
+            self._fresh.clear()
+        return list(self._records(told, lost, now_s))
+
+    def end(self, timeout_s: float) -> bool:
+        """Wait until everything has been read; false when that takes longer, and it is given up."""
+        self._thread.join(timeout_s)
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _records(self, told: Sequence[OutputLine], lost: int, now_s: float) -> list[Output]:
+        records = []
+        for stream, run in itertools.groupby(told, lambda line: line.stream):
+            texts = [line.text for line in run]
+            for begin in range(0, len(texts), PIECE_LINES):
+                piece = texts[begin : begin + PIECE_LINES]
+                records.append(Output(time_s=now_s, run_id=self._run_id, stream=stream, lines=piece, lost=lost))
+                lost = 0
+        return records
+
+    def _read(self) -> None:
+        while True:
+            try:
+                packet = self._connection.recv(CHUNK + HEADER.size)
+            except OSError:
+                packet = b""
+            if len(packet) < HEADER.size:
+                break
+            stream, left_out = HEADER.unpack_from(packet)
+            cutter = self._cutters[stream]
+            if left_out:
+                cutter.end()
+                self._leave_out(left_out)
+            self._keep(cutter.feed(packet[HEADER.size :]))
+        for cutter in self._cutters.values():
+            self._keep(cutter.end())
+
+    def _leave_out(self, count: int) -> None:
+        self._log.leave_out(count)
+        with self._lock:
+            self._lost += count
+
+    def _keep(self, lines: list[OutputLine]) -> None:
+        self._log.add(lines)
+        with self._lock:
+            self._fresh.extend(lines)
+            while len(self._fresh) > MOST_AT_ONCE:
+                self._fresh.popleft()
+                self._lost += 1

@@ -1,0 +1,132 @@
+"""Passes on what a watched program prints, from its pipes to where it would have gone, with a copy for the dashboard.
+
+A process of its own, run as a file by an interpreter without site-packages: the program's output goes on when the
+dashboard is killed, and only whoever reads it can hold it up, never the dashboard.
+
+Arguments: descriptors of the program's output and error pipes, and of a socket to the dashboard. Its own output and
+error are where the program's go. Each packet on the socket is a `HEADER` (stream, 1 or 2, and how many lines were left
+out before it) and what was printed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+from collections import deque
+
+HEADER = struct.Struct(">BQ")
+
+CHUNK = 65_536
+
+WAITING_BYTES = 1_048_576
+"""Of each stream that wait for the dashboard to read them; beyond, the oldest are left out."""
+
+LAST_WORDS_S = 1.0
+"""How long the dashboard has, after the program's end, to read what waits."""
+
+
+class Copies:
+    """What is on its way to the dashboard, sent by a thread of its own."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._wake = threading.Condition()
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._bytes = {1: 0, 2: 0}
+        self._left_out = {1: 0, 2: 0}
+        self._ended = self._gone = False
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def put(self, stream: int, data: bytes) -> None:
+        """Send a copy when the dashboard reads; never waits for it."""
+        with self._wake:
+            if self._gone:
+                return
+            self._waiting.append((stream, data))
+            self._bytes[stream] += len(data)
+            if self._bytes[stream] > WAITING_BYTES:
+                self._drop_oldest(stream)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """No more comes; what waits has a moment to be read."""
+        with self._wake:
+            self._ended = True
+            self._wake.notify()
+        self._thread.join(LAST_WORDS_S)
+
+    def _drop_oldest(self, stream: int) -> None:
+        place = next(place for place, (of, _data) in enumerate(self._waiting) if of == stream)
+        data = self._waiting[place][1]
+        del self._waiting[place]
+        self._bytes[stream] -= len(data)
+        self._left_out[stream] += data.count(b"\n")
+
+    def _send(self) -> None:
+        while True:
+            with self._wake:
+                while not self._waiting and not self._ended:
+                    self._wake.wait()
+                if not self._waiting:
+                    return
+                stream, data = self._waiting.popleft()
+                self._bytes[stream] -= len(data)
+                left_out, self._left_out[stream] = self._left_out[stream], 0
+            try:
+                self._connection.send(HEADER.pack(stream, left_out) + data)
+            except OSError:
+                with self._wake:
+                    self._gone = True
+                    self._waiting.clear()
+                return
+
+
+def relay(sources: dict[int, int], copies: Copies) -> None:
+    """Copy until the program has closed both streams, or nobody reads any more what it prints.
+
+    Args:
+        sources: descriptor that is read → stream, which is the descriptor that is written as well.
+    """
+    poll = select.poll()
+    for source in sources:
+        poll.register(source, select.POLLIN)
+    while sources:
+        # errors first: they are written at once, and what stands before them in the other stream mostly is not
+        for source, _event in sorted(poll.poll(), key=lambda ready: -sources[ready[0]]):
+            data = os.read(source, CHUNK)
+            if data:
+                copies.put(sources[source], data)
+            if not (data and _written(sources[source], data)):
+                poll.unregister(source)
+                os.close(source)  # where the reader went away the program learns that from its own pipe
+                del sources[source]
+
+
+def _written(target: int, data: bytes) -> bool:
+    """Write all of ``data``; false when nobody reads it."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(target, left) :]
+        except BlockingIOError:  # a terminal that somebody has made non-blocking
+            select.select([], [target], [])
+        except OSError:
+            return False
+    return True
+
+
+def main(output: int, error: int, connection: int) -> None:
+    """Relay both streams to their ends."""
+    copies = Copies(socket.socket(fileno=connection))
+    relay({output: 1, error: 2}, copies)
+    copies.close()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]))

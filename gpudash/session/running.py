@@ -1,0 +1,208 @@
+"""The run that is on: a workload's in the worker, or a program that is watched. One at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from gpudash.devices import Device
+from gpudash.memory.levels import HOST
+from gpudash.session.machine import Machine
+from gpudash.session.requests import check, run_request
+from gpudash.session.run_guards import RunGuards, levels
+from gpudash.settings import Settings
+from gpudash.specs import Spec
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.records import RunEnded, Sample
+
+if TYPE_CHECKING:
+    from gpudash.workloads.worker import Worker
+
+LEAVING_S = 2.0
+"""Longest that a start waits for what remains to be done after the end of a program that was watched."""
+
+A_RUN_IS_ON = "A run is on; stop it before starting another."
+
+
+class Watched(Protocol):
+    """A program that is watched, as far as the session steers it."""
+
+    def stop(self) -> None:
+        """Ask it to end; asked again, more firmly."""
+
+    def save_snapshot(self) -> None:
+        """Ask it for a memory snapshot.
+
+        Raises:
+            RuntimeError: one sentence, when it can give none.
+        """
+
+    def close(self, timeout_s: float) -> bool:
+        """End it and everything it has started; false when that took longer."""
+
+
+class Running:
+    """Starts and stops runs, and arms their guards. Any thread may call.
+
+    Args:
+        machine: the devices.
+        worker: runs workloads.
+        guards: of the run that is on.
+        guarded: told when guards have been armed or disarmed.
+        settings: in force now.
+
+    Attributes:
+        run_id: of the newest run.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        worker: Worker,
+        guards: RunGuards,
+        guarded: Callable[[], None],
+        settings: Callable[[], Settings],
+    ) -> None:
+        self.run_id = 0
+        self._machine = machine
+        self._worker = worker
+        self._guards = guards
+        self._guarded = guarded
+        self._settings = settings
+        self._starting = threading.Lock()
+        self._ended = threading.Event()
+        self._ended.set()
+        self._watched: Watched | None = None
+        self._leaving: Watched | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether a run is on: from its start until its end is stored."""
+        return not self._ended.is_set()
+
+    @property
+    def watched(self) -> Watched | None:
+        """The program that is watched, ``None`` when none is."""
+        return self._watched
+
+    def start(
+        self,
+        spec: Spec,
+        device: Device,
+        guard_bytes: int | None,
+        memory_cap: MemoryCap | None,
+        isolate: bool | None,
+    ) -> int:
+        """Start a workload's run and return its number; arguments as of `Session.start_run`.
+
+        Raises:
+            ValueError: one sentence, when the device cannot run this spec.
+            RuntimeError: when a run is on, or the worker is closed.
+        """
+        check(spec, device, memory_cap)
+        with self._starting:
+            self._require_none()
+            self._let_go(LEAVING_S)
+            self._arm(device.uuid or HOST, guard_bytes)
+            self._begin()
+            ratio = self._settings().warn_ratio
+            request = run_request(spec, device, self.run_id, self._machine, self._guards, ratio, memory_cap, isolate)
+            try:
+                self._worker.submit(request)
+            except RuntimeError:
+                self._disarm()
+                self._ended.set()
+                raise
+            return self.run_id
+
+    def watch(self, begin: Callable[[int], Watched]) -> int:
+        """Begin to watch a program and return the run's number. No guard is armed: the program is the user's own.
+
+        Args:
+            begin: given the number, starts it; what it raises is passed on.
+
+        Raises:
+            RuntimeError: when a run is on.
+        """
+        with self._starting:
+            self._require_none()
+            self._let_go(LEAVING_S)
+            self._begin()
+            try:
+                self._watched = begin(self.run_id)
+            except BaseException:
+                self._ended.set()
+                raise
+            return self.run_id
+
+    def stop(self) -> None:
+        """Ask the run to end."""
+        watched = self._watched
+        if watched is not None and self.on:
+            watched.stop()
+        else:
+            self._worker.stop()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until the run's end has been stored; false when the time passed first."""
+        return self._ended.wait(timeout_s)
+
+    def take_end(self, ending: RunEnded) -> None:
+        """The end of a run has been stored."""
+        if ending.run_id == self.run_id:
+            with self._starting:
+                self._disarm()
+                self._leaving, self._watched = self._watched, None
+            self._ended.set()
+
+    def abandon(self) -> None:
+        """Nothing is waited for any more."""
+        self._ended.set()
+
+    def observe(self, sample: Sample, tell: Callable[[str, str], None]) -> None:
+        """Hold a reading against the guards, and stop the run at the first that has reached its guard's level.
+
+        Args:
+            tell: given the memory and the guard's sentence.
+        """
+        crossed = self._guards.observe(sample)
+        if crossed is None:
+            return
+        with self._starting:
+            if self.on:
+                tell(*crossed)
+                self._worker.stop(because=crossed[1])
+            self._disarm()
+
+    def close(self, timeout_s: float) -> bool:
+        """End the run, whatever it is; false when it did not end in time."""
+        deadline = time.monotonic() + timeout_s
+        watched = self._watched
+        ended = self._let_go(timeout_s) if watched is None else watched.close(timeout_s)
+        return self._worker.close(deadline - time.monotonic()) and ended
+
+    def _let_go(self, timeout_s: float) -> bool:
+        """Wait until the program that was watched last has taken back what it showed; false when that takes longer."""
+        leaving, self._leaving = self._leaving, None
+        return leaving is None or leaving.close(timeout_s)
+
+    def _require_none(self) -> None:
+        if self.on:
+            raise RuntimeError(A_RUN_IS_ON)
+
+    def _begin(self) -> None:
+        self.run_id += 1
+        self._ended.clear()
+
+    def _arm(self, memory: str, guard_bytes: int | None) -> None:
+        settings, latest = self._settings(), self._machine.latest
+        critical = settings.critical_ratio if settings.guard else None
+        used, total = latest(memory, "used_bytes"), latest(HOST, "total_bytes")
+        self._guards.arm(levels(memory, guard_bytes, used, total, critical))
+        self._guarded()
+
+    def _disarm(self) -> None:
+        self._guards.disarm()
+        self._guarded()

@@ -1,0 +1,250 @@
+"""How a watched program ended, told truthfully from what is known of it: its exit code, its last words, its agents'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import gpudash
+from gpudash.devices import kind_of
+from gpudash.memory.explanation import short
+from gpudash.memory.held import Frame, is_library
+from gpudash.session.program import exit_words
+from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
+from gpudash.units import format_bytes
+
+JUST_NOW_S = 5.0
+"""An out-of-memory this long before a bad end is its cause, unless steps were made in between."""
+
+_PASSED_ON = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
+"""What a process raises because another one failed (torch.distributed.elastic, subprocess, torch.multiprocessing)."""
+
+LONGEST_MESSAGE = 300
+"""Characters of an exception's message that are told in a sentence."""
+
+REPORTED = "The report says what filled the memory and what would have fitted."
+
+UNREPORTED = "Ask for less at a time, such as a smaller batch; of what filled the memory there is no report."
+
+_TOLD_PLACE = re.compile(r" \([^()]+, line \d+\)$")
+"""The end of a syntax error's message, which names the place that is told anyway."""
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
+_ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$")
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception that nobody caught.
+
+    Attributes:
+        who: the process in words; "" for the command's own.
+        error: "out_of_memory", or the exception's class.
+        frames: outermost first, each with ``file``, ``line`` and ``name``.
+        time_s: session time.
+    """
+
+    error: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    name: str = ""
+    details: str = ""
+    who: str = ""
+    time_s: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """Where it was raised: "train.py:12"; "" when that is not known."""
+        return f"{short(self.file)}:{self.line}" if self.file else ""
+
+    def at_own_line(self) -> Raised:
+        """The same, placed at the innermost line of the program's own code where its traceback has one."""
+        frames = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames_of(self.details.splitlines())]
+        own = next((frame for frame in reversed(frames) if not is_library(frame)), None)
+        return self if own is None else replace(self, file=own.file, line=own.line, name=own.name)
+
+    @property
+    def frames(self) -> list[dict[str, Any]]:
+        """The lines of its traceback, outermost first, without those of what simulates the GPU."""
+        found = [frame for frame in frames_of(self.details.splitlines()) if not _is_ours(frame["file"])]
+        if not found and self.file:
+            found = [{"file": self.file, "line": self.line, "name": self.name}]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What is known of a program that has ended.
+
+    Attributes:
+        name: of the program.
+        code: its exit code, negative for a signal.
+        stopped: whether it was asked to end.
+        raised: exceptions that nobody caught, in the order they were told; those of other processes have a `who`.
+        out_of_memory: the newest message of a refused allocation, with ``who`` and ``time_s``; ``None`` without one.
+        stepped_s: session time of the newest step.
+        errors: the last lines it printed to its standard error.
+        oom_kills: processes the kernel killed meanwhile because memory was full.
+        refusal: why it was ended by us, in a sentence.
+    """
+
+    name: str
+    code: int
+    time_s: float
+    run_id: int
+    seconds: float
+    steps: int
+    device: str
+    stopped: bool = False
+    raised: Sequence[Raised] = ()
+    out_of_memory: Mapping[str, Any] | None = None
+    stepped_s: float = 0.0
+    errors: Sequence[str] = ()
+    oom_kills: int = 0
+    refusal: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ending_of(ran: Ran) -> RunEnded:
+    """The event that ends the run; an explanation is added by whoever has one."""
+    if ran.refusal:
+        return _failed(ran, "simulation", ran.refusal, "Run it without --simulate, or with a torch that can.")
+    if ran.stopped:
+        return _finished(ran, "cancelled")
+    if ran.code == 0:
+        return _finished(ran, "finished")
+    raised = cause_of(ran)
+    if raised is not None and raised.error == "out_of_memory":
+        return _out_of_memory(ran, raised)
+    if raised is not None:
+        return _raised(ran, raised)
+    refused = ran.out_of_memory
+    if refused is not None and ran.time_s - refused["time_s"] <= JUST_NOW_S and ran.stepped_s <= refused["time_s"]:
+        return _out_of_memory(ran, None)
+    if ran.code == -9 and ran.oom_kills:
+        return _killed_by_the_kernel(ran)
+    return _failed(ran, _kind(ran.code), f"{ran.name} {exit_words(ran.code)}.", _remedy(ran))
+
+
+def cause_of(ran: Ran) -> Raised | None:
+    """The exception that ended the program: its own, unless that only passes on another process's."""
+    own = next((raised for raised in reversed(ran.raised) if not raised.who), None)
+    others = [raised for raised in ran.raised if raised.who]
+    if own is not None and not (own.error in _PASSED_ON and others):
+        return own
+    full = next((raised for raised in others if raised.error == "out_of_memory"), None)
+    return full or next(iter(others), None) or (None if ran.code < 0 else _printed(ran.errors))
+
+
+def frames_of(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """The frames of the last traceback among lines of text, outermost first."""
+    begun = max((place for place, line in enumerate(lines) if line.startswith("Traceback (most")), default=0)
+    found = (match for line in lines[begun:] if (match := _FRAME.match(line)) is not None)
+    return [{"file": m["file"], "line": int(m["line"]), "name": m["name"] or ""} for m in found]
+
+
+def _printed(lines: Sequence[str]) -> Raised | None:
+    """The exception whose traceback is the last thing a program printed, where no agent could tell of it."""
+    for line in reversed(lines[-5:]):
+        match = _ERROR.match(line)
+        frames = frames_of(lines)
+        if match is None or not frames:
+            continue
+        last, error = frames[-1], match["error"].rpartition(".")[2]
+        kind = "out_of_memory" if _OUT_OF_MEMORY.search(line) else error
+        details = "\n".join(lines)
+        raised = Raised(kind, match["message"] or error, last["file"], last["line"], last["name"], details)
+        return raised.at_own_line()
+    return None
+
+
+def _is_ours(file: str) -> bool:
+    return Path(gpudash.__file__).parent in Path(file).parents
+
+
+def _finished(ran: Ran, status: Literal["finished", "cancelled"]) -> RunFinished:
+    return RunFinished(
+        time_s=ran.time_s, run_id=ran.run_id, status=status, seconds=ran.seconds, steps=ran.steps, result=ran.result
+    )
+
+
+def _failed(ran: Ran, error: str, message: str, remedy: str, raised: Raised | None = None) -> RunFailed:
+    return RunFailed(
+        time_s=ran.time_s,
+        run_id=ran.run_id,
+        error=error,
+        message=message,
+        remedy=remedy,
+        seconds=ran.seconds,
+        steps=ran.steps,
+        details="" if raised is None else raised.details,
+        result={**ran.result, "frames": [] if raised is None else raised.frames},
+    )
+
+
+def _raised(ran: Ran, raised: Raised) -> RunFailed:
+    who = f"{raised.who[:1].upper()}{raised.who[1:]}: " if raised.who else ""
+    first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
+    first = _TOLD_PLACE.sub("", first) if raised.place else first
+    first = first if len(first) <= LONGEST_MESSAGE else f"{first[:LONGEST_MESSAGE]}…"
+    words = f"{raised.error}: {first}" if first and first != raised.error else raised.error
+    place = f" ({raised.place})" if raised.place else ""
+    remedies = {
+        "ModuleNotFoundError": "Install it for the Python that runs the script, or name the Python that has it.",
+        "SyntaxError": "Correct that line; if the file is not Python, run it with what it is written for.",
+        "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
+    }
+    remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
+    return _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
+
+
+def _out_of_memory(ran: Ran, raised: Raised | None) -> OutOfMemory:
+    refused = ran.out_of_memory or {}
+    device = str(refused.get("device") or ran.device)
+    kind = kind_of(device)
+    asked, free = refused.get("requested_bytes"), refused.get("free_bytes")
+    who = next((f"{who[:1].upper()}{who[1:]}" for who in (refused.get("who"), raised and raised.who) if who), ran.name)
+    words = f"{who} ran out of memory on {device}"
+    if isinstance(asked, int) and isinstance(free, int):
+        words += f": {format_bytes(asked)} were asked for and {format_bytes(free)} were free"
+    if raised is not None and raised.place:
+        words += f" ({raised.place})"
+    return OutOfMemory(
+        time_s=ran.time_s,
+        run_id=ran.run_id,
+        error="sim" if kind == "sim" else "cuda",
+        message=f"{words}.",
+        remedy=UNREPORTED,
+        seconds=ran.seconds,
+        steps=ran.steps,
+        requested_bytes=asked if isinstance(asked, int) else None,
+        details="" if raised is None else raised.details,
+        result={**ran.result, "frames": [] if raised is None else raised.frames},
+    )
+
+
+def _killed_by_the_kernel(ran: Ran) -> OutOfMemory:
+    return OutOfMemory(
+        time_s=ran.time_s,
+        run_id=ran.run_id,
+        error="host",
+        message=f"{ran.name} was killed by the system because this computer's memory, or this container's, was full.",
+        remedy="Let it use less host memory: fewer DataLoader workers, smaller batches, less kept in lists.",
+        seconds=ran.seconds,
+        steps=ran.steps,
+        result=ran.result,
+    )
+
+
+def _kind(code: int) -> str:
+    return "exit" if code >= 0 else "signal"
+
+
+def _remedy(ran: Ran) -> str:
+    last = next((line.strip() for line in reversed(ran.errors) if line.strip()), "")
+    return f"The last it printed was: {last[:200]}" if last else "It printed nothing that says why."

@@ -1,0 +1,161 @@
+"""The dashboard and the open documents, one in front; a bar of tabs stands above them while a document is open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QStackedWidget, QTabBar, QToolButton, QVBoxLayout, QWidget
+
+from gpudash.ui.dropping import leave_drops
+from gpudash.ui.notice import Notice
+from gpudash.ui.theme import Palette
+
+if TYPE_CHECKING:
+    from gpudash.ui.snapshot.document import SnapshotDocument
+
+DASHBOARD = "Dashboard"
+"""Title of the first tab, which is always there."""
+
+LONGEST_TITLE = 32
+"""Characters of a title that a tab shows; the whole path is its tooltip."""
+
+
+class Documents(QWidget):
+    """Holds the dashboard and the documents.
+
+    Args:
+        dashboard: what is in front while no document is open.
+
+    Signals:
+        front_changed: another one came to the front.
+        said: a document has a passing message for the status line.
+    """
+
+    front_changed = Signal()
+    said = Signal(str)
+
+    def __init__(self, dashboard: QWidget, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._open: dict[Path, SnapshotDocument] = {}
+        self._titles: dict[SnapshotDocument, str] = {}
+        self.notice = Notice()
+        self.bar = QTabBar()
+        self.bar.setAccessibleName("Dashboard and open documents")
+        self.bar.setExpanding(False)
+        self.bar.setDrawBase(False)
+        self.bar.setDocumentMode(True)
+        self.bar.setElideMode(Qt.TextElideMode.ElideMiddle)
+        self.bar.addTab(DASHBOARD)
+        self.bar.setTabToolTip(0, "What this computer is doing now")
+        self.bar.hide()
+        self._stack = QStackedWidget()
+        self._stack.addWidget(dashboard)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(0)
+        rows.addWidget(self.bar)
+        rows.addWidget(self.notice)
+        rows.addWidget(self._stack, 1)
+        self.bar.currentChanged.connect(self._show)
+
+    @property
+    def front(self) -> SnapshotDocument | None:
+        """The document in front; ``None`` while the dashboard is."""
+        shown = self._stack.currentWidget()
+        return next((document for document in self._open.values() if document is shown), None)
+
+    @property
+    def front_title(self) -> str:
+        """The whole title of the tab in front; "" while it is the dashboard."""
+        return next((title for document, title in self._titles.items() if document is self.front), "")
+
+    @property
+    def count(self) -> int:
+        """Number of open documents."""
+        return len(self._open)
+
+    def show_path(self, path: Path) -> bool:
+        """Bring the document of ``path`` to the front; false when it is not open."""
+        document = self._open.get(path)
+        if document is not None:
+            self.bar.setCurrentIndex(self._stack.indexOf(document))
+        return document is not None
+
+    def show_dashboard(self) -> None:
+        """Bring the dashboard to the front."""
+        self.bar.setCurrentIndex(0)
+
+    def show_next(self) -> None:
+        """Bring the tab at the right to the front, after the last one the dashboard."""
+        self.bar.setCurrentIndex((self.bar.currentIndex() + 1) % self.bar.count())
+
+    def add(self, document: SnapshotDocument, path: Path, title: str) -> None:
+        """Open a tab for ``document``, which shows ``path``, and bring it to the front."""
+        self._open[path], self._titles[document] = document, title
+        document.closed.connect(lambda: self.close_document(document))
+        document.said.connect(self.said)
+        leave_drops(document)
+        self._stack.addWidget(document)
+        row = self.bar.addTab(_shortened(title).replace("&", "&&"))
+        self.bar.setTabToolTip(row, str(path))
+        self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
+        self.bar.show()
+        self.bar.setCurrentIndex(row)
+
+    def _close_button(self, document: SnapshotDocument, title: str) -> QToolButton:
+        button = QToolButton()
+        button.setText("×")
+        button.setAccessibleName(f"Close {title}")
+        button.setToolTip("Close (Ctrl+W)")
+        button.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        button.clicked.connect(lambda: self.close_document(document))
+        return button
+
+    def close_front(self) -> None:
+        """Close the document in front; the dashboard stays."""
+        if self.front is not None:
+            self.close_document(self.front)
+
+    def close_document(self, document: SnapshotDocument) -> None:
+        """Close ``document``, and what reads its file; one that is closed already is left alone."""
+        path = next((path for path, other in self._open.items() if other is document), None)
+        if path is None:
+            return
+        del self._open[path], self._titles[document]
+        document.close_document()
+        row = self._stack.indexOf(document)
+        self._stack.removeWidget(document)
+        self.bar.removeTab(row)
+        self.bar.setVisible(bool(self._open))
+        document.hide()
+        document.deleteLater()
+        self._show(self.bar.currentIndex())
+
+    def close_all(self) -> None:
+        """Close every document."""
+        for document in list(self._open.values()):
+            self.close_document(document)
+
+    def refresh(self) -> None:
+        """Let the document in front draw what is new."""
+        if self.front is not None:
+            self.front.refresh()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw every document in other colours."""
+        for document in self._open.values():
+            document.set_palette(palette)
+
+    def _show(self, row: int) -> None:
+        if 0 <= row < self._stack.count():
+            self._stack.setCurrentIndex(row)
+            if self.front is not None:
+                self.front.setFocus()
+            self.front_changed.emit()
+
+
+def _shortened(title: str) -> str:
+    half = LONGEST_TITLE // 2
+    return title if len(title) <= LONGEST_TITLE else f"{title[:half]}…{title[-half:]}"

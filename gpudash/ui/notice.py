@@ -1,0 +1,56 @@
+"""A strip that says in one sentence what came of opening a file; what was open stays open below it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+
+class Notice(QWidget):
+    """Hidden until something is told."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._strip = QFrame()
+        self._strip.setProperty("role", "banner")
+        self._text = QLabel()
+        self._text.setWordWrap(True)
+        self._text.setTextFormat(Qt.TextFormat.PlainText)
+        self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        close = QPushButton("×")
+        close.setProperty("role", "chip")
+        close.setAccessibleName("Dismiss")
+        close.setToolTip("Dismiss")
+        close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        close.clicked.connect(self.dismiss)
+        row = QHBoxLayout(self._strip)
+        row.setContentsMargins(14, 6, 10, 6)
+        row.addWidget(self._text, 1)
+        row.addWidget(close)
+        around = QVBoxLayout(self)
+        around.setContentsMargins(12, 4, 12, 4)
+        around.addWidget(self._strip)
+        self.hide()
+
+    @property
+    def text(self) -> str:
+        """What is told; "" while the strip is hidden."""
+        return "" if self.isHidden() else self._text.text()
+
+    def tell(self, text: str, level: Literal["note", "warning"] = "warning") -> None:
+        """Say ``text`` until it is dismissed or something else is said."""
+        self._text.setText(text)
+        self._strip.setAccessibleName(text)
+        if self._strip.property("level") != level:
+            self._strip.setProperty("level", level)
+            self._strip.style().unpolish(self._strip)
+            self._strip.style().polish(self._strip)
+        self.show()
+
+    def dismiss(self) -> None:
+        """Say nothing."""
+        self.hide()

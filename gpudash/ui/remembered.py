@@ -1,0 +1,60 @@
+"""What the window remembers from one start to the next: the files opened last, the script that was run last."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpudash.settings import data_folder
+
+RECENT_FILES = 10
+"""Files that Open Recent lists."""
+
+_RECENT = "recent_files"
+
+
+def recall(name: str) -> Any:
+    """What was remembered under ``name``; ``None`` when nothing was, or it cannot be read."""
+    return _read().get(name)
+
+
+def remember(name: str, value: Any) -> None:
+    """Keep ``value``, which JSON can hold, under ``name``; where nothing can be written, nothing is remembered."""
+    target = _state_file()
+    temporary = target.with_suffix(".part")
+    with suppress(OSError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({**_read(), name: value}, indent=2, ensure_ascii=False), encoding="utf-8")
+        temporary.replace(target)
+
+
+def recent_files() -> list[Path]:
+    """The files opened last, the newest first."""
+    kept = recall(_RECENT)
+    return [Path(path) for path in kept if isinstance(path, str)][:RECENT_FILES] if isinstance(kept, list) else []
+
+
+def add_recent(path: Path) -> None:
+    """Put ``path`` first among the files opened last."""
+    files = [path, *(other for other in recent_files() if other != path)]
+    remember(_RECENT, [str(file) for file in files[:RECENT_FILES]])
+
+
+def forget_recent(path: Path | None = None) -> None:
+    """Take ``path`` from the files opened last, or all of them."""
+    kept = [] if path is None else [file for file in recent_files() if file != path]
+    remember(_RECENT, [str(file) for file in kept])
+
+
+def _state_file() -> Path:
+    return data_folder() / "state.json"
+
+
+def _read() -> dict[str, Any]:
+    try:
+        found = json.loads(_state_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,315 @@
+"""A snapshot file in a tab: opening it, explaining it, and the keys and commands of its page."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication, QKeySequence, QPixmap, QShortcut
+from PySide6.QtWidgets import QFileDialog, QStackedWidget, QVBoxLayout, QWidget
+
+from gpudash.memory.explanation_text import report
+from gpudash.memory.snapshot.model import Snapshot, SnapshotError
+from gpudash.session.snapshot_opener import OpenedSnapshot
+from gpudash.ui.snapshot.exporting import Reporting, as_csv, not_written, picture
+from gpudash.ui.snapshot.opening_page import OpeningPage
+from gpudash.ui.snapshot.source_lines import SourceLines
+from gpudash.ui.theme import Palette
+
+if TYPE_CHECKING:
+    from gpudash.ui.snapshot.page import SnapshotPage
+    from gpudash.ui.snapshot.study import Study, Studying
+
+PAGE = "gpudash.ui.snapshot.page"
+"""What takes long to import, and so is imported while the file is read."""
+
+LEAVING_S = 1.0
+"""How long closing waits for a thread that works something out; it ends by itself and touches nothing of the screen."""
+
+KINDS = {"csv": "Table (*.csv)", "png": "Picture (*.png)", "html": "Report (*.html)"}
+
+
+class SnapshotDocument(QWidget):
+    """One file.
+
+    Args:
+        opened: the file; it is started here when nobody has.
+        palette: of the window.
+        opener: opens a second file for comparing.
+
+    Attributes:
+        title: of the tab.
+
+    Signals:
+        closed: the document wants to be closed.
+        said: a sentence for the status line.
+    """
+
+    closed = Signal()
+    said = Signal(str)
+
+    def __init__(
+        self,
+        opened: OpenedSnapshot,
+        palette: Palette,
+        parent: QWidget | None = None,
+        *,
+        opener: Callable[[Path], OpenedSnapshot] = OpenedSnapshot,
+    ) -> None:
+        super().__init__(parent)
+        self.title = opened.path.name
+        self.setAccessibleName(f"Memory snapshot {self.title}")
+        self._opened = opened
+        self._palette = palette
+        self._source = SourceLines()
+        self._snapshot: Snapshot | None = None
+        self._studying: Studying | None = None
+        self._reporting: Reporting | None = None
+        self._studies: dict[int, Study] = {}
+        self._wanted = 0
+        self._refused = False
+        self._closed = False
+        self.opening = OpeningPage(self.title)
+        self._page: SnapshotPage | None = None
+        self._opener = opener
+        self._built = False
+        self._importing = threading.Thread(
+            target=importlib.import_module, args=(PAGE,), name="gpudash-snapshot-modules", daemon=True
+        )
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self.opening)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(self._stack)
+        self.opening.cancelled.connect(self.closed)
+        self.setFocusProxy(self._stack)
+        self._key("Esc", self.leave)
+        opened.start()
+        self._importing.start()
+
+    @property
+    def page(self) -> SnapshotPage:
+        """What is shown of the file, once the document is `ready`."""
+        assert self._page is not None
+        return self._page
+
+    def _build_on(self) -> bool:
+        """Build a part of the page, as long as that does not hold up the window; whether it is whole."""
+        if self._built or self._importing.is_alive():
+            return self._built
+        if self._page is None:
+            from gpudash.ui.snapshot.page import SnapshotPage
+
+            self._page = SnapshotPage(self._opened, self._opener, self._source, self._palette)
+            self._stack.addWidget(self._page)
+        elif self._page.build():
+            self._built = True
+            self._connect(self._page)
+        return False
+
+    def _connect(self, page: SnapshotPage) -> None:
+        page.set_palette(self._palette)
+        page.said.connect(self.said)
+        page.device_chosen.connect(self.show_device)
+        page.header.copy_requested.connect(self.copy_report)
+        page.header.export_requested.connect(self._choose_export)
+        self._add_keys()
+
+    def _add_keys(self) -> None:
+        page = self.page
+        for number in (1, 2, 3, 4):
+            self._key(str(number), partial(page.focus_pane, number))
+        self._key("/", lambda: page.chips.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
+        self._key("P", lambda: page.go("peak"))
+        self._key("O", lambda: page.go("oom"))
+        self._key("T", page.who.total.toggle)
+        self._key("I", page.show_icicle)
+        self._key("Ctrl+C", self.copy_values)
+        self._key("Ctrl+Shift+C", self.copy_picture)
+
+    def _key(self, key: str, act: Callable[[], object]) -> None:
+        shortcut = QShortcut(QKeySequence(key), self)
+        shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        shortcut.activated.connect(act)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the page is shown."""
+        return self._page is not None and self._stack.currentWidget() is self._page
+
+    def refresh(self) -> None:
+        """Go on with opening, and take answers; the window's timer calls it."""
+        if self._closed or self._refused:
+            return
+        whole = self._build_on()
+        if self._snapshot is None:
+            self._poll()
+        elif self._studying is not None and not self._studying.is_alive():
+            if whole or self._studying.study is None:
+                self._take(self._studying)
+        elif self._studies and not self.ready:
+            self._turn_to_page()
+        if self._reporting is not None and not self._reporting.is_alive():
+            self.said.emit(self._reporting.words)
+            self._reporting = None
+        if self.ready:
+            self.page.refresh()
+
+    def _poll(self) -> None:
+        try:
+            self._snapshot = self._opened.poll()
+        except (SnapshotError, OSError) as error:
+            self._refuse(str(error))
+            return
+        if self._snapshot is None:
+            self.opening.show_progress(*self._opened.progress)
+        else:
+            events = sum(len(device.trace) for device in self._snapshot.devices)
+            self.opening.show_work(f"Working out what {events:,} events tell…".replace(",", "\u202f"))
+            self._study(fullest(self._snapshot))
+
+    def _refuse(self, sentence: str) -> None:
+        self._refused = True
+        self.opening.show_refusal(sentence)
+        self.said.emit(sentence)
+
+    def _study(self, number: int) -> None:
+        from gpudash.ui.snapshot.study import Studying
+
+        assert self._snapshot is not None
+        self._wanted = number
+        self._studying = Studying(self._snapshot, number, self._source, self._opened.path)
+        self._studying.start()
+
+    def _take(self, studying: Studying) -> None:
+        self._studying = None
+        if studying.study is None:
+            self._refuse(studying.problem)
+            self._stack.setCurrentWidget(self.opening)
+            return
+        self._studies[self._wanted] = studying.study
+        self._show(self._wanted)
+
+    def show_device(self, number: int) -> None:
+        """Show another device of the file."""
+        if number in self._studies:
+            self._show(number)
+        elif self._studying is None:
+            self.said.emit("Working out what the other device's events tell…")
+            self._study(number)
+
+    def _show(self, number: int) -> None:
+        study = self._studies[number]
+        self.page.show_study(number, study)
+        for words in study.snapshot.warnings:
+            self.said.emit(words)
+
+    def _turn_to_page(self) -> None:
+        had_focus = self.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
+        self._stack.setCurrentWidget(self.page)
+        if had_focus or self.hasFocus():
+            self.page.who.table.view.setFocus()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        if self._built:
+            self.page.set_palette(palette)
+
+    def leave(self) -> None:
+        """Take the newest choice back; while opening, give it up."""
+        if not self.ready:
+            self.closed.emit()
+        elif not self.page.selector.take_back():
+            self.said.emit("Everything is shown. Ctrl+W closes the tab.")
+
+    def copy_report(self) -> None:
+        """Put the explanation on the clipboard as text."""
+        if self.ready and self.page.study is not None:
+            QGuiApplication.clipboard().setText("\n".join(report(self.page.study.explanation)))
+            self.said.emit("Copied the report.")
+
+    def copy_values(self) -> None:
+        """Put the table in front on the clipboard as tab-separated text."""
+        if self.ready:
+            QGuiApplication.clipboard().setText(self.page.table_text())
+            self.said.emit("Copied the table.")
+
+    def copy_picture(self) -> None:
+        """Put a picture of the page on the clipboard."""
+        if self.ready:
+            QGuiApplication.clipboard().setPixmap(self._picture())
+            self.said.emit("Copied the picture.")
+
+    def _picture(self) -> QPixmap:
+        device = self.page.header.title.text()
+        return picture(self.page, f"{device} · made with gpudash", self._palette)
+
+    def _choose_export(self, kind: str) -> None:
+        suggested = str(self._opened.path.with_suffix(f".{kind}").name)
+        path, _filter = QFileDialog.getSaveFileName(self, "Export", suggested, KINDS[kind])
+        if path:
+            self.export(kind, Path(path))
+
+    def export(self, kind: str, path: Path) -> None:
+        """Write the table in front ("csv"), the page ("png") or the report ("html")."""
+        if not self.ready:
+            return
+        try:
+            if kind == "csv":
+                path.write_text(as_csv(self.page.table_text()), encoding="utf-8")
+            elif kind == "html":
+                self._report(path)
+                return
+            elif not self._picture().save(str(path), "PNG"):
+                raise OSError(f"{path} cannot be written")
+        except OSError as error:
+            self.said.emit(not_written(path, error))
+        else:
+            self.said.emit(f"Wrote {path}.")
+
+    def _report(self, path: Path) -> None:
+        if self._reporting is not None:
+            self.said.emit("A report is being written already.")
+            return
+        from gpudash.memory.snapshot import report_html
+
+        assert self.page.study is not None
+        study = self.page.study
+        make = partial(
+            report_html.report,
+            study.snapshot,
+            self.title,
+            device=study.device.index,
+            source=self._source,
+            known=study.known,
+        )
+        self._reporting = Reporting(path, make)
+        self._reporting.start()
+        self.said.emit(f"Writing {path.name}…")
+
+    def close_document(self) -> None:
+        """End everything that is under way for this document."""
+        self._closed = True
+        if self._built:
+            self.page.compare.close_other()
+        self._opened.close()
+        for thread in (self._importing, self._studying, self._reporting):
+            if thread is not None:
+                thread.join(LEAVING_S)
+        self._studying = self._reporting = None
+
+
+def fullest(snapshot: Snapshot) -> int:
+    """Place of the device of which there is most to see: most events, then most memory."""
+
+    def weight(number: int) -> tuple[int, int]:
+        device = snapshot.devices[number]
+        return len(device.trace), sum(segment.total_size for segment in device.segments)
+
+    return max(range(len(snapshot.devices)), key=weight)

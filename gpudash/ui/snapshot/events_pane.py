@@ -1,0 +1,152 @@
+"""The events of the trace with what narrows them; the selected one is the moment."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import QItemSelectionModel, Signal
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.memory.snapshot.model import Columns
+from gpudash.ui.snapshot.events import EVENT_COLUMNS, EventsModel, Filter, matching
+from gpudash.ui.snapshot.holders import Places
+from gpudash.units import format_count, parse_size
+
+WIDTHS = (80, 92, 120, 84, 128, 56)
+"""Logical pixels of the columns but the last: cells are never measured, since there may be millions."""
+
+COPIED = 10_000
+"""Most rows that are copied at once."""
+
+
+class EventsPane(QWidget):
+    """The table.
+
+    Signals:
+        picked: the moment after the selected event.
+    """
+
+    picked = Signal(int)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.model: EventsModel | None = None
+        self._places: Places | None = None
+        self.action = QComboBox()
+        self.action.setAccessibleName("Show events")
+        self.action.setToolTip("Which events are shown")
+        self.action.currentIndexChanged.connect(self._narrow)
+        self.least = QLineEdit()
+        self.least.setPlaceholderText("least size")
+        self.least.setAccessibleName("Least size of an event")
+        self.least.setToolTip("Only events of this size or more")
+        self.least.setMaximumWidth(110)
+        self.text = QLineEdit()
+        self.text.setPlaceholderText("text in the stack")
+        self.text.setAccessibleName("Text in the stack of an event")
+        self.text.setClearButtonEnabled(True)
+        self.text.setMaximumWidth(160)
+        for field in (self.least, self.text):
+            field.textChanged.connect(self._narrow)
+        self.sums = QLabel()
+        self.sums.setProperty("role", "muted")
+        self.view = QTableView()
+        self.view.setAccessibleName("Events of the trace")
+        self.view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.view.setShowGrid(False)
+        self.view.setWordWrap(False)
+        self.view.setTabKeyNavigation(False)
+        header = self.view.verticalHeader()
+        header.hide()
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        header.setDefaultSectionSize(22)
+        self.view.horizontalHeader().setHighlightSections(False)
+        head = QHBoxLayout()
+        head.setSpacing(6)
+        head.addWidget(self.sums, 1)
+        for control in (self.action, self.least, self.text):
+            head.addWidget(control)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 6, 4, 2)
+        column.setSpacing(4)
+        column.addLayout(head)
+        column.addWidget(self.view, 1)
+
+    def show_events(self, columns: Columns, places: Places) -> None:
+        """Show a trace."""
+        self._places = places
+        self.model = EventsModel(columns, places.words, self)
+        self.view.setModel(self.model)
+        for place, width in enumerate(WIDTHS):
+            self.view.setColumnWidth(place, width)
+        self.view.horizontalHeader().setSectionResizeMode(len(EVENT_COLUMNS) - 1, QHeaderView.ResizeMode.Stretch)
+        self.view.selectionModel().currentRowChanged.connect(self._tell)
+        self.action.blockSignals(True)
+        self.action.clear()
+        self.action.addItem("all events", "")
+        self.action.addItem("segments only", "segments")
+        present = np.flatnonzero(np.bincount(columns.action)).tolist()
+        for code in present:
+            self.action.addItem(columns.actions[code], columns.actions[code])
+        self.action.blockSignals(False)
+        self._narrow()
+
+    def _narrow(self) -> None:
+        if self.model is None or self._places is None:
+            return
+        least = 0
+        text = self.least.text().strip()
+        try:
+            least = parse_size(text) if text else 0
+            wrong = False
+        except ValueError:
+            wrong = True
+        self.least.setProperty("invalid", "true" if wrong else "false")
+        self.least.style().polish(self.least)
+        wanted = Filter(self.action.currentData() or "", self.text.text().strip(), least)
+        found = matching(self.model.columns, self._places.stacks, wanted)
+        self.model.show_rows(found)
+        shown, all_of_them = format_count(len(found)), format_count(len(self.model.columns))
+        self.sums.setText(f"{all_of_them} events" if shown == all_of_them else f"{shown} of {all_of_them} events")
+
+    def show_moment(self, moment: int) -> None:
+        """Bring the event of ``moment`` into sight."""
+        selected = self.view.selectionModel()
+        if self.model is None or selected is None:
+            return
+        row = self.model.row_of(moment)
+        if row < 0 or row == self.view.currentIndex().row():
+            return
+        index = self.model.index(row, 0)
+        selected.blockSignals(True)
+        selected.setCurrentIndex(
+            index, QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
+        )
+        selected.blockSignals(False)
+        self.view.scrollTo(index, QAbstractItemView.ScrollHint.PositionAtCenter)
+        self.view.viewport().update()
+
+    def _tell(self) -> None:
+        row = self.view.currentIndex().row()
+        if self.model is not None and row >= 0:
+            self.picked.emit(int(self.model.rows[row]))
+
+    def text_of(self) -> str:
+        """The selected rows, or those from the first on when fewer than two are, as tab-separated text."""
+        if self.model is None:
+            return ""
+        chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
+        rows = chosen if len(chosen) > 1 else range(min(self.model.rowCount(), COPIED))
+        lines = ["\t".join(column.title for column in EVENT_COLUMNS)]
+        lines += ["\t".join(self.model.cells(int(self.model.rows[row]))) for row in rows]
+        return "\n".join(lines)

@@ -1,0 +1,101 @@
+"""What the document shows until the file is read: how far it is, or why it was refused."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+REFUSED_TIP = (
+    'A snapshot is written by torch.cuda.memory._dump_snapshot("snapshot.pickle"), after '
+    "torch.cuda.memory._record_memory_history() for its history."
+)
+
+MB = 1_000_000
+
+WIDTH = 560
+"""Logical pixels of the column of words."""
+
+
+class OpeningPage(QWidget):
+    """Progress with numbers and Cancel, then nothing or a sentence.
+
+    Signals:
+        cancelled: the file shall not be opened, or the sentence was read.
+    """
+
+    cancelled = Signal()
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._name = name
+        self.title = QLabel(f"Opening {name}")
+        self.title.setProperty("role", "figure-small")
+        self.words = QLabel("Starting the reader…")
+        self.words.setProperty("role", "muted")
+        self.words.setWordWrap(True)
+        self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.advice = QLabel("The file is read in a process of its own. No data leaves this computer.")
+        self.advice.setProperty("role", "muted")
+        self.advice.setWordWrap(True)
+        self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.bar = QProgressBar()
+        self.bar.setTextVisible(False)
+        self.bar.setRange(0, 0)
+        self.bar.setAccessibleName(f"Progress of opening {name}")
+        self.button = QPushButton("Cancel   Esc")
+        self.button.setToolTip("Do not open the file (Esc)")
+        self.button.clicked.connect(self.cancelled)
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        buttons.addWidget(self.button)
+        buttons.addStretch(1)
+        inner = QWidget()
+        inner.setFixedWidth(WIDTH)
+        column = QVBoxLayout(inner)
+        column.setSpacing(10)
+        for widget in (self.title, self.bar, self.words, self.advice):
+            column.addWidget(widget)
+        column.addLayout(buttons)
+        outer = QVBoxLayout(self)
+        outer.addStretch(2)
+        outer.addWidget(inner, 0, Qt.AlignmentFlag.AlignHCenter)
+        outer.addStretch(3)
+
+    def show_progress(self, done: int, total: int) -> None:
+        """Bytes that were read, and of how many; a total of 0 is not known yet."""
+        if total <= 0:
+            return
+        self.bar.setRange(0, 1000)
+        self.bar.setValue(min(1000, done * 1000 // total))
+        words = progress_words(done, total)
+        _write(self.words, words)
+        self.bar.setAccessibleDescription(words)
+
+    def show_work(self, words: str) -> None:
+        """What is done with the file that was read."""
+        self.bar.setRange(0, 0)
+        _write(self.words, words)
+
+    def show_refusal(self, sentence: str) -> None:
+        """Why the file was not opened."""
+        self.title.setText(f"{self._name} was not opened")
+        _write(self.words, sentence)
+        self.words.setProperty("role", "error")
+        self.words.style().unpolish(self.words)
+        self.words.style().polish(self.words)
+        _write(self.advice, REFUSED_TIP)
+        self.bar.hide()
+        self.button.setText("Close   Esc")
+        self.button.setToolTip("Close this tab (Esc)")
+
+
+def _write(label: QLabel, words: str) -> None:
+    """Give a label words and the height that they need."""
+    label.setText(words)
+    label.setMinimumHeight(label.heightForWidth(WIDTH - 24))
+
+
+def progress_words(done: int, total: int) -> str:
+    """ "312 of 940 MB"; kB where the whole is smaller than ten MB."""
+    size, unit = (MB, "MB") if total >= 10 * MB else (1000, "kB")
+    return f"{done // size} of {-(-total // size)} {unit}"

@@ -1,0 +1,372 @@
+"""The page of a snapshot that was read: the cause, then four linked panes and the tabs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import (
+    QLabel,
+    QPushButton,
+    QSplitter,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.memory.explanation_text import evidence_words
+from gpudash.session.snapshot_opener import OpenedSnapshot
+from gpudash.ui.explanation_stack import StackPanel
+from gpudash.ui.snapshot.changes import Change
+from gpudash.ui.snapshot.compare_pane import ComparePane
+from gpudash.ui.snapshot.events_pane import EventsPane
+from gpudash.ui.snapshot.header import SnapshotHeader
+from gpudash.ui.snapshot.holders import Holder
+from gpudash.ui.snapshot.panels import FilledPanel, Panel, WhenPanel
+from gpudash.ui.snapshot.selection import Path as CallPath
+from gpudash.ui.snapshot.selection import Selection, Selector
+from gpudash.ui.snapshot.settings_pane import SettingsPane
+from gpudash.ui.snapshot.source_lines import SourceLines, open_in_editor
+from gpudash.ui.snapshot.steps_pane import StepsPane
+from gpudash.ui.snapshot.study import Study, device_names
+from gpudash.ui.snapshot.views import BlocksPane, icicle_pane, treemap_pane
+from gpudash.ui.snapshot.what_if_pane import WhatIfPane
+from gpudash.ui.snapshot.who import WhoPane
+from gpudash.ui.tables import Table
+from gpudash.ui.theme import Palette
+from gpudash.units import format_count
+
+
+class SnapshotPage(QWidget):
+    """All panes over one `Selector`.
+
+    Args:
+        opened: answers what-if questions.
+        opener: opens a second file.
+
+    Signals:
+        said: a sentence for the status line.
+        device_chosen: another device of the file.
+    """
+
+    said = Signal(str)
+    device_chosen = Signal(int)
+
+    def __init__(
+        self,
+        opened: OpenedSnapshot,
+        opener: Callable[[Path], OpenedSnapshot],
+        source: SourceLines,
+        palette: Palette,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._name = opened.path.name
+        self.study: Study | None = None
+        self.selector = Selector()
+        self._stale: set[QWidget] = set()
+        self._unseen: set[QWidget] = set()
+        self._building = self._parts(opened, opener, source, palette)
+
+    def build(self) -> bool:
+        """Build another part, each in some ten milliseconds; whether the page is whole."""
+        return next(self._building, True)
+
+    def _parts(
+        self,
+        opened: OpenedSnapshot,
+        opener: Callable[[Path], OpenedSnapshot],
+        source: SourceLines,
+        palette: Palette,
+    ) -> Iterator[bool]:
+        """Make the parts, each inside of what is there: to be moved as a whole would cost its style anew."""
+        self._frame()
+        self.header = SnapshotHeader()
+        self.filled = FilledPanel(palette)
+        self.bar, self.chips = self.filled.bar, self.filled.chips
+        self._outer.insertWidget(0, self.header)
+        self._outer.insertWidget(1, self.filled)
+        yield False
+        self.who = WhoPane()
+        self._add_tab(self.who, "2 Who", "Who allocated what is alive (2)")
+        yield False
+        self.treemap = treemap_pane(palette)
+        self._add_tab(self.treemap, "Treemap", "What is alive by call stack, as areas")
+        self.icicle = icicle_pane(palette)
+        self._add_tab(self.icicle, "Icicle", "What is alive by call stack, from the outermost call (I)")
+        self.blocks = BlocksPane(palette)
+        self._add_tab(self.blocks, "Blocks", "The memory map: segments and the blocks in them")
+        yield False
+        self.events = EventsPane()
+        self._add_tab(self.events, "Events", "Every event of the trace")
+        yield False
+        self.steps = StepsPane()
+        self._add_tab(self.steps, "Steps", "What grew between steps")
+        yield False
+        self.what_if = WhatIfPane(opened)
+        self._add_tab(self.what_if, "What if", "Other cards and other settings of the allocator")
+        yield False
+        self.settings = SettingsPane()
+        self._add_tab(self.settings, "Settings", "Settings of the allocator, and of the file")
+        self.compare = ComparePane(opener, source)
+        self._add_tab(self.compare, "Compare", "What differs from another snapshot")
+        yield False
+        self.when = WhenPanel(palette)
+        self.timeline = self.when.timeline
+        self.stack = StackPanel(source=source)
+        self._extend_stack()
+        self._share_room()
+        self._connect()
+
+    def _frame(self) -> None:
+        """What the parts are put into, from the outside to the inside."""
+        self._outer = QVBoxLayout(self)
+        self._outer.setContentsMargins(12, 6, 12, 6)
+        self._outer.setSpacing(6)
+        self.halves = QSplitter(Qt.Orientation.Vertical)
+        self.halves.setChildrenCollapsible(False)
+        self._outer.addWidget(self.halves, 1)
+        self.evidence = QLabel()
+        self.evidence.setProperty("role", "muted")
+        self.evidence.setWordWrap(True)
+        self.evidence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._outer.addWidget(self.evidence)
+        self.middle = QSplitter(Qt.Orientation.Horizontal)
+        self.middle.setChildrenCollapsible(False)
+        self.halves.addWidget(self.middle)
+        left = Panel(6, 2)
+        self.middle.addWidget(left)
+        self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)
+        self.tabs.tabBar().setExpanding(False)
+        self.tabs.tabBar().setDrawBase(False)
+        self.tabs.tabBar().setUsesScrollButtons(True)
+        self.tabs.setAccessibleName("Views of what is alive")
+        left.column.addWidget(self.tabs)
+
+    def _add_tab(self, pane: QWidget, words: str, tip: str) -> None:
+        self.tabs.setTabToolTip(self.tabs.addTab(pane, words), tip)
+
+    def _share_room(self) -> None:
+        self.middle.addWidget(self.when)
+        self.halves.addWidget(self.stack)
+        for splitter, shares in ((self.middle, (3, 2)), (self.halves, (4, 1))):
+            for place, share in enumerate(shares):
+                splitter.setStretchFactor(place, share)
+        self.middle.setSizes([3000, 2000])
+        self.halves.setSizes([4000, 1300])
+
+    def _extend_stack(self) -> None:
+        self.editor = QPushButton("Open in editor")
+        self.editor.setToolTip("Open the line in front with the editor named by VISUAL, else with the desktop's")
+        self.editor.clicked.connect(lambda _checked=False: self._edit())
+        self.show_blocks = QPushButton("Show blocks")
+        self.show_blocks.setToolTip("Narrow every pane to this line and show its blocks in the memory map")
+        self.show_blocks.clicked.connect(lambda _checked=False: self._show_blocks())
+        for button in (self.editor, self.show_blocks):
+            self.stack.head.addWidget(button)
+
+    def _connect(self) -> None:
+        self.selector.listen(self._selected)
+        self.chips.removed.connect(self._remove)
+        self.chips.searched.connect(lambda text: self.selector.change(search=text))
+        self.bar.chosen.connect(lambda name: self.selector.change(category=name))
+        self.timeline.picked.connect(self._pick)
+        self.events.picked.connect(self._pick_event)
+        self.steps.compared.connect(self._pick)
+        self.who.group_changed.connect(lambda: self._fill(self.who))
+        self.who.row_changed.connect(self._show_row)
+        self.blocks.chosen.connect(self._show_life)
+        for pane in (self.treemap, self.icicle):
+            pane.library_toggled.connect(lambda _on, pane=pane: self._fill(pane))
+            pane.narrowed.connect(lambda path: self.selector.change(path=path))
+            pane.view.zoomed.connect(self._show_path)
+        self.tabs.currentChanged.connect(lambda _index: self._fill_front())
+        self.when.jumped.connect(self.go)
+        self.header.device_chosen.connect(self.device_chosen)
+        self.compare.said.connect(self.said)
+
+    def show_study(self, number: int, study: Study) -> None:
+        """Show one device."""
+        self.study = study
+        self.selector.clear()
+        found = study.explanation
+        self.header.show_devices(device_names(study.snapshot), number)
+        self.header.show_explanation(found, self._title(study))
+        evidence = evidence_words(found.evidence)
+        words = [f"Evidence: {evidence}" if evidence else "Evidence: nothing was recorded and nothing is live."]
+        self.evidence.setText(" ".join([*words, *study.snapshot.warnings]))
+        self.when.show_study(study)
+        self._unseen = {self.events, self.steps, self.what_if}
+        self.what_if.show_device(study.device.index, study.has_history)
+        self.settings.show_snapshot(study.snapshot)
+        self.compare.show_study(study, self._name)
+        self._selected(self.selector.now)
+
+    def _title(self, study: Study) -> str:
+        what = "OUT OF MEMORY" if study.explanation.requested_bytes is not None else "PEAK"
+        if not study.has_history:
+            what = "STATE AT THE SNAPSHOT"
+            return f"{what} · GPU {study.device.index} · {self._name}"
+        return f"{what} · {study.words(study.home)} · GPU {study.device.index} · {self._name}"
+
+    def _selected(self, selection: Selection) -> None:
+        study = self.study
+        if study is None:
+            return
+        moment = study.moment_of(selection)
+        self.timeline.show_moments(moment, selection.compared)
+        self.filled.show_selection(study, selection)
+        self._stale = {self.who, self.treemap, self.icicle, self.blocks}
+        self._fill_front()
+        if not self.events.view.hasFocus():
+            self.events.show_moment(moment)
+
+    def _fill_front(self) -> None:
+        front = self.tabs.currentWidget()
+        if front in self._unseen:
+            self._fill_once(front)
+        elif front in self._stale:
+            self._fill(front)
+
+    def _fill_once(self, pane: QWidget) -> None:
+        """What no selection changes is shown when it is first looked at."""
+        study = self.study
+        if study is None:
+            return
+        self._unseen.discard(pane)
+        if pane is self.steps:
+            self.steps.show_study(study)
+        elif pane is self.what_if:
+            self.what_if.ask_smallest()
+        else:
+            self.events.show_events(study.history.columns, study.places)
+            self.events.show_moment(study.moment_of(self.selector.now))
+
+    def _fill(self, pane: QWidget) -> None:
+        study, selection = self.study, self.selector.now
+        if study is None:
+            return
+        self._stale.discard(pane)
+        if pane is self.who:
+            group = self.who.grouped_by
+            if selection.compared is None:
+                self.who.show_holders(study.holders(study.alive(selection), group))
+            else:
+                self.who.show_changes(*study.changed(selection, group))
+        elif pane in (self.treemap, self.icicle, self.blocks):
+            pane.show_selection(study, selection)
+
+    def _show_row(self, row: Holder | Change | None) -> None:
+        if row is None:
+            self.stack.show_stack((), "")
+            self._allow_stack(False)
+        else:
+            self._show_stack(row.stack, row.name)
+
+    def _show_stack(self, stack: int, name: str) -> None:
+        assert self.study is not None
+        lines = self.study.stack_lines(stack)
+        self.stack.show_stack(lines, f"of {name}" if lines else "")
+        self._allow_stack(bool(lines))
+
+    def _allow_stack(self, there: bool) -> None:
+        self.editor.setEnabled(there)
+        self.show_blocks.setEnabled(there)
+
+    def _show_life(self, life: int) -> None:
+        if self.study is not None:
+            lives = self.study.history.lives
+            self._show_stack(int(lives.stack[life]), f"the block at {int(lives.address[life]):#x}")
+
+    def _show_path(self, path: CallPath) -> None:
+        if self.study is not None and path:
+            self.stack.show_stack(self.study.lines_of(path), "of the frame in front")
+            self._allow_stack(True)
+
+    def _pick(self, moments: tuple[int, int | None]) -> None:
+        assert self.study is not None
+        moment, compared = moments
+        home = moment == self.study.home and compared is None
+        self.selector.change(moment=None if home else moment, compared=compared)
+
+    def _pick_event(self, moment: int) -> None:
+        assert self.study is not None
+        self._pick((moment, None))
+        self._show_stack(int(self.study.history.columns.stack[moment]), f"event {format_count(moment)}")
+
+    def _remove(self, name: str) -> None:
+        if name == "compared":
+            self.selector.change(compared=None, moment=None)
+        else:
+            self.selector.change(**{name: getattr(Selection(), name)})
+
+    def go(self, where: str) -> None:
+        """Jump to the "peak" or the last "oom"."""
+        if self.study is None or not self.study.has_history:
+            return
+        if where == "peak":
+            self._pick((self.study.levels.peak, None))
+        elif self.study.levels.ooms:
+            self._pick((self.study.levels.ooms[-1], None))
+        else:
+            self.said.emit("No request was refused in this snapshot.")
+
+    def focus_pane(self, number: int) -> None:
+        """Bring the keyboard to pane 1, 2, 3 or 4."""
+        if number == 2:
+            self.tabs.setCurrentWidget(self.who)
+        panes = (self.bar, self.who.front.view, self.timeline, self.stack.text)
+        panes[number - 1].setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def show_icicle(self) -> None:
+        """Bring the icicle to the front."""
+        self.tabs.setCurrentWidget(self.icicle)
+        self.icicle.view.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _edit(self) -> None:
+        line = self.stack.line_in_front()
+        if line is not None:
+            self.said.emit(open_in_editor(line.file, line.line))
+
+    def _show_blocks(self) -> None:
+        line = self.stack.line_in_front()
+        if line is not None:
+            self.selector.change(path=((line.file, line.line, line.name),))
+            self.tabs.setCurrentWidget(self.blocks)
+
+    def refresh(self) -> None:
+        """Go on with what is under way: answers, a second file."""
+        self.what_if.refresh()
+        self.compare.refresh()
+
+    def table_text(self) -> str:
+        """The table in front as tab-separated text under a header; that of who, where no table is."""
+        front = self.tabs.currentWidget()
+        if front is self.events:
+            return self.events.text_of()
+        tables: dict[QWidget, Table] = {
+            self.steps: self.steps.front,
+            self.what_if: self.what_if.table,
+            self.settings: self.settings.table,
+            self.compare: self.compare.table,
+        }
+        if front not in tables and front is not self.who:
+            self._fill(self.who)
+        table = tables.get(front, self.who.front) if front is not None else self.who.front
+        return table.text()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        for part in (self.bar, self.timeline, self.blocks, self.treemap.view, self.icicle.view):
+            part.set_palette(palette)
+        for pane in (self.treemap, self.icicle):
+            pane.palette_ = palette
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._fill_front()

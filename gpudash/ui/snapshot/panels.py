@@ -1,0 +1,125 @@
+"""Panes 1 and 3: what filled the memory with what narrows it, and when it did."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from gpudash.memory.wording import needed
+from gpudash.ui.explanation_bar import PartsBar
+from gpudash.ui.snapshot.chips import Chips
+from gpudash.ui.snapshot.selection import Selection
+from gpudash.ui.snapshot.study import Study
+from gpudash.ui.snapshot.timeline import Timeline
+from gpudash.ui.theme import Palette
+from gpudash.units import format_bytes
+
+NO_HISTORY = (
+    "No history was recorded, so there is no curve. Next time call torch.cuda.memory._record_memory_history() before "
+    'the program allocates, and torch.cuda.memory._dump_snapshot("snapshot.pickle") at the end.'
+)
+
+WHEN_WIDTH = 340
+"""Logical pixels below which the curve says nothing."""
+
+
+class Panel(QFrame):
+    """A ground with a column on it."""
+
+    def __init__(self, side: int, edge: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self.column = QVBoxLayout(self)
+        self.column.setContentsMargins(side, edge, side, edge)
+        self.column.setSpacing(4)
+
+
+class FilledPanel(Panel):
+    """What filled the memory: the bar, the chips and the search."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(12, 6, parent)
+        self.bar = PartsBar(palette)
+        self.chips = Chips()
+        self._whole = QLabel()
+        self._whole.setProperty("role", "muted")
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(_title("1  WHAT FILLED IT"))
+        head.addWidget(self._whole)
+        head.addStretch(1)
+        head.addWidget(self.chips)
+        self.column.addLayout(head)
+        self.column.addWidget(self.bar)
+
+    def show_selection(self, study: Study, selection: Selection) -> None:
+        """Show what the device held at the selection's moment."""
+        moment = study.moment_of(selection)
+        parts, whole = study.parts(selection)
+        asked = (study.explanation.requested_bytes or 0) if moment == study.home else 0
+        self.bar.show_shares(parts, whole, asked)
+        self.bar.set_category(selection.category)
+        more = f", and {needed(asked)} more was asked for" if asked else ""
+        at = f" at {study.words(moment)}" if study.has_history else ""
+        self._whole.setText(f"{format_bytes(whole)} in all{at}{more}" if whole else "nothing is reserved")
+        self.chips.show_selection(selection, study)
+
+
+class WhenPanel(Panel):
+    """When it was filled: the curve and the jumps.
+
+    Signals:
+        jumped: "peak" or "oom".
+    """
+
+    jumped = Signal(str)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(10, 6, parent)
+        self.timeline = Timeline(palette)
+        self.to_oom = self._jump("OOM", "oom", "Go to the last out-of-memory (O)")
+        self.to_peak = self._jump("Peak", "peak", "Go to the highest level (P)")
+        self.by_time = QCheckBox("by time")
+        self.by_time.setChecked(True)
+        self.by_time.setToolTip("Space events by their time instead of one by one")
+        self.by_time.toggled.connect(self.timeline.set_by_time)
+        self.no_history = QLabel(NO_HISTORY)
+        self.no_history.setProperty("role", "muted")
+        self.no_history.setWordWrap(True)
+        self.no_history.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.no_history.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.hint = QLabel("click: that moment · drag: compare two · wheel: zoom")
+        self.hint.setProperty("role", "legend")
+        head = QHBoxLayout()
+        head.setSpacing(6)
+        head.addWidget(_title("3  WHEN"))
+        head.addStretch(1)
+        for control in (self.to_oom, self.to_peak, self.by_time):
+            head.addWidget(control)
+        self.column.addLayout(head)
+        self.column.addWidget(self.timeline, 1)
+        self.column.addWidget(self.no_history, 1)
+        self.column.addWidget(self.hint)
+        self.setMinimumWidth(WHEN_WIDTH)
+
+    def _jump(self, words: str, where: str, tip: str) -> QPushButton:
+        button = QPushButton(words)
+        button.setProperty("role", "chip")
+        button.setToolTip(tip)
+        button.clicked.connect(lambda _checked=False: self.jumped.emit(where))
+        return button
+
+    def show_study(self, study: Study) -> None:
+        """Draw the curve of a device, or say why there is none."""
+        self.timeline.show_levels(study.levels)
+        for widget in (self.timeline, self.hint, self.to_peak, self.by_time):
+            widget.setVisible(study.has_history)
+        self.no_history.setVisible(not study.has_history)
+        self.to_oom.setVisible(bool(study.levels.ooms))
+        self.by_time.setEnabled(study.levels.time_s is not None)
+
+
+def _title(words: str) -> QLabel:
+    label = QLabel(words)
+    label.setProperty("role", "title")
+    return label

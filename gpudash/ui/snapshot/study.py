@@ -1,0 +1,255 @@
+"""One device of a snapshot made ready to be looked at, and what a selection shows of it. No Qt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.call_sites import SourceLine, no_source
+from gpudash.memory.explanation import Explanation, Growth, Part, StackLine
+from gpudash.memory.held import Frame, is_library
+from gpudash.memory.snapshot.beside import NOTHING, Beside
+from gpudash.memory.snapshot.explaining import chosen_moment
+from gpudash.memory.snapshot.model import NONE, Snapshot
+from gpudash.memory.snapshot.tree import ROOT, Paths, tree
+from gpudash.session.report_folder import beside
+from gpudash.ui.snapshot.call_tree import Branch, own_code, whole
+from gpudash.ui.snapshot.changes import Change, change_words, changes
+from gpudash.ui.snapshot.holders import Held, Holder, Places, holders
+from gpudash.ui.snapshot.levels import Levels
+from gpudash.ui.snapshot.memory_map import Map, map_of
+from gpudash.ui.snapshot.selection import Path as CallPath
+from gpudash.ui.snapshot.selection import Selection
+from gpudash.ui.snapshot.timeline_picture import place_words
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the program: its moments, and levels in bytes.
+
+    Attributes:
+        begin, end: moments before its first event and after its last.
+        peak: most that was allocated in it.
+        allocated: at its end.
+        kept: more than at its beginning.
+    """
+
+    number: int
+    begin: int
+    end: int
+    peak: int
+    allocated: int
+    kept: int
+
+
+class Study:
+    """One device of a snapshot.
+
+    Args:
+        snapshot: as read.
+        number: place of the device among those of the snapshot.
+        source: reads lines of the program.
+        known: of the snapshot beside its file.
+
+    Attributes:
+        snapshot: with the warnings of what is known beside it.
+        home: the moment that is explained: the last out-of-memory, else the peak.
+        explanation: of that moment.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, number: int, source: SourceLine = no_source, known: Beside = NOTHING
+    ) -> None:
+        self.snapshot = known.warned(snapshot)
+        self.device = snapshot.devices[number]
+        self.source = source
+        self.known = known
+        self.history = known.history(snapshot, self.device)
+        self.history.prepare()
+        history = self.history
+        self.places = Places(self.device.stacks, history.sites)
+        self.own_paths = Paths([own_code(stack) for stack in self.device.stacks])
+        self.home = chosen_moment(history)
+        self.explanation: Explanation = known.explained(history, source=source)
+        self.growth: tuple[Growth, ...] = history.growth(source=source)
+        timed = history.count > 0 and int(history.time_us[0]) != NONE
+        seconds = np.maximum.accumulate(history.time_us - history.time_us[0]) / 1e6 if timed else None
+        self.levels = Levels(
+            history.allocated,
+            history.reserved,
+            seconds,
+            history.phases,
+            self.room if self.knows_capacity else None,
+            history.peak,
+            tuple(history.ooms.tolist()),
+        )
+
+    @property
+    def knows_capacity(self) -> bool:
+        """Whether the file tells how much the card had: at an out-of-memory it does."""
+        return self.explanation.requested_bytes is not None
+
+    @property
+    def room(self) -> int:
+        """Bytes that PyTorch could have: the device less what others hold and less its context."""
+        return self.explanation.capacity_bytes - self.explanation.part_bytes("process", "context", "unattributed")
+
+    @property
+    def has_history(self) -> bool:
+        """Whether events were recorded."""
+        return self.history.is_recorded
+
+    def moment_of(self, selection: Selection) -> int:
+        """The moment a selection is about."""
+        return self.home if selection.moment is None else selection.moment
+
+    def words(self, moment: int) -> str:
+        """A moment in words."""
+        return place_words(self.levels, moment)
+
+    def lines_of(self, path: CallPath) -> tuple[StackLine, ...]:
+        """The lines of a call path, innermost first."""
+        return tuple(StackLine(*frame, is_library(Frame(*frame))) for frame in reversed(path) if frame[0])
+
+    def alive(self, selection: Selection, moment: int | None = None) -> Ints:
+        """Indices of the lives that are alive at a moment (by default the selection's) and not left out."""
+        found = self.history.alive(self.moment_of(selection) if moment is None else moment)
+        return found[self.kept(selection, found)]
+
+    def came(self, selection: Selection) -> Ints:
+        """Indices of the lives that came between the two moments of a selection and are alive at the later one."""
+        assert selection.compared is not None
+        found = self.history.grown(selection.compared, self.moment_of(selection))
+        return found[self.kept(selection, found)]
+
+    def kept(self, selection: Selection, lives: Ints) -> NDArray[np.bool_]:
+        """Which of the lives a selection does not leave out."""
+        columns = self.history.lives
+        keep = np.ones(len(lives), dtype=bool)
+        if selection.category:
+            keep &= columns.category[lives] == self.history.categories.index(selection.category)
+        if selection.path:
+            keep &= self.places.beneath(selection.path)[columns.stack[lives]]
+        if selection.search:
+            named = np.array([selection.search.lower() in name for name in self.history.categories])
+            mentioned = self.places.mentioning(selection.search)[columns.stack[lives]]
+            keep &= mentioned | named[columns.category[lives]]
+        return keep
+
+    def holders(self, lives: Ints, group: str) -> list[Holder]:
+        """Who allocated these lives."""
+        columns = self.history.lives
+        held = Held(
+            columns.bytes[lives],
+            columns.stack[lives],
+            columns.category[lives].astype(np.int64),
+            columns.stream[lives],
+        )
+        return holders(held, group, self.places, self.history.categories)
+
+    def changed(self, selection: Selection, group: str) -> tuple[list[Change], str]:
+        """What grew and shrank between the two moments of a selection, and the same in words."""
+        assert selection.compared is not None
+        first, second = selection.compared, self.moment_of(selection)
+        found = changes(
+            self.holders(self.alive(selection, first), group), self.holders(self.alive(selection, second), group)
+        )
+        if selection.narrowed or group != "call site":
+            return found, change_words(found, self.words(first), self.words(second))
+        return found, self.history.difference(first, second).words
+
+    def tree(self, lives: Ints, *, library: bool) -> tuple[Branch, Ints]:
+        """Lives by call stack, with or without library frames; and the code of each node's largest category."""
+        columns = self.history.lives
+        paths = self.history.paths if library else self.own_paths
+        stack, size = columns.stack[lives], columns.bytes[lives]
+        root = tree(paths, stack, size)
+        leaf = paths.leaf[stack]
+        without = leaf == ROOT
+        kinds, nodes = len(self.history.categories), len(paths.frames)
+        key = columns.category[lives].astype(np.int64) * nodes + leaf
+        own = np.bincount(key, size, kinds * nodes).astype(np.int64).reshape(kinds, nodes)
+        most = np.argmax([paths.totals(row) for row in own], axis=0)
+        return whole(root, int(size[without].sum()), int(without.sum())), most
+
+    def parts(self, selection: Selection) -> tuple[tuple[Part, ...], int]:
+        """What the device held at the selection's moment, and bytes of the whole."""
+        moment = self.moment_of(selection)
+        if not self.levels.reserved.any():
+            return (), 0
+        if moment == self.home:
+            return self.explanation.parts, self.explanation.capacity_bytes + self.explanation.beyond_bytes
+        history = self.history
+        parts = [Part("category", group.name, group.bytes) for group in history.by_category(history.alive(moment))]
+        live = sum(part.bytes for part in parts)
+        waiting = int(history.lives.bytes[history.pending(moment)].sum())
+        reserved = self.levels.at(moment)[1]
+        parts.append(Part("pending", "freed, in use by another stream", waiting))
+        parts.append(Part("idle", "idle inside PyTorch", max(0, reserved - live - waiting)))
+        beside = [part for part in self.explanation.parts if part.kind in ("process", "context", "unattributed")]
+        parts += beside
+        taken = sum(part.bytes for part in parts)
+        full = max(taken, self.explanation.capacity_bytes)
+        parts.append(Part("free", "free", full - taken))
+        return tuple(part for part in parts if part.bytes), full
+
+    def map(self, selection: Selection) -> Map:
+        """Segments and blocks at the selection's moment."""
+        return map_of(self.history.layout(self.moment_of(selection)))
+
+    def stack_lines(self, stack: int) -> tuple[StackLine, ...]:
+        """The lines of Python of a stack, innermost first."""
+        return tuple(
+            StackLine(file, line, name, is_library(Frame(file, line, name)))
+            for file, line, name in self.places.stack(stack)
+            if file.endswith(".py")
+        )
+
+    def steps(self) -> list[Step]:
+        """The program's steps with what each left behind; none where none were found."""
+        history = self.history
+        begins = history.steps.tolist()
+        found = []
+        for place, (number, begin) in enumerate(zip(history.step_numbers.tolist(), begins, strict=True)):
+            end = begins[place + 1] if place + 1 < len(begins) else history.count
+            levels = history.allocated[begin : end + 1]
+            first, last = int(levels[0]), int(levels[-1])
+            found.append(Step(number, begin - 1, end - 1, int(levels.max()), last, last - first))
+        return found
+
+
+class Studying(threading.Thread):
+    """Makes a `Study` in the background; its result is asked for.
+
+    Args:
+        path: of the snapshot, beside which more may be known.
+
+    Attributes:
+        study: once it is made.
+        problem: a sentence when it could not be.
+    """
+
+    def __init__(self, snapshot: Snapshot, number: int, source: SourceLine, path: Path) -> None:
+        super().__init__(name="gpudash-snapshot-study", daemon=True)
+        self.study: Study | None = None
+        self.problem = ""
+        self._asked = snapshot, number, source
+        self._path = path
+
+    def run(self) -> None:
+        try:
+            self.study = Study(*self._asked, beside(self._path))
+        except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
+            self.problem = f"The snapshot cannot be explained ({type(error).__name__}: {error})."
+
+
+def device_names(snapshot: Snapshot) -> Sequence[str]:
+    """What the devices of a snapshot are called."""
+    return [f"GPU {device.index}" for device in snapshot.devices]

@@ -1,0 +1,189 @@
+"""What would have happened on another card, or with other settings of the allocator: asked and answered in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from gpudash.memory.allocator.settings import AllocatorSettings
+from gpudash.memory.estimate import CARDS_BYTES
+from gpudash.memory.snapshot.what_if import WhatIfAnswer
+from gpudash.ui.tables import Column, Table
+from gpudash.units import GIB, format_bytes, parse_size
+
+COLUMNS = (
+    Column("card"),
+    Column("settings"),
+    Column("answer", wide=True),
+)
+
+EMPTY = (
+    "Ask whether the recorded allocations fit a card of another size, or with other settings of the allocator. "
+    "They are replayed by a model of PyTorch's allocator."
+)
+
+NO_TRACE = "This snapshot has no history of events, so nothing can be replayed."
+
+SETTINGS = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:512",
+    "roundup_power2_divisions:4",
+    "garbage_collection_threshold:0.8",
+)
+
+
+class Oracle(Protocol):
+    """Who answers: the reader's process."""
+
+    def ask(self, device_index: int, capacity_bytes: int | None, settings_text: str | None) -> int: ...
+    def answer(self, number: int) -> WhatIfAnswer | None: ...
+
+
+@dataclass(slots=True)
+class _Question:
+    card: str
+    settings: str
+    number: int | None = None
+    answer: str = "looking…"
+
+
+class WhatIfPane(QWidget):
+    """A line of questions and the answers so far, the newest first."""
+
+    def __init__(self, oracle: Oracle, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._oracle = oracle
+        self._device = 0
+        self._may_ask = False
+        self._questions: list[_Question] = []
+        self.capacity = QComboBox()
+        self.capacity.setEditable(True)
+        self.capacity.setAccessibleName("Memory of the card")
+        self.capacity.setToolTip("How much the card has for PyTorch, such as 23GiB; empty for a card without end")
+        self.capacity.addItems([f"{size // GIB} GiB" for size in CARDS_BYTES])
+        self.capacity.setCurrentText("24 GiB")
+        self.settings = QComboBox()
+        self.settings.setEditable(True)
+        self.settings.setAccessibleName("Settings of the allocator")
+        self.settings.setToolTip("As PYTORCH_ALLOC_CONF takes them; empty for those of the snapshot")
+        self.settings.addItems(list(SETTINGS))
+        self.button = QPushButton("Ask")
+        self.button.setToolTip("Replay the recorded allocations (Enter)")
+        self.button.clicked.connect(lambda _checked=False: self.ask())
+        self.smallest = QPushButton("Smallest card")
+        self.smallest.setToolTip("Ask how much memory the recorded allocations need at the least, with these settings")
+        self.smallest.clicked.connect(lambda _checked=False: self.ask_smallest())
+        for box in (self.capacity, self.settings):
+            line = box.lineEdit()
+            assert isinstance(line, QLineEdit)
+            line.returnPressed.connect(self.ask)
+        line = self.settings.lineEdit()
+        assert isinstance(line, QLineEdit)
+        line.setPlaceholderText("settings of the snapshot")
+        self.problem = QLabel()
+        self.problem.setProperty("role", "error")
+        self.problem.setWordWrap(True)
+        self.problem.hide()
+        self.table = Table("What would have happened", COLUMNS, EMPTY)
+        self.table.view.setWordWrap(True)
+        row = QHBoxLayout()
+        row.setSpacing(6)
+        row.addWidget(QLabel("Card with"))
+        row.addWidget(self.capacity)
+        row.addWidget(QLabel("and"))
+        row.addWidget(self.settings, 1)
+        row.addWidget(self.button)
+        row.addWidget(self.smallest)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 6, 4, 2)
+        column.setSpacing(4)
+        column.addLayout(row)
+        column.addWidget(self.problem)
+        column.addWidget(self.table, 1)
+
+    def show_device(self, index: int, has_history: bool) -> None:
+        """Ask about this device from now on."""
+        self._device = index
+        self._questions = []
+        self._may_ask = has_history
+        for control in (self.capacity, self.settings, self.button, self.smallest):
+            control.setEnabled(has_history)
+        self._tell("" if has_history else NO_TRACE, wrong=has_history)
+        self._show()
+
+    def ask_smallest(self) -> None:
+        """Ask for the smallest card, which is part of the answer about one without end."""
+        if self._may_ask:
+            self._ask("")
+
+    def ask(self) -> None:
+        """Ask what the fields say."""
+        self._ask(self.capacity.currentText())
+
+    def _ask(self, card_text: str) -> None:
+        try:
+            capacity = _capacity(card_text)
+            settings = self.settings.currentText().strip()
+            if settings:
+                AllocatorSettings.parse(settings)
+        except ValueError as error:
+            self._tell(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
+            return
+        self._tell("")
+        card = "any" if capacity is None else format_bytes(capacity)
+        question = _Question(card, settings or "as recorded")
+        question.number = self._oracle.ask(self._device, capacity, settings or None)
+        self._questions.insert(0, question)
+        self._show()
+
+    def _tell(self, words: str, *, wrong: bool = True) -> None:
+        self.problem.setProperty("role", "error" if wrong else "muted")
+        self.problem.style().polish(self.problem)
+        self.problem.setText(words)
+        self.problem.setVisible(bool(words))
+
+    def refresh(self) -> None:
+        """Take the answers that have come."""
+        came = [question for question in self._questions if question.number is not None and self._take(question)]
+        if came:
+            newest = self._questions.index(came[0])
+            for question in self._questions[newest:]:
+                if question.number is not None:  # the process answers the newest one only
+                    question.number, question.answer = None, "not answered: a newer question came"
+            self._show()
+
+    def _take(self, question: _Question) -> bool:
+        assert question.number is not None
+        try:
+            answer = self._oracle.answer(question.number)
+        except ValueError as error:
+            question.answer = str(error)
+        else:
+            if answer is None:
+                return False
+            question.answer = answer.words
+        question.number = None
+        return True
+
+    def _show(self) -> None:
+        rows: list[Sequence[str]] = [(q.card, q.settings, q.answer) for q in self._questions]
+        self.table.show_rows(rows)
+        self.table.view.resizeRowsToContents()
+
+
+def _capacity(text: str) -> int | None:
+    """Bytes of a card, ``None`` for one without end.
+
+    Raises:
+        ValueError: one sentence, when the text is no size.
+    """
+    if not text.strip():
+        return None
+    size = parse_size(text)
+    if not size:
+        raise ValueError("a card has more than 0 bytes")
+    return size

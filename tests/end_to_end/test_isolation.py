@@ -1,0 +1,210 @@
+"""``gpudash run --isolate``: the same outcome from a process of its own, and nothing left behind whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.test_interruption import events_of, gpudash_process, wait_until
+
+RUN = ("--device", "cpu", "--isolate", "--json")
+LONG = ("training", "--steps", "1000000", "--model", "mlp", "--width", "16", "--depth", "1", "--batch", "2")
+PATIENCE_S = 10.0
+HARD_STOP_S = 1.0
+LEAVING_S = 1.5
+"""What the command has besides for its own start of the stop, its closing and its exit, on a busy machine."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No process of a run outlives its test."""
+    before = hosts()
+    yield
+    deadline = time.monotonic() + PATIENCE_S
+    while (left := hosts() - before) and time.monotonic() < deadline:
+        psutil.wait_procs(left, 0.1)
+    assert not left
+
+
+def hosts() -> set[psutil.Process]:
+    """Every process of a run that is alive."""
+    return {
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if any("gpudash.workloads.host_process" in word for word in process.info["cmdline"] or ())
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    }
+
+
+def host_of(process: subprocess.Popen[str]) -> psutil.Process:
+    (found,) = {host for host in hosts() if host.ppid() == process.pid}
+    return found
+
+
+def started(home: Path, recording: Path, *arguments: str) -> subprocess.Popen[str]:
+    process = gpudash_process(home, "run", *arguments, *RUN, "--record", str(recording))
+    wait_until(process, lambda: events_of(recording, "RunStarted") > 0)
+    return process
+
+
+def test_the_document_is_the_same_and_so_are_those_who_torch_is_loaded_by(gpudash: Command) -> None:
+    run = ("run", "matmul", "--size", "64", "--device", "cpu", "--no-record", "--json")
+    apart, here = gpudash(*run, "--isolate"), gpudash(*run, "--no-isolate")
+    assert (apart.code, here.code) == (0, 0), apart.stderr
+    assert apart.document.keys() == here.document.keys()
+    assert apart.document["result"].keys() == here.document["result"].keys()
+    assert [stage["name"] for stage in apart.document["stages"]] == [stage["name"] for stage in here.document["stages"]]
+    assert apart.document["memory"].keys() == here.document["memory"].keys()
+    assert apart.stderr == here.stderr == ""
+
+
+def test_an_out_of_memory_on_a_simulated_gpu_has_the_same_explanation_and_exit_code(gpudash: Command) -> None:
+    run = ("run", "pressure", "--device", "sim:0", "--simulate", "2GiB", "--until", "oom", "--step", "256MiB")
+    outcomes = [gpudash(*run, "--rate", "20", "--no-record", "--json", way) for way in ("--isolate", "--no-isolate")]
+    found: list[dict[str, Any]] = []
+    for outcome in outcomes:
+        assert outcome.code == 3, outcome.stderr
+        assert outcome.document["status"] == "out_of_memory" and outcome.document["simulated"]
+        found.append(outcome.document["error"])
+        assert outcome.document["memory"]["peak_reserved_bytes"] == 6 * 256 * 2**20
+    apart, here = found
+    assert apart["message"] == here["message"]
+    assert apart["explanation"]["verdict"] == here["explanation"]["verdict"]
+    assert apart["explanation"]["parts"] == here["explanation"]["parts"]
+    assert apart["explanation"]["owners"][0]["line"] == here["explanation"]["owners"][0]["line"]
+    assert apart["explanation"]["owners"][0]["file"] == here["explanation"]["owners"][0]["file"]
+
+
+def test_a_guard_refuses_there_before_it_happens(gpudash: Command) -> None:
+    outcome = gpudash(
+        "run",
+        "pressure",
+        *("--device", "sim:0", "--simulate", "4GiB", "--until", "oom", "--step", "512MiB", "--rate", "20"),
+        *("--guard", "2GiB", "--isolate", "--no-record", "--json"),
+    )
+    assert outcome.code == 3
+    assert outcome.document["error"]["kind"] == "guard"
+    assert "the run asks for 512 MiB more" in outcome.document["error"]["message"]
+    assert outcome.document["memory"]["peak_used_bytes"] < 2 * 2**30
+
+
+THIRD_PARTY = {
+    "third-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: third\nVersion: 1.0\n",
+    "third-1.0.dist-info/entry_points.txt": "[gpudash.workloads]\nthird = third_spec\n",
+    "third_spec.py": (
+        "from gpudash.specs import Spec, field\n"
+        "class ThirdSpec(Spec):\n"
+        "    name, title, summary, run = 'third', 'Third', 'Says which process it is.', 'third_run:run'\n"
+        "    times: int = field(2, 'Times')\n"
+    ),
+    "third_run.py": (
+        "import os\n"
+        "def run(spec, context):\n"
+        "    print('printed by the workload')\n"
+        "    return {'times': spec.times, 'parent': os.getppid()}\n"
+    ),
+}
+
+
+def test_a_workload_of_a_third_party_runs_there_and_its_words_are_kept_from_the_document(
+    home: Path, tmp_path: Path, gpudash: Command
+) -> None:
+    for name, text in THIRD_PARTY.items():
+        file = tmp_path / "site" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    outcome = gpudash(
+        *("run", "third", "--times", "7", "--device", "cpu", "--isolate", "--no-record", "--json"),
+        env={"PYTHONPATH": str(tmp_path / "site")},
+    )
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.document["result"]["times"] == 7 and outcome.document["result"]["parent"] != os.getpid()
+    assert outcome.stderr == "printed by the workload\n"
+
+
+def test_a_process_that_is_killed_ends_its_run_and_not_the_dashboard(home: Path, tmp_path: Path) -> None:
+    recording = tmp_path / "killed.gpudash"
+    process = started(home, recording, *LONG)
+    wait_until(process, lambda: events_of(recording, "StepFinished") > 3)
+    host_of(process).kill()
+    stdout, stderr = process.communicate(timeout=30)
+    document = json.loads(stdout)
+    assert (process.returncode, document["status"], document["error"]["kind"]) == (1, "failed", "killed")
+    assert "its process was killed from outside (SIGKILL)" in document["error"]["message"]
+    assert document["steps"] > 3 and "Traceback" not in stderr
+    assert events_of(recording, "RunFailed") == 1
+
+
+def test_a_stop_in_the_midst_of_a_long_operation_takes_no_longer_than_a_second(home: Path, tmp_path: Path) -> None:
+    recording = tmp_path / "stopped.gpudash"
+    process = started(home, recording, "matmul", "--size", "16384", "--repeat", "100")
+    asked = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - asked < HARD_STOP_S + LEAVING_S
+    assert (process.returncode, json.loads(stdout)["status"]) == (130, "cancelled")
+    assert stderr == "Stopping after this step…\n"
+
+
+@pytest.mark.parametrize("way", ["deaf", "deaf in C"])
+def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, tmp_path: Path, way: str) -> None:
+    recording = tmp_path / "orphan.gpudash"
+    script = (
+        "import sys; from gpudash import specs\n"
+        "from tests.unit.workloads.hosted_workloads import EndingSpec\n"
+        "specs.BUILT_IN = (*specs.BUILT_IN, EndingSpec)\n"
+        "from gpudash.cli import run; sys.exit(run(sys.argv[1:]))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "run", "ending", "--way", way, *RUN, "--record", str(recording)],
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    wait_until(process, lambda: events_of(recording, "StepFinished") == 2)
+    host = host_of(process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(10)
+    gone, alive = psutil.wait_procs([host], PATIENCE_S)
+    assert gone and not alive
+
+
+def test_a_process_that_has_no_torch_itself_runs_on_every_kind_of_device(home: Path) -> None:
+    script = (
+        "import sys\n"
+        "from gpudash.devices import Simulation\n"
+        "from gpudash.session import Session\n"
+        "from gpudash.specs import MatmulSpec\n"
+        "session = Session(simulation=Simulation((2**30,)))\n"
+        "session.start()\n"
+        "session.load_torch(isolate=True)\n"
+        "assert session.wait_ready(60)\n"
+        "for device in ('sim:0', 'cpu'):\n"
+        "    session.start_run(MatmulSpec(size=32), device, isolate=True)\n"
+        "    assert session.wait_run(60)\n"
+        "    print(device, session.store.run.status)\n"
+        "assert session.close()\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["sim:0 finished", "cpu finished", "False"], done.stderr
+    assert done.stderr == ""

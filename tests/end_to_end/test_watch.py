@@ -1,0 +1,205 @@
+"""``gpudash watch``: unchanged scripts under the dashboard, from their first line to a report that helps."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.conftest import Command, environment
+
+SCRIPTS = Path(__file__).parent / "watched_scripts"
+LEAK = SCRIPTS / "leak.py"
+LEAKING_LINE = "history.append(inputs.repeat(16, 1))"
+
+
+def events(recording: str) -> list[dict[str, Any]]:
+    with sqlite3.connect(recording) as database:
+        return [json.loads(text) for (text,) in database.execute("select json from event order by rowid")]
+
+
+def test_a_leak_is_named_before_memory_is_full_caught_explained_and_mended(gpudash: Command, tmp_path: Path) -> None:
+    outcome = gpudash("watch", "--simulate", "700MiB", "--json", "--", sys.executable, str(LEAK), "2000")
+    assert outcome.code == 3, outcome.stderr
+    found = outcome.document
+    assert (found["workload"], found["device"], found["simulated"]) == ("watch", "sim:0", True)
+    assert (found["status"], found["exit_code"]) == ("out_of_memory", 1)
+    assert found["spec"]["command"][1] == str(LEAK)
+    assert found["steps"] > 100 and found["metrics"]["loss"]["last"] is not None
+    assert 300 * 2**20 < found["memory"]["peak_allocated_bytes"] < found["memory"]["capacity_bytes"] == 700 * 2**20
+    error = found["error"]
+    assert error["kind"] == "sim" and "leak.py:21" in error["message"]
+    assert error["remedy"].startswith("The report says what filled the memory")
+    assert (error["frames"][0]["file"], error["frames"][0]["line"]) == (str(LEAK), 21)
+
+    explanation = error["explanation"]
+    assert explanation["verdict"] == "leak"
+    assert f"leak.py:21 ({LEAKING_LINE})" in explanation["headline"]
+    assert any("leak.py:21" in remedy["change"] for remedy in explanation["remedies"])
+    assert sum(part["bytes"] for part in explanation["parts"]) == 700 * 2**20
+
+    told = events(found["recording"])
+    place = {event["kind"]: number for number, event in reversed(list(enumerate(told)))}
+    named = next(n for n, event in enumerate(told) if event["kind"] == "Warning" and "leak.py:21" in event["text"])
+    full = next(n for n, event in enumerate(told) if event.get("topic") == "out of memory")
+    assert place["RunStarted"] < place["StepFinished"] < named < full < place["OutOfMemory"]
+    with sqlite3.connect(found["recording"]) as database:
+        assert database.execute("select max(allocated_bytes) from allocator where device = 'sim:0'").fetchone()[0] > 0
+
+    folder = Path(found["report"])
+    assert {file.name for file in folder.iterdir()} == {
+        "snapshot.pickle",
+        "curves.csv",
+        "settings.json",
+        "processes.json",
+        "steps.json",
+        "explanation.json",
+        "report.txt",
+        "output.txt",
+    }
+    assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
+    assert explanation["headline"] in (folder / "report.txt").read_text()
+    assert "OutOfMemoryError" in (folder / "output.txt").read_text()
+
+    mended = tmp_path / "mended.py"
+    mended.write_text(LEAK.read_text().replace(LEAKING_LINE, "inputs.repeat(16, 1)"))
+    outcome = gpudash("watch", "--simulate", "700MiB", "--json", "--", sys.executable, str(mended), "500")
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.document["status"] == "finished"
+    assert not any("keeps" in text for text in outcome.document["warnings"])
+
+
+def test_a_leak_is_named_also_in_a_script_that_tells_no_steps(gpudash: Command, tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    told = [line for line in LEAK.read_text().splitlines() if "logging" not in line]
+    script.write_text("\n".join(told))
+    outcome = gpudash("watch", "--simulate", "700MiB", "--no-record", "--json", "--", sys.executable, str(script))
+    assert outcome.code == 3, outcome.stderr
+    found = outcome.document
+    assert found["steps"] > 100 and "loss" not in found["metrics"]
+    place = f"plain.py:{told.index(f'    {LEAKING_LINE}') + 1}"
+    assert any(text.startswith(f"{place} ({LEAKING_LINE}) keeps") for text in found["warnings"])
+    assert found["error"]["explanation"]["verdict"] == "leak"
+    assert found["error"]["explanation"]["headline"].startswith(place)
+    assert {frame["file"] for frame in found["error"]["frames"]} == {str(script)}
+    assert any("steps are those of its optimizer" in text for text in found["notes"])
+
+
+def test_the_peak_a_script_prints_is_the_one_it_has_unwatched(gpudash: Command, home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "peak.py"
+    script.write_text(
+        "from gpudash.simulator import simulate\nimport sys\n"
+        "if len(sys.argv) > 1: simulate(2**30)\n"
+        "import torch\nkept = [torch.ones(2**20, device='sim:0') for _ in range(5)]\ndel kept[1:]\n"
+        "print(torch.accelerator.max_memory_allocated(), torch.accelerator.memory_allocated())\n"
+    )
+    watched = gpudash("watch", "--simulate", "1GiB", "--", sys.executable, str(script))
+    bare = subprocess.run(
+        [sys.executable, str(script), "bare"], env=environment(home), capture_output=True, text=True, check=True
+    )
+    assert watched.code == 0, watched.stderr
+    assert watched.stdout == bare.stdout
+    peak = int(bare.stdout.split()[0])
+    again = gpudash("watch", "--simulate", "1GiB", "--json", "--", sys.executable, str(script)).document
+    assert again["memory"]["peak_allocated_bytes"] == peak
+
+
+def test_an_out_of_memory_that_a_program_handles_is_a_note_and_a_report(gpudash: Command) -> None:
+    outcome = gpudash("watch", "--simulate", "1GiB", "--json", "--", sys.executable, str(SCRIPTS / "search.py"))
+    assert outcome.code == 0, outcome.stderr
+    found = outcome.document
+    assert (found["status"], found["error"]) == ("finished", None)
+    assert (Path(found["report"]) / "snapshot.pickle").is_file()
+    assert "gpudash: Memory of sim:0 ran out" in outcome.stderr
+
+
+def test_steps_and_losses_of_a_cpu_training_come_by_one_line(gpudash: Command) -> None:
+    outcome = gpudash("watch", "--json", "--", sys.executable, str(SCRIPTS / "train.py"), "200")
+    assert outcome.code == 0, outcome.stderr
+    found = outcome.document
+    assert (found["device"], found["steps"], found["report"]) == ("cpu", 200, None)
+    assert found["metrics"]["loss"]["last"] < found["metrics"]["loss"]["first"]
+    assert "loss " in outcome.stderr, "what the command prints goes to standard error"
+    assert found["memory"]["peak_used_bytes"] > 50 * 2**20
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_that_load_data_are_no_news(gpudash: Command, method: str) -> None:
+    outcome = gpudash("watch", "--no-record", "--json", "--", sys.executable, str(SCRIPTS / "workers.py"), method)
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.document["status"] == "finished"
+    assert "sum 2016.0" in outcome.stderr
+
+
+def torchrun(script: Path, *words: str) -> list[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [*command, str(script), *words]
+
+
+def test_ranks_are_told_apart_and_rank_0_tells_the_steps(gpudash: Command) -> None:
+    outcome = gpudash("watch", "--no-record", "--json", "--", *torchrun(SCRIPTS / "ranks.py"))
+    assert outcome.code == 0, outcome.stderr
+    found = outcome.document
+    joined = " ".join(found["notes"])
+    assert "Rank 0 (pid" in joined and "Rank 1 (pid" in joined
+    assert found["steps"] == 20
+
+
+def test_a_rank_that_fails_is_the_cause_and_not_the_launcher(gpudash: Command, tmp_path: Path) -> None:
+    script = tmp_path / "one_fails.py"
+    script.write_text("import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('nan')\ntime.sleep(30)\n")
+    outcome = gpudash("watch", "--no-record", "--json", "--", *torchrun(script))
+    assert outcome.code == 1, outcome.stderr
+    error = outcome.document["error"]
+    assert error["kind"] == "ValueError"
+    assert error["message"].startswith("Rank 1 (pid ")
+    assert error["message"].endswith("ValueError: nan (one_fails.py:3).")
+
+
+def test_a_torch_that_cannot_simulate_is_refused_in_a_sentence(gpudash: Command, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("__version__ = '2.2.0'\nclass version:\n    cuda = None\n")
+    script = tmp_path / "uses.py"
+    script.write_text("import torch, time\ntime.sleep(60)\n")
+    outcome = gpudash("watch", "--simulate", "1GiB", "--no-record", "--json", "--", sys.executable, str(script))
+    assert outcome.code == 1
+    found = outcome.document
+    assert (found["status"], found["error"]["kind"]) == ("failed", "simulation")
+    assert "Traceback" not in outcome.stderr
+
+
+def test_a_python_without_torch_is_told_with_the_way_out(gpudash: Command, tmp_path: Path) -> None:
+    script = tmp_path / "imports.py"
+    script.write_text("import sys\nsys.modules['torch'] = None\nimport torch\n")
+    outcome = gpudash("watch", "--no-record", "--json", "--", sys.executable, str(script))
+    assert outcome.code == 1
+    assert outcome.document["error"]["kind"] == "ModuleNotFoundError"
+    assert "the Python that has it" in outcome.document["error"]["remedy"]
+
+
+def test_it_works_where_the_recording_cannot_go_and_says_so(gpudash: Command, tmp_path: Path) -> None:
+    target = tmp_path / "none" / "x.gpudash"
+    (tmp_path / "none").write_text("a file in the way")
+    outcome = gpudash("watch", "--record", str(target), "--json", "--", sys.executable, "-c", "pass")
+    assert outcome.code == 2
+    assert "--no-record" in outcome.document["error"]["remedy"]
+
+
+def test_the_flags_of_the_command_are_its_own(gpudash: Command) -> None:
+    outcome = gpudash("watch", "--no-record", "--", sys.executable, "-c", "import sys; print(sys.argv)", "--json", "-h")
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.stdout == "['-c', '--json', '-h']\n"
+
+
+@pytest.mark.skipif(not os.access("/bin/sh", os.X_OK), reason="needs a shell")
+def test_any_command_can_be_watched(gpudash: Command) -> None:
+    outcome = gpudash("watch", "--no-record", "--json", "--", "/bin/sh", "-c", "echo hi; exit 7")
+    assert outcome.code == 1
+    found = outcome.document
+    assert (found["exit_code"], found["error"]["message"]) == (7, "sh ended with exit code 7.")
+    assert any("Nothing was heard of the program" in text for text in found["notes"])

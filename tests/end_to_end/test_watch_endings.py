@@ -1,0 +1,258 @@
+"""Watched programs that hang, are killed, flood the terminal or outlive the dashboard: nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.end_to_end.conftest import environment
+
+SCRIPTS = Path(__file__).parent / "watched_scripts"
+PATIENCE_S = 60.0
+MIB = 2**20
+
+
+class Watch:
+    """``gpudash watch`` in a process of its own, and what can be seen of it."""
+
+    def __init__(self, home: Path, runtime: Path) -> None:
+        self.runtime = runtime
+        self._environment = environment(home, {"XDG_RUNTIME_DIR": str(runtime)})
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *words: str, **streams: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "gpudash", "watch", "--no-record", *words]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        process = subprocess.Popen(command, env=self._environment, **streams)
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+@pytest.fixture
+def watch(home: Path, tmp_path: Path) -> Iterator[Watch]:
+    runtime = tmp_path / "run"
+    runtime.mkdir()
+    found = Watch(home, runtime)
+    yield found
+    found.end()
+
+
+def until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def program_of(process: subprocess.Popen[bytes], script: str) -> psutil.Process:
+    """The watched program, once it runs."""
+    found: list[psutil.Process] = []
+
+    def running() -> bool:
+        found[:] = [child for child in family(process.pid) if script in " ".join(child.cmdline())]
+        return bool(found)
+
+    until(running)
+    return found[0]
+
+
+def family(pid: int) -> Sequence[psutil.Process]:
+    try:
+        return [child for child in psutil.Process(pid).children(recursive=True) if child.status() != "zombie"]
+    except psutil.Error:
+        return []
+
+
+def document(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    stdout, _ = process.communicate(timeout=PATIENCE_S)
+    found: dict[str, Any] = json.loads(stdout)
+    return found
+
+
+def first_line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stderr is not None
+    return process.stderr.readline()
+
+
+def test_a_program_that_hangs_is_interrupted_then_killed(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "hang.py"))
+    assert first_line(process) == b"hangs\n"
+    program, others = program_of(process, "hang.py"), family(process.pid)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    found = document(process)
+    assert 4.0 < time.monotonic() - began < 15.0
+    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", -9)
+    assert not program.is_running()
+    assert not any(other.is_running() for other in others)
+    assert list(watch.runtime.iterdir()) == []
+
+
+def test_a_second_and_a_third_ctrl_c_are_firmer(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "hang.py"))
+    assert first_line(process) == b"hangs\n"
+    program_of(process, "hang.py")
+    began = time.monotonic()
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)  # two signals at once are one to the system
+    assert document(process)["exit_code"] == -9
+    assert time.monotonic() - began < 4.0
+
+
+def test_a_terminal_that_is_closed_ends_the_program_unless_it_was_to_outlive_it(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)")
+    assert first_line(process) == b"on\n"
+    process.send_signal(signal.SIGHUP)
+    assert (document(process)["status"], process.returncode) == ("cancelled", 130)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = watch.start("--json", "--", sys.executable, "-c", "print('on', flush=True); input()", stdin=-1)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert first_line(process) == b"on\n"
+    process.send_signal(signal.SIGHUP)
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert document(process)["status"] == "finished"
+
+
+def test_a_program_killed_from_outside_is_told_so(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "hang.py"))
+    assert first_line(process) == b"hangs\n"
+    program_of(process, "hang.py").kill()
+    found = document(process)
+    assert (process.returncode, found["status"], found["exit_code"]) == (1, "failed", -9)
+    assert "was killed by SIGKILL" in found["error"]["message"]
+    assert list(watch.runtime.iterdir()) == []
+
+
+def test_a_segmentation_fault_and_a_child_left_behind_are_told(watch: Watch) -> None:
+    found = document(watch.start("--json", "--", sys.executable, str(SCRIPTS / "segfault.py")))
+    assert "SIGSEGV" in found["error"]["message"]
+    process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "forks.py"), "60")
+    found = document(process)
+    assert (found["status"], found["exit_code"]) == ("finished", 0)
+    assert any("before what it had started, which was ended" in text for text in found["notes"])
+    assert not family(os.getpid())
+
+
+def test_a_program_outlives_a_dashboard_that_is_killed_unharmed(watch: Watch, tmp_path: Path) -> None:
+    script, done = tmp_path / "prints.py", tmp_path / "done"
+    script.write_text(
+        "import logging, sys, time\n"
+        "for step in range(30):\n"
+        "    print('line', step, flush=True)\n"
+        "    logging.getLogger('gpudash').info('step', extra={'step': step, 'loss': 1.0})\n"
+        "    time.sleep(0.05)\n"
+        f"open({str(done)!r}, 'w').write('done')\n"
+    )
+    printed = tmp_path / "printed"
+    with printed.open("wb") as file:
+        process = watch.start("--", sys.executable, str(script), stdout=file)
+        until(lambda: b"line 3" in printed.read_bytes())
+        left = family(process.pid)
+        process.kill()
+        process.communicate()
+    assert [path.name.startswith("gpudash-watch-") for path in watch.runtime.iterdir()] == [True]
+    until(done.exists)
+    until(lambda: not any(other.is_running() for other in left))
+    assert printed.read_text() == "".join(f"line {step}\n" for step in range(30))
+    assert watch.start("--", sys.executable, "-c", "").wait(PATIENCE_S) == 0
+    assert list(watch.runtime.iterdir()) == [], "the next one has swept it away"
+
+
+def test_what_is_printed_passes_unchanged_whatever_it_is(watch: Watch) -> None:
+    program = (
+        "import os\nfor n in range(64):\n"
+        "    os.write(1, bytes((i * n) % 256 for i in range(65536)))\n    os.write(2, b'%d\\r\\xff\\x00' % n)\n"
+    )
+    process = watch.start("--", sys.executable, "-c", program)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    assert stdout == b"".join(bytes((i * n) % 256 for i in range(65536)) for n in range(64))
+    assert stderr.startswith(b"".join(b"%d\r\xff\x00" % n for n in range(64)))
+
+
+def test_a_flood_passes_while_the_dashboard_stays_small(watch: Watch) -> None:
+    process = watch.start("--", sys.executable, str(SCRIPTS / "flood.py"), "200", stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    size = most = 0
+    while data := process.stdout.read(4 * MIB):
+        size += len(data)
+        for found in (psutil.Process(process.pid), *family(process.pid)):
+            try:
+                if "flood.py" not in found.cmdline()[1]:
+                    most = max(most, found.memory_info().rss)
+            except (psutil.Error, IndexError):
+                continue
+    assert process.wait(PATIENCE_S) == 0
+    assert size == 200 * MIB + len("flooded\n")
+    assert 0 < most < 250 * MIB
+
+
+def test_a_reader_that_goes_away_is_the_programs_own_affair(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "flood.py"), "2000", stderr=subprocess.PIPE)
+    assert process.stderr is not None and process.stdout is not None
+    assert process.stderr.read(1000) == b"x" * 1000
+    process.stderr.close()
+    found: dict[str, Any] = json.loads(process.stdout.read())
+    assert process.wait(PATIENCE_S) == 1
+    assert found["error"]["kind"] in ("BrokenPipeError", "signal", "exit")
+
+
+def test_a_program_can_be_watched_from_outside_and_lives_on(watch: Watch) -> None:
+    with psutil.Popen([sys.executable, "-c", "print('on', flush=True); input()"], stdin=-1, stdout=-1) as program:
+        program.stdout.readline()
+        process = watch.start("--json", "--attach", str(program.pid))
+        until(lambda: psutil.Process(process.pid).num_threads() > 3)
+        process.send_signal(signal.SIGINT)
+        found = document(process)
+        assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", None)
+        assert "allocator, steps, losses and stacks cannot" in found["notes"][0]
+        assert program.is_running()
+        program.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "There is no command to watch."),
+        (("--attach", "1", "--", "true"), "Either a command is started or a running process is watched, not both."),
+        (("--attach", "1", "--simulate", "1GiB"), "A running process cannot be given a simulated GPU."),
+        (("--attach", "none"), None),
+        (("--", "nothing_of_this_name"), "There is no program nothing_of_this_name on PATH"),
+        (("--", sys.executable, "none.py"), "There is no script none.py in"),
+        (("--folder", "/none/of/these", "--", "true"), "There is no folder /none/of/these"),
+        (("--simulate", "0", "--", "true"), None),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_exit_code_2(
+    watch: Watch, words: tuple[str, ...], message: str | None
+) -> None:
+    process = watch.start("--json", *words)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    told = json.loads(stdout)
+    assert told["status"] == "failed" and told["error"]["message"].startswith(message or "")
+    assert len(stderr.decode().strip().splitlines()) == 1 and b"Traceback" not in stderr
+    assert list(watch.runtime.iterdir()) == []

@@ -1,0 +1,3 @@
+"""Fails at its first import."""
+
+import a_module_that_is_nowhere  # noqa: F401

@@ -1,0 +1,71 @@
+"""A document without a file behind it: what the window does to it is written down."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import Palette
+
+
+class FakeDocument(QWidget):
+    """What the window needs of a document.
+
+    Attributes:
+        refreshed: how often it was asked to draw what is new.
+        copied: what was copied, in order.
+        closings: how often it was asked to close what reads its file.
+    """
+
+    closed = Signal()
+    said = Signal(str)
+
+    def __init__(self, path: Path, palette: Palette) -> None:
+        super().__init__()
+        self.path = path
+        self.title = path.name
+        self.palettes = [palette]
+        self.refreshed = 0
+        self.closings = 0
+        self.copied: list[str] = []
+        QVBoxLayout(self).addWidget(QLabel(f"document of {path.name}"))
+
+    def refresh(self) -> None:
+        self.refreshed += 1
+
+    def set_palette(self, palette: Palette) -> None:
+        self.palettes.append(palette)
+
+    def copy_values(self) -> None:
+        self.copied.append("values")
+
+    def copy_picture(self) -> None:
+        self.copied.append("picture")
+
+    def close_document(self) -> None:
+        self.closings += 1
+
+
+def with_fakes(window: MainWindow) -> MainWindow:
+    window.opening.make_document = FakeDocument  # type: ignore[assignment]
+    return window
+
+
+def snapshot(folder: Path, name: str = "a.pickle") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(pickle.dumps({"segments": [], "device_traces": []}))
+    return folder / name
+
+
+def opened(window: MainWindow) -> list[str]:
+    return [window.documents.bar.tabText(row) for row in range(window.documents.bar.count())]
+
+
+def front(window: MainWindow) -> FakeDocument:
+    document = window.documents.front
+    assert isinstance(document, FakeDocument)
+    return document

@@ -1,0 +1,52 @@
+"""Predictions made by hand, in place of those of the dry run."""
+
+from __future__ import annotations
+
+from gpudash.memory.estimate import Estimate, Target
+from gpudash.session import Answer
+from gpudash.session.estimator import Problem
+from gpudash.specs import Spec
+from gpudash.units import GIB
+
+
+class FakeEstimates:
+    """Predictions made by hand.
+
+    Attributes:
+        free_bytes: of every device.
+        answer: what has been answered to the newest question.
+        questions: spec and device of each, in order.
+        cancelled: how often predicting was called off.
+    """
+
+    def __init__(self) -> None:
+        self.free_bytes = 8 * GIB
+        self.answer: Answer | None = None
+        self.questions: list[tuple[Spec, str]] = []
+        self.cancelled = 0
+        self.refusal: str | None = None
+
+    def target(self, device: str) -> Target:
+        if self.refusal is not None:
+            raise ValueError(self.refusal)
+        return Target(device, 8 * GIB, self.free_bytes)
+
+    def ask(self, spec: Spec, device: str) -> int:
+        self.questions.append((spec, device))
+        self.answer = None
+        return len(self.questions)
+
+    def newest(self) -> Answer | None:
+        return self.answer
+
+    def cancel(self, *, warm: bool = True) -> None:
+        self.cancelled += 1
+        self.answer = None
+
+    def tell(self, estimate: Estimate, *, final: bool = True) -> None:
+        """Answer the newest question."""
+        self.answer = Answer(len(self.questions), estimate, None, final)
+
+    def fail(self, message: str, remedy: str = "") -> None:
+        """Answer that nothing can be predicted."""
+        self.answer = Answer(len(self.questions), None, Problem("raised", message, remedy), True)

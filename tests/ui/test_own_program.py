@@ -1,0 +1,378 @@
+"""The user's own program in the window: the form, starting, watching, stopping, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
+
+from gpudash.session import Replay
+from gpudash.session.output_log import OutputLine
+from gpudash.session.watch_request import WatchRequest
+from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Warning
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.picture import show_run
+from gpudash.ui.remembered import recall
+from gpudash.ui.script import Script
+from gpudash.ui.script_form import ScriptForm
+from gpudash.units import GIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_document import front, snapshot, with_fakes
+from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.words import complaints
+
+Key = Qt.Key
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession([gpu(0)])
+    session.feed(5)
+    return session
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
+    return with_fakes(open_window(session))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("print(1)")
+    return path
+
+
+def choose(window: MainWindow, script: Path | None = None) -> ScriptForm:
+    """Choose My script, and fill in its file."""
+    window.panel.workload.setCurrentIndex(window.panel.workload.findData("watch"))
+    if script is not None:
+        window.panel.script.file.setText(str(script))
+    settle(window)
+    return window.panel.script
+
+
+def asked(session: FakeSession) -> WatchRequest:
+    kind, request = session.asked[-1]
+    assert kind == "watch" and isinstance(request, WatchRequest)
+    return request
+
+
+def test_my_script_is_a_workload_of_its_own_kind(window: MainWindow) -> None:
+    form = choose(window)
+    assert window.panel.workload.currentText() == "My script"
+    assert form.isVisible() and not window.panel.device.isVisible() and not window.panel.fit.isVisible()
+    assert window.panel._not_predicted.isVisible() and "--callable" in window.panel._not_predicted.text()
+    assert window.panel.spec() is None
+    window.panel.workload.setCurrentIndex(window.panel.workload.findData("training"))
+    assert window.panel.device.isVisible() and window.panel.fit.isVisible() and not form.isVisible()
+
+
+def test_start_waits_for_a_script_and_says_so(window: MainWindow, script: Path) -> None:
+    form = choose(window)
+    assert not window.panel.button.isEnabled() and window.panel.button.toolTip() == "Choose the script to run."
+    start = window.commands.actions["Start or Stop Run"]
+    assert not start.isEnabled() and "Choose the script" in start.toolTip()
+    assert not form._errors["file"].isVisible()
+    form.file.setText(str(script))
+    settle(window)
+    assert window.panel.button.isEnabled() and start.isEnabled()
+
+
+def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) -> None:
+    form = choose(window, script)
+    form.arguments.setText("'open")
+    assert form._errors["arguments"].text() == "A quote is opened and not closed."
+    assert form._errors["arguments"].isVisible() and form.arguments.property("invalid") is True
+    assert not window.panel.button.isEnabled()
+    form.arguments.setText("")
+    assert not form._errors["arguments"].isVisible() and window.panel.button.isEnabled()
+
+
+def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, session: FakeSession, script: Path) -> None:
+    form = choose(window, script)
+    form.arguments.setText("--steps 5")
+    form.environment.setPlainText("A=1\nB=2")
+    form.python.setText(sys.executable)
+    form.simulate.setEditText("8 GiB")
+    form.memory_history.setChecked(False)
+    QTest.keyClick(window, Key.Key_F5)
+    settle(window)
+    request = asked(session)
+    assert request.command == (sys.executable, str(script), "--steps", "5")
+    assert (request.folder, request.environment) == (script.parent, {"A": "1", "B": "2"})
+    assert (request.simulate, request.memory_history) == ((8 * GIB,), False)
+    assert Script.from_json(recall("script")) == form.script()
+    assert not form.file.isEnabled() and not form.environment.isEnabled()
+
+
+def test_the_last_values_are_there_at_the_next_start(window: MainWindow, open_window: OpenWindow, script: Path) -> None:
+    form = choose(window, script)
+    form.simulate.setEditText("8 GiB")
+    QTest.keyClick(window, Key.Key_F5)
+    again = open_window(FakeSession()).panel.script
+    assert again.script() == form.script() and again.simulate.currentText() == "8 GiB"
+
+
+def test_a_program_that_cannot_be_started_is_told_in_a_sentence(
+    window: MainWindow, session: FakeSession, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, text: texts.append(text))
+    session.refusal = "There is no program python3 on PATH; check its name."
+    choose(window, script)
+    QTest.keyClick(window, Key.Key_F5)
+    assert texts == [session.refusal] and "Start run" in window.panel.button.text()
+
+
+def test_while_it_runs_its_output_its_steps_and_its_device_are_shown(
+    window: MainWindow, session: FakeSession, script: Path
+) -> None:
+    choose(window, script)
+    window.panel.button.click()
+    session.output.add([OutputLine("stdout", "epoch 1")])
+    session.apply(StepFinished(time_s=5.0, run_id=1, step=1200, steps=0, seconds=0.1, loss=2.5))
+    settle(window)
+    assert window.tabs.output_in_front and window.tabs.output.text.toPlainText() == "epoch 1"
+    assert window.panel.progress.words.text() == "Running · step 1\u202f200\nloss 2.500"
+    assert window.selected == "host"
+    assert complaints(window) == []
+
+
+def test_the_device_of_the_program_is_shown_once_it_is_there(window: MainWindow, session: FakeSession) -> None:
+    window.select_device("host")
+    session.watched("cuda:0")
+    settle(window)
+    assert window.selected == session.gpus[0].uuid
+
+
+def test_stop_is_asked_for_once_and_then_more_firmly(window: MainWindow, session: FakeSession, script: Path) -> None:
+    choose(window, script)
+    window.panel.button.click()
+    settle(window)
+    window.panel.button.click()
+    assert window.panel.button.text() == "■  End it now   F5" and window.panel.button.isEnabled()
+    assert window.panel.progress.words.text() == "Asked it to stop; it is ended after 5 s…"
+    settle(window)
+    QTest.keyClick(window, Key.Key_F5)
+    assert [call[0] for call in session.asked] == ["watch", "stop", "stop"]
+    assert window.panel.progress.words.text() == "Ending it…"
+    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    settle(window)
+    assert window.panel.progress.words.text().startswith("Stopped") and window.panel.button.text().startswith("▶")
+
+
+def test_what_grows_is_named_and_an_out_of_memory_leads_to_its_report(
+    window: MainWindow, session: FakeSession, tmp_path: Path
+) -> None:
+    session.watched("cuda:0")
+    grows = "train.py:12 keeps 6 MiB a step; memory fills in 40 s."
+    session.apply(Warning(time_s=5.0, level="forecast", device=session.gpus[0].uuid, text=grows, cause="train.py:12"))
+    settle(window)
+    assert grows in window.banner.accessibleName()
+    report = snapshot(tmp_path / "2026-11-21-101500-train", "snapshot.pickle").parent
+    session.end(out_of_memory(report))
+    settle(window)
+    assert window.panel.progress.words.text().startswith("Out of memory")
+    button = window.banner._buttons["open_report"]
+    assert button.isVisible() and button.text() == "Open report"
+    assert complaints(window) == []
+    button.click()
+    assert front(window).path == report / "snapshot.pickle"
+
+
+def test_a_handled_out_of_memory_offers_its_report_while_the_program_goes_on(
+    window: MainWindow, session: FakeSession, tmp_path: Path
+) -> None:
+    report = snapshot(tmp_path / "report", "snapshot.pickle").parent
+    session.watched("cuda:0")
+    session.apply(Note(time_s=5.0, run_id=1, topic="report", text="…", details={"folder": str(report)}))
+    settle(window)
+    assert "the report says what filled it" in window.banner.accessibleName()
+    window.commands.do("open_report")
+    assert front(window).path == report / "snapshot.pickle"
+
+
+def test_a_report_that_is_gone_is_told(window: MainWindow, session: FakeSession, tmp_path: Path) -> None:
+    session.watched("cuda:0")
+    session.end(out_of_memory(tmp_path / "gone"))
+    settle(window)
+    window.banner._buttons["open_report"].click()
+    assert window.documents.notice.text == f"There is no file {tmp_path / 'gone'}."
+
+
+def out_of_memory(report: Path) -> OutOfMemory:
+    return OutOfMemory(
+        time_s=6.0,
+        run_id=1,
+        error="cuda",
+        message="train.py ran out of memory on cuda:0.",
+        remedy="The report says what filled the memory.",
+        seconds=1.0,
+        steps=3,
+        result={"report": str(report)},
+    )
+
+
+def test_a_program_without_a_report_offers_none(window: MainWindow, session: FakeSession) -> None:
+    session.watched("cuda:0")
+    session.end(session.failure())
+    settle(window)
+    assert window.banner.isVisible() and not window.banner._buttons["open_report"].isVisible()
+
+
+def test_a_snapshot_can_be_asked_for_while_a_program_is_watched(window: MainWindow, session: FakeSession) -> None:
+    save = window.commands.actions["Save Snapshot Now"]
+    assert not save.isEnabled()
+    session.watched("cuda:0")
+    settle(window)
+    assert save.isEnabled()
+    save.trigger()
+    assert session.asked[-1] == ("save_snapshot",)
+    assert "opens when it has been written" in window.status_line._left.text()
+
+
+def test_a_program_that_holds_no_gpu_memory_says_so_when_a_snapshot_is_asked_for(
+    window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, text: texts.append(text))
+    session.watched("cpu")
+    settle(window)
+    session.refusal = "The program holds no memory of a GPU so far."
+    window.commands.actions["Save Snapshot Now"].trigger()
+    assert texts == [session.refusal]
+
+
+def test_a_process_watched_from_outside_is_looked_away_from_and_asked_nothing(
+    window: MainWindow, session: FakeSession
+) -> None:
+    choose(window)
+    session.watched("cpu", {"pid": 4711, "command": ["python", "serve.py"]})
+    settle(window)
+    assert window.panel.button.text() == "■  Stop watching   F5"
+    assert "watched from outside" in window.commands.actions["Save Snapshot Now"].toolTip()
+    assert not window.commands.actions["Save Snapshot Now"].isEnabled()
+    window.panel.button.click()
+    assert session.asked[-1] == ("stop",)
+
+
+def test_find_in_output_opens_the_pane_and_takes_the_words(window: MainWindow, session: FakeSession) -> None:
+    window.tabs.set_collapsed(True)
+    QTest.keyClick(window, Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    assert window.tabs.output_in_front and not window.tabs.collapsed
+    assert window.tabs.output.search.hasFocus()
+
+
+def test_copy_values_copies_the_output_that_has_the_focus(window: MainWindow, session: FakeSession) -> None:
+    session.watched()
+    session.output.add([OutputLine("stdout", "hello")])
+    settle(window)
+    window.tabs.output.text.setFocus()
+    window.commands.actions["Copy Values"].trigger()
+    assert window.status_line._left.text() == "Copied 1 line"
+
+
+def test_files_and_folders_are_browsed_for(
+    window: MainWindow, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = choose(window)
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args: (str(script), ""))
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_args: str(tmp_path))
+    for button in form._browse:
+        assert button.accessibleName().startswith("Browse for ") and button.toolTip()
+        button.click()
+    assert (form.file.text(), form.folder.text(), form.python.text()) == (str(script), str(tmp_path), str(script))
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args: ("", ""))
+    form._browse[0].click()
+    assert form.file.text() == str(script)
+
+
+def test_another_script_does_not_inherit_the_arguments_of_the_last(window: MainWindow, script: Path) -> None:
+    form = choose(window, script)
+    form.arguments.setText("-v")
+    form.simulate.setEditText("8 GiB")
+    window.panel.take_script(script.with_name("other.py"))
+    assert form.script() == Script(str(script.with_name("other.py")), simulate="8 GiB")
+
+
+def test_every_control_of_the_form_is_named_and_explained(window: MainWindow) -> None:
+    form = choose(window)
+    for name in ("file", "arguments", "folder", "environment", "python", "simulate", "memory_history"):
+        control = getattr(form, name)
+        assert isinstance(control, QWidget) and control.accessibleName() and len(control.toolTip()) > 20
+    assert "10 %" in form.memory_history.toolTip()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])
+def test_no_word_of_the_form_is_cut(
+    open_window: OpenWindow, session: FakeSession, size: tuple[int, int], theme: str
+) -> None:
+    window = open_window(session, size=size, theme=theme)
+    form = choose(window)
+    for name in ("file", "arguments", "folder", "python"):
+        getattr(form, name).setText("'/nowhere")
+    form.environment.setPlainText("B")
+    form.simulate.setEditText("1 apple")
+    settle(window)
+    assert sum(error.isVisible() for error in form._errors.values()) == 6
+    assert complaints(window) == []
+
+
+def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
+    open_window: OpenWindow, tmp_path: Path
+) -> None:
+    recorder = Recorder(tmp_path / "run.gpudash", meta={})
+    spec = {"command": ["python", "gone.py", "-v"], "folder": "/elsewhere", "memory_history": True}
+    for record in (
+        RunStarted(time_s=1.0, run_id=1, workload="watch", device="cpu", spec=spec),
+        Output(time_s=2.0, run_id=1, stream="stdout", lines=("hello",)),
+        Output(time_s=2.5, run_id=1, stream="stderr", lines=("oh",)),
+        RunFinished(time_s=3.0, run_id=1, status="finished", seconds=2.0, steps=0, result={"exit_code": 0}),
+    ):
+        recorder.add(record)
+    recorder.close("closed")
+    window = open_window(Replay(tmp_path / "run.gpudash"))
+    show_run(window)
+    settle(window)
+    form = window.panel.script
+    assert form.isVisible() and not form.file.isEnabled() and not window.panel.button.isVisible()
+    assert (form.file.text(), form.arguments.text(), form.folder.text()) == ("gone.py", "-v", "/elsewhere")
+    assert not any(error.isVisible() for error in form._errors.values())
+    assert window.tabs.output_in_front and window.tabs.output.text.toPlainText() == "hello\noh"
+    assert complaints(window) == []
+
+
+@pytest.mark.parametrize(("setting", "asked_for"), [("automatic", None), ("always", True), ("never", False)])
+def test_runs_are_hosted_as_the_preferences_say(open_window: OpenWindow, setting: str, asked_for: bool | None) -> None:
+    session = FakeSession()
+    session.settings.isolate = setting  # type: ignore[assignment]
+    window = open_window(session)
+    window.start_run()
+    expected = ("start", "training", "cpu") if asked_for is None else ("start", "training", "cpu", asked_for)
+    assert session.asked[-1] == expected
+
+
+def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session, size=(1280, 800))
+    session.watched("cpu")
+    settle(window)
+    newest = window.tabs.newest
+    assert window.tabs.collapsed and newest.text() == ""
+    session.output.add([OutputLine("stdout", "epoch 1")])
+    settle(window)
+    assert newest.text() == "epoch 1" and complaints(window) == []
+    session.output.add([OutputLine("stderr", "  warning: " + "x" * 500)])
+    settle(window)
+    assert newest.isVisible() and newest.text().startswith("warning: xxx") and newest.text().endswith("…")
+    assert newest.fontMetrics().horizontalAdvance(newest.text()) <= newest.width()
+    assert newest.toolTip().startswith("The program's newest line, on stderr:   warning: xxx")
+    window.tabs.set_collapsed(False)
+    settle(window)
+    assert newest.text() == "" and "warning" in window.tabs.output.text.toPlainText()

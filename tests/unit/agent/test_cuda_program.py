@@ -1,0 +1,254 @@
+"""What is asked of torch where there is CUDA, on a stand-in that has its functions and no GPU."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpudash.agent import figures, history, simulating
+from gpudash.agent.gpus import Gpus
+from gpudash.agent.steps import Steps
+from gpudash.agent.wire import Message
+
+FRAMES = [{"filename": "train.py", "line": 3, "name": "step"}, {"filename": "train.py", "line": 9, "name": "<module>"}]
+STATS = {
+    "allocated_bytes": {"all": {"current": 1024, "peak": 4096}},
+    "reserved_bytes": {"all": {"current": 2048, "peak": 8192}},
+    "num_alloc_retries": 1,
+    "num_ooms": 2,
+}
+
+
+class FakeTorch:
+    """torch with one GPU: CUDA is initialised when `initialise` is called."""
+
+    __version__ = "2.2.0"
+
+    def __init__(self) -> None:
+        self.version = SimpleNamespace(cuda="12.1")
+        self.calls: list[Any] = []
+        self.queued: list[Callable[[], None]] = []
+        self.initialised = False
+        self.full: Callable[..., None] | None = None
+        self.recording = False
+        self.snapshot: dict[str, Any] = {"segments": [], "device_traces": []}
+        self._C = SimpleNamespace(
+            _cuda_memoryStats=lambda index: STATS,
+            _cuda_attach_out_of_memory_observer=lambda call: setattr(self, "full", call),
+            _cuda_record_memory_history=None,
+            _cuda_isHistoryEnabled=lambda: self.recording,
+        )
+        properties = SimpleNamespace(total_memory=2**34, name="H100", uuid="0123")
+        self.cuda = SimpleNamespace(
+            is_initialized=lambda: self.initialised,
+            device_count=lambda: 1,
+            get_device_properties=lambda index: properties,
+            _lazy_call=self.queued.append,
+            memory=SimpleNamespace(_record_memory_history=self.record, _snapshot=lambda: self.snapshot),
+        )
+
+    def initialise(self) -> None:
+        self.initialised = True
+        for call in self.queued:
+            call()
+
+    def record(self, *args: Any, **kwargs: Any) -> None:
+        self.calls.append((args, kwargs))
+
+
+class Watched:
+    """`Gpus` on a `FakeTorch`, and what it tells."""
+
+    def __init__(self, torch: FakeTorch, **config: Any) -> None:
+        self.torch = torch
+        self.steps = Steps()
+        self.told: list[Message] = []
+        self.gpus = Gpus(torch, config, self.told.append, self.told.append, self.steps)
+        self.gpus.attach()
+
+    def of(self, kind: str) -> list[Message]:
+        return [message for message in self.told if message["type"] == kind]
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    made = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", made)
+    monkeypatch.setattr(simulating, "backend", lambda: None)
+    return made
+
+
+def test_nothing_is_initialised_or_read_before_the_program_does(torch: FakeTorch) -> None:
+    watched = Watched(torch, history=True)
+    assert watched.gpus.look() is False
+    assert [message["type"] for message in watched.told] == ["torch"] and torch.calls == []
+    (told,) = watched.told
+    assert told == {
+        "type": "torch",
+        "version": "2.2.0",
+        "cuda": "12.1",
+        "simulated": False,
+        "history": True,
+        "problem": None,
+    }
+    assert len(torch.queued) == 2
+
+
+def test_figures_are_told_as_they_are_and_nothing_is_reset(torch: FakeTorch) -> None:
+    watched = Watched(torch)
+    torch.initialise()
+    assert watched.gpus.look() is True and watched.gpus.look() is True
+    (told,) = watched.of("allocator")
+    assert told["devices"]["cuda:0"] == {
+        "allocated_bytes": 1024,
+        "reserved_bytes": 2048,
+        "peak_allocated_bytes": 4096,
+        "peak_reserved_bytes": 8192,
+        "allocation_retries": 1,
+        "ooms": 2,
+        "capacity_bytes": 2**34,
+        "product": "H100",
+        "uuid": "GPU-0123",
+    }
+
+
+def test_history_begins_with_cuda_unless_the_program_records_itself(torch: FakeTorch) -> None:
+    Watched(torch, history=True, history_entries=500)
+    torch.initialise()
+    assert torch.calls == [(("all",), {"context": "alloc", "stacks": "python", "max_entries": 500})]
+    torch.calls.clear()
+    torch.recording = True
+    torch.initialise()
+    assert torch.calls == []
+
+
+def test_what_torch_refuses_never_reaches_the_program(torch: FakeTorch) -> None:
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise RuntimeError("this allocator knows no observers")
+
+    torch._C._cuda_attach_out_of_memory_observer = refuse
+    torch.cuda.memory._record_memory_history = refuse
+    watched = Watched(torch, history=True)
+    torch.initialise()
+    watched.gpus.forked()
+    assert watched.of("torch")[-1]["history"] is False
+
+
+def test_an_out_of_memory_is_told_with_exact_figures_and_its_snapshot(torch: FakeTorch, tmp_path: Path) -> None:
+    watched = Watched(torch, report=str(tmp_path))
+    torch.initialise()
+    watched.steps.note("logging", 4)
+    assert torch.full is not None
+    torch.full(0, 2**30, 2**34, 2**20)
+    (told,) = watched.of("oom")
+    path = told.pop("snapshot")
+    assert told == {
+        "type": "oom",
+        "device": "cuda:0",
+        "requested_bytes": 2**30,
+        "capacity_bytes": 2**34,
+        "free_bytes": 2**20,
+        "allocated_bytes": 1024,
+        "reserved_bytes": 2048,
+        "step": 5,
+        "problem": None,
+    }
+    assert pickle.loads(Path(path).read_bytes()) == torch.snapshot
+
+
+def test_figures_that_fail_at_an_out_of_memory_do_not_hide_it(torch: FakeTorch) -> None:
+    watched = Watched(torch)
+    torch.initialise()
+    del torch._C._cuda_memoryStats
+    assert torch.full is not None
+    torch.full(0, 1, 2, 3)
+    (told,) = watched.of("oom")
+    assert (told["allocated_bytes"], told["snapshot"], told["problem"]) == (None, None, None)
+
+
+def test_figures_that_can_no_longer_be_read_are_said_once(torch: FakeTorch) -> None:
+    watched = Watched(torch)
+    torch.initialise()
+    torch._C._cuda_memoryStats = lambda index: 1 / 0
+    assert [watched.gpus.look() for _ in range(3)] == [False] * 3
+    assert [told["problem"] for told in watched.of("torch")] == [
+        None,
+        "The allocator's figures can no longer be read: ZeroDivisionError: division by zero.",
+    ]
+
+
+def test_a_child_forked_after_cuda_shows_no_gpu(torch: FakeTorch) -> None:
+    torch.initialised = False
+    assert figures.cuda_devices() == 0
+
+
+def segment(*blocks: tuple[int, str]) -> dict[str, Any]:
+    found = [{"size": size, "state": state, "frames": FRAMES} for size, state in blocks]
+    return {"device": 0, "address": 4096, "total_size": sum(size for size, _ in blocks), "blocks": found}
+
+
+def test_what_is_live_is_told_by_stack_and_the_step_of_its_birth(
+    torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(torch, history=True)
+    torch.initialise()
+    monkeypatch.setattr(watched.steps, "label_at", lambda time_us: time_us // 100)
+    torch.snapshot = {
+        "segments": [segment((512, "active_allocated"), (512, "inactive"), (1024, "active_allocated"))],
+        "device_traces": [
+            [
+                {"action": "alloc", "addr": 4096, "size": 500, "time_us": 320},
+                {"action": "free_completed", "addr": 4608, "size": 500, "time_us": 330},
+            ]
+        ],
+    }
+    watched.gpus.look()
+    (stacks,), (held,) = watched.of("stacks"), watched.of("held")
+    assert stacks["stacks"] == {"1": [("train.py", 3, "step"), ("train.py", 9, "<module>")]}
+    assert held["device"] == "cuda:0" and held["holdings"] == [[1024, 1, 0, 1], [512, 1, 3, 1]]
+    torch.snapshot["device_traces"] = [[]]
+    monkeypatch.setattr(history.time, "monotonic", lambda: 1e12)
+    watched.gpus.look()
+    assert watched.of("held")[1]["holdings"] == [[1024, 1, 0, 1], [512, 1, 3, 1]], "births outlive the ring"
+    assert len(watched.of("stacks")) == 1, "a stack is told once"
+
+
+def test_a_torch_without_a_history_says_so(torch: FakeTorch) -> None:
+    del torch._C._cuda_record_memory_history
+    watched = Watched(torch, history=True)
+    assert "built without CUDA" in watched.of("torch")[0]["problem"]
+
+
+def test_a_torch_without_an_observer_says_so(torch: FakeTorch) -> None:
+    del torch._C._cuda_attach_out_of_memory_observer
+    assert "does not tell when" in Watched(torch).of("torch")[0]["problem"]
+    torch.version.cuda = None
+    assert Watched(torch).of("torch")[0]["problem"] is None
+
+
+def test_whatever_else_goes_wrong_is_a_sentence(torch: FakeTorch) -> None:
+    del torch.cuda._lazy_call
+    problem = Watched(torch).of("torch")[0]["problem"]
+    assert problem.startswith("Not everything can be watched in this program: AttributeError") and problem.endswith(".")
+
+
+def test_stacks_without_end_are_told_again_under_new_numbers(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_NUMBERED", 2)
+    now = iter(range(0, 10**9, 10**6))
+    monkeypatch.setattr(history.time, "monotonic", lambda: next(now))
+    watched = Watched(torch, history=True)
+    torch.initialise()
+    for line in (1, 2, 3, 4, 1):
+        frames = [{"filename": "made.py", "line": line, "name": "f"}]
+        block = {"size": 512, "state": "active_allocated", "frames": frames}
+        torch.snapshot["segments"] = [{"device": 0, "address": 0, "total_size": 512, "blocks": [block]}]
+        watched.gpus.look()
+    told = [(number, stack[0][1]) for message in watched.of("stacks") for number, stack in message["stacks"].items()]
+    assert told == [("1", 1), ("2", 2), ("3", 3), ("4", 4), ("5", 1)]
+    assert [held["holdings"][0][3] for held in watched.of("held")] == [1, 2, 3, 4, 5]

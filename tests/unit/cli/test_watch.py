@@ -1,0 +1,59 @@
+"""The flags of ``gpudash watch`` and those of the program behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpudash.cli import build_app, run, watch
+from gpudash.cli.output import RequestError
+
+
+def parsed(*words: str) -> tuple[Sequence[str], watch.WatchOptions]:
+    _command, bound, _ignored = build_app().parse_args(["watch", *words], exit_on_error=False, print_error=False)
+    return bound.args, bound.kwargs.get("options") or watch.WatchOptions()
+
+
+def test_what_stands_behind_two_dashes_is_the_programs() -> None:
+    command, options = parsed(
+        "--simulate", "8GiB", "--json", "--", "python", "train.py", "--json", "--lr", "3", "--", "x"
+    )
+    assert list(command) == ["python", "train.py", "--json", "--lr", "3", "--", "x"]
+    assert (options.simulate, options.json, options.memory_history) == ([8 * 2**30], True, True)
+
+
+def test_memory_history_can_be_switched_off() -> None:
+    _, options = parsed("--no-memory-history", "--", "true")
+    assert not options.memory_history
+
+
+def test_a_json_flag_of_the_program_is_none_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["watch", "--", "nothing_of_this_name", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "nothing_of_this_name" in err
+    assert run(["watch", "--json", "--", "nothing_of_this_name"]) == 2
+    out, _ = capsys.readouterr()
+    assert json.loads(out)["error"]["kind"] == "request"
+
+
+def test_help_states_the_cost_of_the_memory_history(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["watch", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "costs up to 10 % of a program's time" in text
+    assert "gpudash watch [OPTIONS] -- COMMAND" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ([], {}),
+        (["true"], {"attach": 1}),
+        ([], {"attach": 1, "simulate": [2**30]}),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(command: list[str], options: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        watch.watch(*command, options=watch.WatchOptions(**options))

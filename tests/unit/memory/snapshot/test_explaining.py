@@ -1,0 +1,333 @@
+"""Explaining a snapshot: the cause in words, and remedies that a replay has proved."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
+from gpudash.memory.explanation import explanation_from_json
+from gpudash.memory.explanation_text import report
+from gpudash.memory.snapshot.explaining import explain_history, explain_snapshot
+from gpudash.memory.snapshot.history import History
+from gpudash.memory.snapshot.model import DeviceSnapshot, Snapshot, TraceEntry
+from gpudash.memory.snapshot.what_if import WhatIf
+from gpudash.units import GIB, MIB
+from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, STACKS, TRAIN, WEIGHTS, Made
+
+LINES = {
+    41: "loss = model(batch)",
+    44: "losses.append(loss)",
+}
+
+
+def source(_file: str, line: int) -> str:
+    return LINES.get(line, "")
+
+
+def leaking(keeps: int = 4 * MIB, capacity: int = 200 * MIB) -> Made:
+    made = Made(capacity=capacity)
+    made.malloc(30 * MIB, WEIGHTS)
+    made.until_full(16 * MIB, keeps)
+    return made
+
+
+def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() -> None:
+    found = explain_snapshot(leaking().snapshot(), 0, source=source)
+    assert found.verdict == "leak"
+    assert found.headline.startswith("train.py:44 (losses.append(loss)) keeps 4 MiB of every step: by now ")
+    assert found.requested_bytes is not None
+    assert found.missing_bytes > 0
+    remedy = found.remedies[0]
+    assert remedy.change.startswith("let go of what train.py:44 (losses.append(loss)) keeps: ")
+    assert remedy.verified_by == "replay"
+    assert remedy.fits is True
+    assert remedy.predicted_peak_bytes is not None
+    assert remedy.predicted_peak_bytes < 120 * MIB
+    assert "keep loss.item() or loss.detach() instead" in found.remedies_note
+    assert not any("a card" in other.change for other in found.remedies)
+
+
+def test_what_letting_go_would_take_is_what_a_run_that_does_takes() -> None:
+    steps = 12
+    made, mended = Made(), Made()
+    for program, keeps in ((made, 4 * MIB), (mended, 0)):
+        program.malloc(30 * MIB, WEIGHTS)
+        for _ in range(steps):
+            program.step(16 * MIB, keeps)
+    found = explain_snapshot(made.snapshot(), 0, source=source)
+    peak = found.remedies[0].predicted_peak_bytes
+    assert peak is not None
+    reserved = mended.model.statistics()["reserved_bytes.all.peak"]
+    # of the line, what two steps made is there at once
+    assert reserved <= peak <= reserved + 20 * MIB
+
+
+def test_the_line_that_keeps_a_result_is_looked_for_behind_the_one_that_made_it() -> None:
+    made = Made(capacity=300 * MIB)
+    for _ in range(40):
+        made.step(4 * MIB)
+        made.malloc(4 * MIB, FORWARD)
+    lines = {41: "loss, parts = model(batch)", 46: "history += loss"}
+    found = explain_snapshot(made.snapshot(), 0, source=lambda _file, line: lines.get(line, ""))
+    assert found.growing[0].line == 41
+    assert found.remedies_note.startswith("train.py:46 (history += loss) keeps loss, and with it the graph")
+
+
+def test_what_is_kept_as_a_number_is_not_accused() -> None:
+    lines = {41: "loss = model(batch)", 46: "losses.append(loss.item())"}
+    made = Made()
+    for _ in range(10):
+        made.step(4 * MIB)
+        made.malloc(4 * MIB, FORWARD)
+    found = explain_snapshot(made.snapshot(), 0, source=lambda _file, line: lines.get(line, ""))
+    assert found.remedies_note.startswith("A tensor that is kept holds the graph")
+
+
+def test_the_state_is_that_at_the_refusal_and_not_at_the_end() -> None:
+    made = leaking()
+    at = len(made.entries) - 1
+    for address in [
+        block.address for segment in made.model.segments() for block in segment.blocks if block.state != "inactive"
+    ]:
+        made.free(address)
+    made.empty_cache()
+    found = explain_snapshot(made.snapshot(), 0)
+    assert made.model.allocated_bytes == 0
+    assert found.verdict == "leak"
+    assert sum(found.by_category.values()) == History(made.device()).allocated[at + 1] > 150 * MIB
+    assert sum(part.bytes for part in found.parts) == found.capacity_bytes + found.beyond_bytes == 200 * MIB
+
+
+def test_real_capacity_is_answered_with_the_smallest_card() -> None:
+    made = Made(capacity=100 * MIB)
+    made.malloc(60 * MIB, WEIGHTS)
+    made.until_full(30 * MIB, 0)
+    found = explain_snapshot(made.snapshot(), 0)
+    assert found.verdict == "real capacity"
+    assert found.headline == "Memory was full of weights: 60 of 100 MiB, most from train.py:10."
+    assert found.remedies[-1].change == "122 MiB for PyTorch, a card with 4 GiB"
+    assert found.remedies[-1].fits
+
+
+def test_fragments_are_answered_with_expandable_segments() -> None:
+    made = Made(capacity=370 * MIB)
+    for address in [made.malloc(30 * MIB, FORWARD) for _ in range(12)]:
+        made.free(address)
+    for _ in range(24):
+        # two of them and 8 MiB that nothing fits in make a segment
+        made.malloc(11 * MIB, FORWARD)
+    with pytest.raises(AllocationRefused):
+        made.malloc(60 * MIB, FORWARD)
+    found = explain_snapshot(made.snapshot(), 0)
+    assert found.verdict == "fragmentation"
+    assert found.remedies[0].allocator == "expandable_segments:True"
+    assert found.remedies[0].fits is True
+    assert WhatIf(made.device()).answer(370 * MIB, "expandable_segments:True").fits
+
+
+def test_without_a_failure_the_peak_is_told() -> None:
+    made = Made()
+    for _ in range(3):
+        made.step(16 * MIB)
+    found = explain_snapshot(made.snapshot(), 0)
+    assert found.verdict == "headroom"
+    assert found.headline.startswith("Peak at 9.00 ms: 56 MiB allocated, mostly activations, most from train.py:41")
+    assert found.request_words == "PyTorch took 70 MiB of the card at most; how much the card has is not in the file."
+    with_capacity = explain_snapshot(made.snapshot(), 0, capacity=GIB)
+    assert with_capacity.request_words == "954 MiB of 1.00 GiB would still be free."
+    assert sum(part.bytes for part in with_capacity.parts) == GIB
+
+
+def test_a_capacity_that_would_not_do_is_answered_with_what_would() -> None:
+    made = Made()
+    for _ in range(3):
+        made.step(16 * MIB)
+    found = explain_snapshot(made.snapshot(), 0, capacity=50 * MIB)
+    assert found.request_words == "That is 20 MiB more than the 50 MiB asked about."
+    assert [remedy.fits for remedy in found.remedies] == [True] * len(found.remedies)
+    assert found.remedies
+
+
+def test_any_moment_can_be_explained() -> None:
+    made = Made()
+    made.malloc(16 * MIB, FORWARD)
+    made.malloc(4 * MIB, BACKWARD)
+    found = explain_snapshot(made.snapshot(), 0, 1)
+    assert found.headline == "At 1.00 ms: 16 MiB allocated, mostly activations, most from train.py:41."
+    for moment in (-2, 99):
+        with pytest.raises(ValueError, match=r"The trace has events 0 to 3, and no event"):
+            explain_snapshot(made.snapshot(), 0, moment)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"The snapshot has no device 3: it has 0\."):
+        explain_snapshot(Made().snapshot(), 3)
+
+
+def without_trace(made: Made, trace: tuple[TraceEntry, ...] = ()) -> Snapshot:
+    return replace(made.snapshot(), devices=(replace(made.device(), trace=trace),))
+
+
+def test_a_snapshot_without_history_says_what_is_missing_and_still_ranks() -> None:
+    made = Made()
+    made.malloc(40 * MIB, WEIGHTS)
+    orphan = TraceEntry("free_completed", made.entries[0].address + 64 * MIB, 512, 0)
+    for trace in ((), (TraceEntry("snapshot", 0, 0, 0),), (orphan,)):
+        found = explain_snapshot(without_trace(made, trace), 0)
+        assert found.headline == "At the time of the snapshot: 40 MiB allocated."
+        assert "call torch.cuda.memory._record_memory_history() before the run" in found.remedies_note
+        assert found.remedies == ()
+        assert (found.owners[0].line, found.owners[0].bytes) == (10, 40 * MIB)
+
+
+def test_an_empty_snapshot_says_so() -> None:
+    found = explain_snapshot(without_trace(Made()), 0)
+    assert found.headline == "Nothing was allocated."
+    assert found.remedies_note.startswith("The snapshot holds nothing: call torch.cuda.memory._record_memory_history()")
+    assert report(found) == [
+        found.headline,
+        found.request_words,
+        found.remedies_note,
+        "",
+        "Evidence: no history was recorded.",
+    ]
+
+
+def test_blocks_from_before_the_recording_are_called_so() -> None:
+    made = Made()
+    made.before(100 * MIB)
+    made.malloc(4 * MIB, FORWARD)
+    found = explain_snapshot(made.snapshot(), 0)
+    assert "mostly from before the recording began" in found.headline
+    assert found.evidence.without_stack_bytes == 100 * MIB
+
+
+def test_a_trace_that_contradicts_its_segments_is_explained_without_replays() -> None:
+    entry = TraceEntry("alloc", 0x7F0000000000, 4 * MIB, 0, stack=STACKS.index(KEPT))
+    device = DeviceSnapshot(0, (), (entry,), AllocatorSettings(), STACKS)
+    found = explain_history(History(device))
+    assert found.remedies == ()
+    assert found.remedies_note == "The trace and the segments contradict each other, so that nothing is replayed."
+
+
+def test_a_very_long_trace_is_not_replayed_for_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpudash.memory.snapshot.explaining.MOST_EVENTS", 10)
+    monkeypatch.setattr("gpudash.memory.snapshot.remedies.MOST_EVENTS", 10)
+    found = explain_snapshot(leaking().snapshot(), 0)
+    assert found.remedies == ()
+    assert found.remedies_note.endswith("too many to try changes on the way: ask what-if questions.")
+
+
+def test_steps_known_from_outside_name_the_growth() -> None:
+    made = Made(capacity=200 * MIB)
+    times = []
+    with suppress(AllocationRefused):
+        while True:
+            times.append((made.now_us, len(times) + 1))
+            made.free(made.malloc(16 * MIB, FORWARD), FORWARD)
+            made.malloc(6 * MIB, KEPT)
+    found = explain_snapshot(made.snapshot(), 0, steps=times, source=source)
+    assert found.verdict == "leak"
+    assert found.growing[0].first_step == 1
+    assert found.step == times[-1][1]
+
+
+def test_the_explanation_survives_json_and_reads_as_text() -> None:
+    found = explain_snapshot(leaking().snapshot(), 0, source=source)
+    assert explanation_from_json(found.to_json()) == found
+    text = "\n".join(report(found))
+    assert "Would have fitted" in text
+    calm = Made()
+    calm.step(16 * MIB)
+    assert "Would have fitted" not in "\n".join(report(explain_snapshot(calm.snapshot(), 0)))
+
+
+def test_a_leak_is_not_answered_with_what_only_puts_it_off() -> None:
+    made = leaking()
+    for found in (
+        explain_snapshot(made.snapshot(), 0),
+        explain_snapshot(made.snapshot(), 0, capacity=150 * MIB),
+        explain_snapshot(leaking(capacity=GIB).snapshot(), 0, 600, capacity=150 * MIB),
+    ):
+        assert found.growing
+        assert [remedy.change[:10] for remedy in found.remedies] == ["let go of "]
+
+
+def test_a_leak_that_no_replay_can_end_is_answered_with_advice_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpudash.memory.snapshot.leaks.let_go", lambda *_: None)
+    found = explain_snapshot(leaking().snapshot(), 0)
+    assert (found.verdict, found.remedies) == ("leak", ())
+    assert "keep its .item() or .detach() instead" in found.remedies_note
+
+
+def test_a_setting_that_saves_next_to_nothing_is_not_told() -> None:
+    made = Made()
+    for address in [made.malloc(30 * MIB, FORWARD) for _ in range(2)]:
+        made.free(address)
+    made.malloc(50 * MIB, FORWARD)
+    saved = made.model.statistics()["reserved_bytes.all.peak"]
+    saved -= WhatIf(made.device()).answer(None, "expandable_segments:True").peak_reserved_bytes
+    assert saved > 20 * MIB
+    assert [remedy.allocator for remedy in explain_snapshot(made.snapshot(), 0).remedies] == [
+        "expandable_segments:True"
+    ]
+    made.malloc(3000 * MIB, FORWARD)
+    assert explain_snapshot(made.snapshot(), 0).remedies == ()
+
+
+def test_a_replay_that_keeps_more_than_the_card_let_it_is_not_what_a_setting_is_measured_by() -> None:
+    made = Made(capacity=130 * MIB)
+    for size in (60, 64, 70, 80, 90, 100, 110, 120):
+        made.free(made.malloc(size * MIB, FORWARD))
+    assert WhatIf(made.device()).run(None).peak_reserved > 500 * MIB
+    assert explain_snapshot(made.snapshot(), 0).remedies == ()
+
+
+def test_blocks_without_a_stack_of_the_recording_are_not_said_to_be_from_before_it() -> None:
+    made = Made()
+    made.malloc(100 * MIB, None)
+    found = explain_snapshot(made.snapshot(), 0)
+    assert found.headline == "Peak at 1.00 ms: 100 MiB allocated, mostly without a recorded stack."
+
+
+def test_most_is_said_to_be_from_a_line_only_where_it_is() -> None:
+    made = Made()
+    held = [made.malloc(4 * MIB, BACKWARD), made.malloc(100 * MIB, None), made.malloc(4 * MIB, BACKWARD)]
+    for address in held:
+        made.free(address, BACKWARD)
+    found = explain_snapshot(made.snapshot(), 0)
+    assert [owner.file for owner in found.owners if owner.category == "temporary"] == [None, TRAIN]
+    assert found.headline.startswith("Peak at 4.00 ms: 108 MiB allocated, mostly temporary")
+    assert "most from" not in found.headline
+
+
+def test_the_parts_add_up_also_where_the_segments_do_not_hold_what_the_trace_allocated() -> None:
+    entry = TraceEntry("alloc", 0x7F0000000000, 4 * MIB, 0, stack=STACKS.index(KEPT))
+    found = explain_history(History(DeviceSnapshot(0, (), (entry,), AllocatorSettings(), STACKS)))
+    assert (found.capacity_bytes, found.beyond_bytes) == (4 * MIB, 0)
+    assert "  together 4 MiB" in report(found)
+    assert found.request_words == "How much the card has is not in the file."
+
+
+def test_a_block_larger_than_its_segment_contradicts_it() -> None:
+    made = Made()
+    made.free(made.malloc(4 * MIB))
+    whole = made.device()
+    grown = replace(
+        whole,
+        trace=tuple(
+            entry if entry.action.startswith("segment") else entry._replace(size=2**62) for entry in whole.trace
+        ),
+    )
+    assert not History(whole).disagreeing
+    assert History(grown).disagreeing
+
+
+def test_what_would_fit_is_titled_so() -> None:
+    made = Made()
+    for _ in range(3):
+        made.step(16 * MIB)
+    assert "Would fit" in report(explain_snapshot(made.snapshot(), 0, capacity=50 * MIB))

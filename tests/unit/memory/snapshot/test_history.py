@@ -1,0 +1,355 @@
+"""The history of a device's memory: levels, lives and the memory map at every moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
+from gpudash.memory.snapshot.difference import compare
+from gpudash.memory.snapshot.history import History
+from gpudash.memory.snapshot.model import Annotation, DeviceSnapshot, TraceEntry
+from gpudash.units import KIB, MIB
+from tests.unit.memory.snapshot.made import BACKWARD, BEGAN_US, EVENT_US, FORWARD, OPTIMIZER, STACKS, Made
+
+SIZES = st.sampled_from(
+    (1, 512, 40 * KIB, MIB, MIB + 1, 3 * MIB, 9 * MIB + 5, 12 * MIB, 19 * MIB + 512 * KIB, 50 * MIB)
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("malloc"), SIZES, st.integers(0, 1)),
+        st.tuples(st.just("free"), st.integers(0, 1000), st.booleans()),
+        st.tuples(st.sampled_from(("wait", "empty")), st.none(), st.none()),
+    ),
+    max_size=60,
+)
+
+Map = list[tuple[int, int, list[tuple[int, int, str]]]]
+
+
+def shown(segments: list[Segment]) -> Map:
+    return [(s.address, s.total_size, [(b.address, b.size, b.state) for b in s.blocks]) for s in segments]
+
+
+def followed(program: list[tuple[str, object, object]], made: Made) -> list[tuple[int, int, int, Map]]:
+    """Events so far, allocated, reserved and the map, after each of the program's calls."""
+    live: list[int] = []
+    found = [(len(made.entries), made.model.allocated_bytes, made.model.reserved_bytes, shown(made.model.segments()))]
+    for what, number, way in program:
+        if what == "malloc":
+            assert isinstance(number, int)
+            assert isinstance(way, int)
+            live.append(made.malloc(number, FORWARD, stream=way))
+        elif what == "wait":
+            made.model.synchronize()
+        elif what == "empty":
+            made.empty_cache()
+        elif live:
+            assert isinstance(number, int)
+            address = live.pop(number % len(live))
+            if way:
+                made.model.record_stream(address, 7)
+            made.free(address)
+        model = made.model
+        found.append((len(made.entries), model.allocated_bytes, model.reserved_bytes, shown(model.segments())))
+    return found
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+@given(program=STEPS)
+def test_levels_and_map_are_those_of_the_allocator_at_every_moment(
+    expandable: bool, program: list[tuple[str, object, object]]
+) -> None:
+    made = Made(settings=AllocatorSettings(expandable_segments=expandable))
+    states = followed(program, made)
+    history = History(made.device())
+    assert history.disagreeing == 0
+    for events, allocated, reserved, segments in states:
+        assert history.allocated[events] == allocated
+        assert history.reserved[events] == reserved
+        assert shown(history.blocks(events - 1)) == segments
+
+
+@given(program=STEPS, before=st.lists(st.sampled_from((512, 64 * KIB, 12 * MIB, 40 * MIB)), max_size=8))
+def test_what_was_there_before_the_recording_is_found_again(
+    program: list[tuple[str, object, object]], before: list[int]
+) -> None:
+    made = Made()
+    there = made.before(*before)
+    for address in there[::2]:
+        made.free(address)
+    states = followed(program, made)
+    history = History(made.device())
+    first = len(there[::2])
+    assert first == 0 or history.allocated[0] == sum(before)
+    for events, allocated, reserved, segments in states:
+        assert (history.allocated[events], history.reserved[events]) == (allocated, reserved)
+        assert shown(history.blocks(events - 1)) == segments
+
+
+def test_a_block_handed_out_whole_counts_with_what_was_not_worth_splitting() -> None:
+    made = Made()
+    big = made.malloc(12 * MIB)
+    made.free(big)
+    made.malloc(11 * MIB + 256 * KIB)
+    history = History(made.device())
+    alive = history.alive(history.last)
+    assert history.lives.bytes[alive].tolist() == [12 * MIB]
+    assert history.lives.requested[alive].tolist() == [11 * MIB + 256 * KIB]
+
+
+def test_a_freed_block_is_pending_while_another_stream_uses_it() -> None:
+    made = Made()
+    address = made.malloc(4 * MIB)
+    made.model.record_stream(address, 3)
+    made.free(address)
+    waiting = len(made.entries) - 1
+    made.malloc(512)
+    made.model.synchronize()
+    history = History(made.device())
+    assert history.allocated[waiting + 1] == 0
+    assert history.lives.bytes[history.pending(waiting)].tolist() == [4 * MIB]
+    assert history.state(waiting).pending == 4 * MIB
+    assert len(history.pending(history.last)) == 0
+
+
+def test_the_peak_is_the_first_moment_of_the_highest_level() -> None:
+    made = Made()
+    for _ in range(2):
+        addresses = [made.malloc(size) for size in (2 * MIB, 6 * MIB)]
+        for address in addresses:
+            made.free(address)
+    history = History(made.device())
+    assert history.allocated[history.peak + 1] == history.allocated.max() == 8 * MIB
+    assert history.allocated[: history.peak + 1].max() < 8 * MIB
+    assert history.time_s(history.peak) == pytest.approx(history.peak * EVENT_US / 1e6)
+    assert history.moment_at(BEGAN_US + EVENT_US * history.peak) == history.peak
+    assert history.moment_at(BEGAN_US - 1) == -1
+
+
+def test_a_file_without_times_has_events_only() -> None:
+    made = Made()
+    made.malloc(MIB)
+    made.entries = [entry._replace(time_us=None) for entry in made.entries]
+    assert History(made.device()).time_s(0) is None
+
+
+def test_trained_steps_have_phases_and_categories() -> None:
+    made = Made()
+    made.before(30 * MIB)
+    for _ in range(5):
+        made.step(8 * MIB, keeps=64 * KIB)
+    history = History(made.device())
+    assert [band.name for band in history.phases[:3]] == ["forward", "backward", "optimizer"]
+    assert len(history.phases) == 15
+    assert len(history.steps) == 5
+    peak = {group.name: group.bytes for group in history.by_category(history.alive(history.peak))}
+    assert peak["activations"] == 24 * MIB
+    assert peak["temporary"] == 4 * MIB
+    assert peak["no stack recorded"] == 30 * MIB
+    assert sum(peak.values()) == history.allocated.max()
+    assert history.phase_at(history.peak) == "backward"
+
+
+def test_steps_of_an_optimizer_that_allocates_nothing_are_those_of_the_backward_pass() -> None:
+    made = Made()
+    for number in range(6):
+        for stack in (FORWARD, BACKWARD):
+            for _ in range(2):
+                made.free(made.malloc(4 * MIB, stack), stack)
+        if number == 0:
+            made.malloc(8 * MIB, OPTIMIZER)
+            made.malloc(8 * MIB, OPTIMIZER)
+    history = History(made.device())
+    assert len(history.steps) == 6
+
+
+def test_accumulated_gradients_make_one_step() -> None:
+    made = Made()
+    for number in range(6):
+        for stack in (FORWARD, BACKWARD, *((OPTIMIZER,) if number % 3 == 2 else ())):
+            for _ in range(2):
+                made.free(made.malloc(4 * MIB, stack), stack)
+    assert len(History(made.device()).steps) == 2
+
+
+def test_annotations_tell_the_optimizer_where_stacks_do_not() -> None:
+    made = Made()
+    for _ in range(3):
+        for _ in range(2):
+            made.free(made.malloc(2 * MIB, FORWARD), FORWARD)
+        begin = made.now_us
+        for _ in range(3):
+            made.free(made.malloc(2 * MIB, None), None)
+        made.annotations += [
+            Annotation("START", "Optimizer.step#Own.step", 0, begin),
+            Annotation("END", "Optimizer.step#Own.step", 0, made.now_us),
+        ]
+    names = [band.name for band in History(made.device(), made.annotations).phases]
+    assert names == ["forward", "optimizer"] * 3
+
+
+def test_an_annotation_that_never_ends_lasts_to_the_end_and_one_that_never_began_is_nothing() -> None:
+    made = Made()
+    made.free(made.malloc(2 * MIB, FORWARD), FORWARD)
+    name = "_compile.compile_inner (dynamo_timed)"
+    begin = made.now_us
+    annotations = [Annotation("END", name, 0, BEGAN_US), Annotation("START", name, 0, begin)]
+    for _ in range(4):
+        made.free(made.malloc(2 * MIB, FORWARD), FORWARD)
+    bands = History(made.device(), annotations).phases
+    assert [(band.name, band.end_event) for band in bands] == [
+        ("forward", (begin - BEGAN_US) // EVENT_US),
+        ("compilation", len(made.entries)),
+    ]
+
+
+def test_steps_known_from_outside_win() -> None:
+    made = Made()
+    times = []
+    for _ in range(6):
+        times.append(made.now_us)
+        made.step(4 * MIB)
+    history = History(made.device(), (), [(time, 10 + number) for number, time in enumerate(times)])
+    assert history.step_numbers.tolist() == [10, 11, 12, 13, 14, 15]
+    assert history.step_at(history.last) == 15
+    assert history.step_of(np.array([-1])).tolist() == [0]
+
+
+def test_what_grows_between_steps_is_named_and_what_stays_is_not() -> None:
+    made = Made()
+    made.before(100 * MIB)
+    for _ in range(8):
+        made.step(4 * MIB, keeps=64 * KIB)
+    (growth,) = History(made.device()).growth()
+    assert (growth.file, growth.line) == ("/home/mia/train.py", 44)
+    assert growth.bytes_per_step == 64 * KIB
+
+
+def test_groups_and_tree_add_up_to_what_is_alive() -> None:
+    made = Made()
+    made.before(MIB)
+    for stack in (FORWARD, FORWARD, BACKWARD, None):
+        made.malloc(3 * MIB, stack)
+    history = History(made.device())
+    alive = history.alive(history.last)
+    total = int(history.allocated[-1])
+    for groups in (history.by_site(alive), history.by_stack(alive), history.by_category(alive), history.by_size(alive)):
+        assert sum(group.bytes for group in groups) == total
+        assert sum(group.count for group in groups) == len(alive)
+    root = history.tree(alive)
+    assert (root.bytes, root.count, root.own) == (total, len(alive), 4 * MIB)
+    (main,) = root.children
+    assert (main.file, main.line, main.bytes) == ("/home/mia/train.py", 90, 9 * MIB)
+    assert [child.bytes for child in main.children] == [6 * MIB, 3 * MIB]
+    site = next(group for group in history.by_site(alive) if group.line == 41)
+    assert (site.bytes, site.total, site.count) == (6 * MIB, 6 * MIB, 2)
+    assert set(history.site_of(alive).tolist()) == {group.key for group in history.by_site(alive)}
+
+
+def test_total_of_a_site_counts_what_its_callees_allocated() -> None:
+    made = Made()
+    made.malloc(2 * MIB, FORWARD)
+    device = made.device()
+    outer = (
+        (("/home/mia/model.py", 7, "forward"), ("/home/mia/train.py", 41, "step")),
+        (("/home/mia/train.py", 41, "step"),),
+    )
+    made.malloc(2 * MIB, FORWARD)
+    device = replace(made.device(), stacks=outer)
+    trace = [entry._replace(stack=place % 2) for place, entry in enumerate(device.trace)]
+    history = History(replace(device, trace=tuple(trace)))
+    by_line = {group.line: group for group in history.by_site(history.alive(history.last))}
+    assert by_line[41].total == by_line[41].bytes + by_line[7].bytes == int(history.allocated[-1])
+
+
+def test_two_moments_are_compared_in_words() -> None:
+    made = Made()
+    made.malloc(8 * MIB, FORWARD)
+    begin = len(made.entries) - 1
+    made.malloc(20 * MIB, BACKWARD)
+    history = History(made.device())
+    found = history.difference(begin, history.last)
+    assert (found.before, found.after) == (8 * MIB, 28 * MIB)
+    assert [(change.line, change.grown) for change in found.changes] == [(42, 20 * MIB)]
+    assert found.words == "Between 1.00 ms and 3.00 ms allocated grew by 20 MiB: +20 MiB train.py:42 step (gradients)."
+    back = history.difference(history.last, begin)
+    assert [(change.before, change.after) for change in back.changes] == [(20 * MIB, 0)]
+    assert "fell by 20 MiB: −20 MiB" in back.words
+
+
+def test_a_moment_compared_with_itself_is_the_same() -> None:
+    made = Made()
+    made.malloc(8 * MIB)
+    history = History(made.device())
+    found = history.difference(history.last, history.last)
+    assert found.changes == ()
+    assert "nothing changed" in found.words
+
+
+def test_two_snapshots_are_compared_by_their_lines() -> None:
+    first, second = Made(), Made()
+    first.malloc(8 * MIB, FORWARD)
+    second.malloc(10 * MIB, FORWARD)
+    second.malloc(4 * MIB, None)
+    one, other = History(first.device()), History(second.device())
+    found = compare(one, one.last, other, other.last)
+    assert {change.line: change.grown for change in found.changes} == {41: 2 * MIB, 0: 4 * MIB}
+    assert found.words.startswith("Between the first snapshot (1.00 ms) and the second (")
+
+
+def test_a_device_without_anything_has_an_empty_history() -> None:
+    history = History(DeviceSnapshot(0, (), (), AllocatorSettings(), ()))
+    assert (history.count, history.peak, history.last) == (0, -1, -1)
+    assert not history.is_recorded
+    assert history.allocated.tolist() == history.reserved.tolist() == [0]
+    assert history.by_site(history.alive(-1)) == []
+    assert history.tree(history.alive(-1)).children == ()
+    assert history.blocks(-1) == []
+
+
+def test_an_orphan_free_is_a_block_from_before() -> None:
+    block = BlockView(BASE, 20 * MIB, 0, "inactive")
+    segment = Segment(BASE, 20 * MIB, 0, False, (0, 0), False, (block,))
+    entry = TraceEntry("free_completed", BASE, 20 * MIB, 0)
+    history = History(DeviceSnapshot(0, (segment,), (entry,), AllocatorSettings(), ()))
+    assert history.allocated.tolist() == [20 * MIB, 0]
+    assert not history.is_recorded
+
+
+BASE = 0x7F0000000000
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "snapshot")
+        ),
+        st.integers(0, 6).map(lambda place: BASE + 2 * MIB * place),
+        st.sampled_from((0, 1, 512, 2 * MIB, 20 * MIB)),
+        st.integers(0, 1),
+        st.just(BEGAN_US),
+        st.one_of(st.none(), st.integers(0, len(STACKS) - 1)),
+    ).map(lambda row: TraceEntry(*row)),
+    max_size=30,
+)
+
+
+@given(entries=ENTRIES)
+def test_a_trace_that_contradicts_its_segments_is_counted_and_still_shown(entries: list[TraceEntry]) -> None:
+    block = BlockView(BASE, 20 * MIB, 0, "inactive")
+    segment = Segment(BASE, 20 * MIB, 0, False, (0, 0), False, (block,))
+    history = History(DeviceSnapshot(0, (segment,), tuple(entries), AllocatorSettings(), STACKS))
+    assert len(history.allocated) == len(entries) + 1
+    for moment in (-1, history.peak, history.last):
+        history.blocks(moment)
+        history.state(moment)
+        assert history.tree(history.alive(moment)).count == len(history.alive(moment))
+
+
+def test_what_cannot_have_led_to_the_segments_is_counted() -> None:
+    entry = TraceEntry("alloc", BASE, 512, 0)
+    assert History(DeviceSnapshot(0, (), (entry,), AllocatorSettings(), ())).disagreeing > 0

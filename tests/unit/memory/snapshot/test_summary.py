@@ -1,0 +1,208 @@
+"""The figures of a snapshot, and the page that shows them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+
+from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
+from gpudash.memory.snapshot.model import DeviceSnapshot, Snapshot, TraceEntry
+from gpudash.memory.snapshot.report_html import report
+from gpudash.memory.snapshot.summary import summary
+from gpudash.units import GIB, MIB
+from tests.unit.memory.snapshot.made import STACKS, WEIGHTS, Made
+from tests.unit.memory.snapshot.test_history import BASE, ENTRIES
+
+DEVICE_KEYS = {
+    "device",
+    "events",
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "final_allocated_bytes",
+    "final_reserved_bytes",
+    "segments",
+    "duration_s",
+    "oom",
+    "top",
+}
+REPLAY_KEYS = {
+    "device",
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "allocations",
+    "allocations_at_real_address",
+    "retries",
+    "fits",
+    "failed_at_event",
+}
+
+
+def trained(capacity: int = 64 * GIB) -> Made:
+    made = Made(capacity=capacity)
+    made.malloc(30 * MIB, WEIGHTS)
+    for _ in range(4):
+        made.step(16 * MIB)
+    return made
+
+
+def contradicting() -> Snapshot:
+    entry = TraceEntry("alloc", 0x7F0000000000, 4 * MIB, 0, stack=0)
+    device = DeviceSnapshot(0, (), (entry,), AllocatorSettings(), STACKS)
+    return Snapshot((device,), {}, (), STACKS)
+
+
+def test_the_figures_are_those_of_the_allocator() -> None:
+    made = trained()
+    told = summary(made.snapshot())
+    figures, (device,), (replay,) = made.model.statistics(), told["devices"], told["replay"]
+    assert device.keys() >= DEVICE_KEYS
+    assert replay.keys() >= REPLAY_KEYS
+    for name in ("allocated", "reserved"):
+        assert device[f"peak_{name}_bytes"] == replay[f"peak_{name}_bytes"] == figures[f"{name}_bytes.all.peak"]
+        assert device[f"final_{name}_bytes"] == figures[f"{name}_bytes.all.current"]
+    assert device["segments"] == len(made.model.segments())
+    assert device["duration_s"] == pytest.approx((len(made.entries) - 1) / 1000)
+    assert device["oom"] is None
+    assert replay["allocations"] == replay["allocations_at_real_address"] == figures["allocation.all.allocated"]
+    assert (replay["fits"], replay["failed_at_event"]) == (None, None)
+    assert device["top"][0]["stack"][1] == {"file": "/home/mia/train.py", "line": 41, "name": "step"}
+    assert json.loads(json.dumps(told))["devices"][0]["explanation"]["verdict"] == "headroom"
+
+
+def test_a_capacity_and_settings_are_answered_by_replay() -> None:
+    told = summary(trained().snapshot(), capacity=60 * MIB)
+    assert told["replay"][0]["fits"] is False
+    assert told["replay"][0]["failed_at_event"] > 0
+    settled = summary(trained().snapshot(), settings="expandable_segments:True")
+    assert settled["replay"][0]["fits"] is True
+    with pytest.raises(ValueError, match="knows no setting 'colour'"):
+        summary(trained().snapshot(), settings="colour:blue")
+
+
+def test_an_out_of_memory_is_told() -> None:
+    made = Made(capacity=60 * MIB)
+    made.until_full(30 * MIB, 0)
+    oom = summary(made.snapshot())["devices"][0]["oom"]
+    assert oom["requested_bytes"] == 30 * MIB
+    assert oom["device_free_bytes"] == 28 * MIB
+    assert oom["stack"][0]["name"] == "_call_impl"
+
+
+def test_without_a_trace_nothing_is_said_of_peaks_or_replays() -> None:
+    made = trained()
+    told = summary(replace(made.snapshot(), devices=(replace(made.device(), trace=()),)))
+    (device,) = told["devices"]
+    assert device["peak_allocated_bytes"] is device["peak_reserved_bytes"] is device["duration_s"] is None
+    assert told["replay"] == []
+
+
+def test_a_contradiction_is_a_warning_and_the_peak_unknown() -> None:
+    told = summary(contradicting())
+    assert told["devices"][0]["peak_allocated_bytes"] is None
+    assert told["replay"][0]["peak_allocated_bytes"] is None
+    assert "disagree" in told["warnings"][0]
+
+
+@given(entries=ENTRIES)
+def test_whatever_a_trace_says_it_is_summed_up_and_shown(entries: list[TraceEntry]) -> None:
+    block = BlockView(BASE, 20 * MIB, 0, "inactive")
+    segment = Segment(BASE, 20 * MIB, 0, False, (0, 0), False, (block,))
+    device = DeviceSnapshot(0, (segment,), tuple(entries), AllocatorSettings(), STACKS)
+    snapshot = Snapshot((device,), {}, (), STACKS)
+    told = summary(snapshot, capacity=GIB)
+    assert len(told["devices"]) == 1
+    assert Page(report(snapshot, "odd.pickle")).open == []
+
+
+def test_one_device_can_be_asked_for() -> None:
+    snapshot = trained().snapshot()
+    two = replace(snapshot, devices=(*snapshot.devices, replace(snapshot.devices[0], index=3)))
+    assert [device["device"] for device in summary(two)["devices"]] == [0, 3]
+    assert [device["device"] for device in summary(two, device=3)["devices"]] == [3]
+    with pytest.raises(ValueError, match=r"no device 1: it has 0, 3\."):
+        summary(two, device=1)
+
+
+class Page(HTMLParser):
+    """Elements of a page, and whether each is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_needs_nothing_but_itself() -> None:
+    page = Page(report(trained().snapshot(), "run.pickle", capacity=GIB))
+    assert page.open == []
+    tags = {tag for tag, _ in page.seen}
+    assert "svg" in tags
+    assert not tags & {"script", "link", "img", "iframe", "object"}
+    names = {name for _, attributes in page.seen for name in attributes}
+    assert not names & {"src", "href", "onload", "onclick", "xlink:href"}
+    text = report(trained().snapshot(), "run.pickle")
+    assert "prefers-color-scheme: dark" in text
+    assert "http" not in text
+    assert "url(" not in text
+
+
+def test_the_page_tells_the_cause_the_parts_and_the_lines() -> None:
+    made = Made(capacity=200 * MIB)
+    made.until_full(16 * MIB, 4 * MIB)
+    page = Page(report(made.snapshot(), "run.pickle", source=lambda _file, _line: "losses.append(loss)"))
+    for words in (
+        "keeps 4 MiB of every step",
+        "Would have fitted",
+        "What filled it",
+        "train.py:44",
+        "OOM",
+        "Evidence:",
+    ):
+        assert words in page.text
+    bands = {attributes.get("class") for tag, attributes in page.seen if tag == "rect"}
+    assert bands == {"forward", "backward", "optimizer"}
+
+
+def test_texts_of_the_file_are_escaped() -> None:
+    stacks = ((("<script>alert(1)</script>.py", 1, "<img src=x>"),),)
+    made = Made()
+    made.malloc(4 * MIB)
+    trace = tuple(entry._replace(stack=0) for entry in made.entries)
+    device = replace(made.device(), trace=trace, stacks=stacks)
+    snapshot = replace(made.snapshot(), devices=(device,), stacks=stacks, kind="<b>", warnings=("<i>",))
+    tags = {tag for tag, _ in Page(report(snapshot, "<title>")).seen}
+    assert not tags & {"script", "img", "b", "i"}
+
+
+def test_the_peak_is_drawn_whatever_the_number_of_events() -> None:
+    made = Made()
+    for _ in range(2000):
+        made.free(made.malloc(2 * MIB))
+    made.free(made.malloc(500 * MIB))
+    for _ in range(2000):
+        made.free(made.malloc(2 * MIB))
+    page = Page(report(made.snapshot(), "run.pickle"))
+    points = next(attributes["points"] for tag, attributes in page.seen if attributes.get("class") == "allocated")
+    assert points is not None
+    heights = sorted(float(point.split(",")[1]) for point in points.split())
+    assert heights[0] < 80 < heights[1]

@@ -1,0 +1,42 @@
+"""Lines that grow are told once it is sure, once for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpudash.memory.explanation import Growth
+from gpudash.memory.growth_notice import GrowthNotice, growth_warning, source_line
+from gpudash.units import MIB
+
+
+def growth(line: int = 31) -> Growth:
+    return Growth("/home/me/train.py", line, "step", "losses.append(loss)", 2.0 * MIB, 40 * MIB, 20, 3)
+
+
+def test_lines_that_grow_are_told_at_the_second_look_and_not_again() -> None:
+    notice = GrowthNotice()
+    assert [notice.is_due([growth()]) for _ in range(4)] == [False, True, False, False]
+
+
+def test_a_look_without_growth_begins_anew_and_another_line_is_told_as_well() -> None:
+    notice = GrowthNotice()
+    assert not notice.is_due([growth()])
+    assert not notice.is_due([])
+    assert not notice.is_due([growth()])
+    assert notice.is_due([growth()])
+    assert notice.is_due([growth(50), growth()])
+
+
+def test_the_warning_names_the_line_its_rate_and_since_when() -> None:
+    warning = growth_warning([growth()], "GPU-1", 12.0, 3)
+    assert warning.text == ("train.py:31 (losses.append(loss)) keeps 2 MiB of every step since step 3: 40 MiB by now.")
+    assert (warning.device, warning.run_id, warning.level) == ("GPU-1", 3, "note")
+    assert warning.cause == "train.py:31 (losses.append(loss)), 2 MiB a step,"
+
+
+def test_a_line_is_read_from_its_file_where_that_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("a = 1\n    b = 2  \n")
+    assert source_line(str(file), 2) == "b = 2"
+    assert source_line(str(file), 9) == ""
+    assert source_line(str(tmp_path / "none.py"), 1) == ""

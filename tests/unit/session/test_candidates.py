@@ -1,0 +1,78 @@
+"""Which running processes are offered to be watched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from gpudash.session.candidates import candidates, gpu_holders, is_python
+from gpudash.telemetry.records import Sample
+from gpudash.telemetry.store import Store
+
+
+def holding(*rows: tuple[str, int, int | None]) -> Store:
+    store = Store()
+    for device, pid, size in rows:
+        store.apply(Sample(1.0, "process", device, {"pid": pid, "name": "python", "memory_bytes": size}))
+    return store
+
+
+def test_what_a_process_holds_is_added_up_over_the_gpus() -> None:
+    store = holding(("GPU-a", 10, 100), ("GPU-b", 10, 50), ("GPU-a", 11, None))
+    assert gpu_holders(store) == {10: 150, 11: None}
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["/usr/bin/python3.11", "a.py"], True),
+        (["pypy3"], True),
+        (["bash"], False),
+        (["monty/python/x"], False),
+        ([], False),
+    ],
+)
+def test_python_is_told_by_the_name_of_its_program(command: list[str], told: bool) -> None:
+    assert is_python(command) is told
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A Python program that is not a child of ours, as far as the list is concerned."""
+    process = subprocess.Popen([sys.executable, "-c", "input()", "an argument"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_python_programs_of_the_user_are_listed_with_their_command(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive=False: [])
+    found = {candidate.pid: candidate for candidate in candidates(Store())}
+    assert os.getpid() not in found
+    assert found[sleeper.pid].command.endswith("-c 'input()' 'an argument'")
+    assert found[sleeper.pid].memory_bytes > 0 and found[sleeper.pid].gpu_bytes is None
+
+
+def test_what_holds_gpu_memory_comes_first(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive=False: [])
+    first = candidates(holding(("GPU-a", sleeper.pid, 2**30)))[0]
+    assert (first.pid, first.gpu_bytes) == (sleeper.pid, 2**30)
+
+
+def test_our_own_children_are_not_offered(sleeper: subprocess.Popen[bytes]) -> None:
+    assert sleeper.pid not in {candidate.pid for candidate in candidates(Store())}
+
+
+def test_processes_that_end_or_are_not_ours_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(process: psutil.Process) -> list[str]:
+        raise (psutil.NoSuchProcess if process.pid % 2 else psutil.AccessDenied)(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "cmdline", gone)
+    assert candidates(Store()) == []

@@ -1,0 +1,26 @@
+"""What is known of a CUDA context by the driver's readings."""
+
+from __future__ import annotations
+
+from gpudash.devices import Gpu
+from gpudash.telemetry.records import Sample
+from gpudash.units import GIB, MIB
+from tests.unit.session.watched import Surrounded
+
+GPU = Gpu(nvml_index=0, uuid="GPU-0", product="RTX", pci_bus_id="0", total_bytes=24 * GIB)
+
+
+def test_our_context_is_among_what_surrounds_a_run() -> None:
+    around = Surrounded(gpus=(GPU,))
+    assert around.machine.surroundings("GPU-0").context_bytes is None
+    around.store.apply(Sample(1.0, "allocator", "cuda:0", {"allocated_bytes": 1 * GIB, "reserved_bytes": 2 * GIB}))
+    used = {"used_bytes": 5 * GIB, "process_bytes": 2 * GIB + 400 * MIB}
+    around.store.apply(Sample(1.0, "gpu", "GPU-0", used))
+    assert around.machine.surroundings("GPU-0").context_bytes == 400 * MIB
+
+
+def test_nothing_is_said_of_a_context_where_the_driver_does_not_tell_of_processes() -> None:
+    around = Surrounded(gpus=(GPU,))
+    around.store.apply(Sample(1.0, "allocator", "cuda:0", {"allocated_bytes": 1 * GIB, "reserved_bytes": 2 * GIB}))
+    around.store.apply(Sample(1.0, "gpu", "GPU-0", {"used_bytes": 5 * GIB}))
+    assert around.machine.context_bytes("GPU-0") is None

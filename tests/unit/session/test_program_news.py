@@ -1,0 +1,209 @@
+"""What the processes of a watched program tell of themselves becomes records, whatever they send."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from gpudash.session.agent_server import Peer
+from gpudash.session.program_news import MOST_JOINED, MOST_NOTES, STEPS_AT_ONCE, STEPS_PER_SECOND, ProgramNews
+from gpudash.telemetry.records import Note, StepFinished
+from tests.unit.session.watched import Surrounded
+
+
+def news_of(around: Surrounded) -> ProgramNews:
+    return ProgramNews(1, 7, around.emit, lambda: around.now_s, 1_000.0)
+
+
+def peer(pid: int = 7, rank: int | None = None) -> Peer:
+    return Peer(socket.socket.__new__(socket.socket), pid, {"type": "hello", "rank": rank})
+
+
+def steps(*rows: list[Any]) -> dict[str, Any]:
+    return {"type": "steps", "steps": list(rows), "source": "logging"}
+
+
+def us(session_s: float) -> int:
+    return round((1_000.0 + session_s) * 1e6)
+
+
+def test_steps_come_with_their_own_times_losses_and_accuracies() -> None:
+    around = Surrounded()
+    around.now_s = 20.0
+    news = news_of(around)
+    around.now_s = 30.0
+    news.take(peer(), steps([0, us(21.0), 2.5, None, None], [1, us(22.5), float("nan"), 0.5, 0.1]))
+    first, second = around.events(StepFinished)
+    assert (first.step, first.time_s, first.seconds, first.loss, first.accuracy) == (0, 21.0, 1.0, 2.5, None)
+    assert (second.step, second.time_s, second.seconds, second.accuracy) == (1, 22.5, 1.5, 0.5)
+    assert second.loss != second.loss
+    assert (news.steps, news.stepped_s) == (2, 22.5)
+
+
+def test_times_outside_of_the_run_are_those_of_its_edges() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 15.0
+    news.take(peer(), steps([0, us(1.0), None, None], [1, us(99.0), None, None], [2, None, None, None]))
+    assert [event.time_s for event in around.events(StepFinished)] == [10.0, 15.0, 15.0]
+
+
+def test_of_several_ranks_rank_0_tells_the_steps() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    zero, one = peer(8, rank=0), peer(9, rank=1)
+    news.take(one, steps([1, us(11), 1.0, None]))
+    news.take(zero, steps([1, us(11), 2.0, None]))
+    news.take(one, steps([2, us(12), 1.0, None]))
+    news.take(zero, steps([2, us(12), 2.0, None]))
+    assert [event.loss for event in around.events(StepFinished)] == [1.0, 2.0, 2.0]
+    news.left(zero)
+    news.take(one, steps([3, us(13), 1.0, None]))
+    assert around.events(StepFinished)[-1].loss == 1.0
+
+
+@pytest.mark.parametrize(
+    ("source", "numbers", "made"),
+    [
+        ("logging", [0, 1, 2], 3),
+        ("logging", [1, 2, 3], 3),
+        ("logging", [10, 20, 30], 30),
+        ("logging", [0, 100, 200], 201),
+        ("logging", [0, 1, 2, 0, 1, 2], 6),
+        ("logging", [1, 2, 3, 1, 2], 5),
+        ("logging", [0, 0], 1),
+        ("logging", [50, 60, 55, 60], 60),
+        ("lightning", [0, 0, 1, 1, 2], 2),
+        ("transformers", [1, 2, 3, 1, 2, 3], 6),
+        ("optimizer", [1, 2, 3], 3),
+        ("logging", [-5], 0),
+        ("logging", [], 0),
+    ],
+)
+def test_as_many_steps_are_counted_as_were_made(source: str, numbers: list[int], made: int) -> None:
+    news = news_of(Surrounded())
+    for number in numbers:
+        news.take(peer(), {**steps([number, us(11.0), None, None]), "source": source})
+    assert news.steps == made
+
+
+def test_ranks_make_the_same_steps_and_programs_one_after_the_other_more() -> None:
+    news = news_of(Surrounded())
+    zero, one = peer(8, rank=0), peer(9, rank=1)
+    news.take(one, steps(*([number, us(11), None, None] for number in range(10))))
+    news.take(zero, steps(*([number, us(11), None, None] for number in range(20))))
+    news.left(zero)
+    news.take(one, steps([18, us(12), None, None], [19, us(12), None, None]))
+    assert news.steps == 20
+    news = news_of(Surrounded())
+    for pid in (8, 9):
+        found = peer(pid)
+        news.take(found, steps(*([number, us(11), None, None] for number in range(20))))
+        news.left(found)
+    assert news.steps == 40
+
+
+def test_steps_that_are_told_come_before_those_that_are_counted() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    counted = {**steps(*([number, us(11), None, None] for number in range(1, 10))), "source": "optimizer"}
+    news.take(peer(8), counted)
+    assert (news.steps, news.step_source) == (9, "optimizer")
+    news.take(peer(9), steps([0, us(12), 1.0, None]))
+    news.take(peer(8), counted)
+    assert (news.steps, news.step_source) == (1, "logging")
+    assert around.events(StepFinished)[-1].loss == 1.0
+
+
+def test_a_flood_of_steps_is_thinned_and_ends_with_the_newest() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), steps(*([number, us(11), None, None] for number in range(50_000))))
+    told = around.events(StepFinished)
+    assert STEPS_AT_ONCE / 2 < len(told) <= STEPS_AT_ONCE
+    assert told[-1].step == 49_999
+    for turn in range(100):
+        around.now_s += 0.01
+        news.take(peer(), steps(*([turn, us(11), None, None] for _ in range(1000))))
+    assert len(around.events(StepFinished)) <= STEPS_AT_ONCE + 1.1 * STEPS_PER_SECOND
+
+
+def test_a_flood_of_facts_is_cut_off() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    for number in range(10_000):
+        news.take(peer(), {"type": "raised", "error": "E", "thread": f"thread {number}"})
+    assert len(around.texts("program")) == MOST_NOTES
+
+
+@pytest.mark.parametrize("rows", [None, 3, [3], [["a", 1, 1, 1]], [[1]], [[True]]])
+def test_steps_that_are_none_are_left_out(rows: Any) -> None:
+    around = Surrounded()
+    news_of(around).take(peer(), {"type": "steps", "steps": rows})
+    assert [event.step for event in around.events(StepFinished)] == []
+
+
+def test_who_joins_is_told_but_no_forks_and_no_crowd() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), {"type": "hello", "argv": ["/usr/bin/python", "train.py"], "python": "3.12.1"})
+    news.take(peer(8), {"type": "hello", "forked": True})
+    news.take(peer(9, rank=1), {"type": "hello", "argv": ["python", "x" * 500], "python": "3.9.18"})
+    first, second = around.texts("processes")
+    assert first == "Pid 7 is watched: Python 3.12.1, python train.py."
+    assert second.startswith("Rank 1 (pid 9) is watched: Python 3.9.18, python xxx")
+    assert len(second) < 200
+    for number in range(100):
+        news.take(peer(number), {"type": "hello"})
+    assert len(around.texts("processes")) <= MOST_JOINED + 1
+    assert news.heard == 103
+
+
+def test_torch_is_told_once_and_each_problem_once() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    message = {"type": "torch", "version": "2.5.0", "cuda": "12.4", "history": True, "problem": "No history."}
+    news.take(peer(), message)
+    news.take(peer(8), message)
+    assert around.texts("program") == ["PyTorch 2.5.0, CUDA 12.4, memory history is recorded.", "No history."]
+    assert news.simulation_problem == "No history."
+
+
+def test_a_simulation_that_works_is_no_problem() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), {"type": "torch", "version": "2.5.0", "simulated": True, "problem": "Something small."})
+    assert news.simulation_problem == ""
+    assert around.texts("program")[0] == "PyTorch 2.5.0, without CUDA, simulated GPUs."
+
+
+def test_exceptions_are_kept_with_who_raised_them_and_those_of_threads_only_told() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), {"type": "raised", "error": "KeyError", "message": "'a'", "file": "/t.py", "line": 3})
+    news.take(peer(8, rank=1), {"type": "raised", "error": "ValueError", "traceback": ["a\n", "b\n"]})
+    news.take(peer(), {"type": "raised", "error": "OSError", "message": "gone.", "thread": "loader"})
+    own, other = news.raised
+    assert (own.error, own.place, own.who) == ("KeyError", "t.py:3", "")
+    assert (other.error, other.details, other.who) == ("ValueError", "a\nb\n", "rank 1 (pid 8)")
+    assert around.texts("program") == ["An exception ended the thread loader (OSError: gone)."]
+
+
+def test_what_was_lost_and_what_agents_cost_is_added_up() -> None:
+    news = news_of(Surrounded())
+    news.take(peer(), {"type": "lost", "count": 3})
+    news.take(peer(), {"type": "lost", "count": 5})
+    news.take(peer(8), {"type": "lost", "count": 1})
+    news.take(peer(9), {"type": "lost", "count": "x"})
+    news.take(peer(), {"type": "bye", "cpu_s": 0.5})
+    news.take(peer(), {"type": "bye", "cpu_s": None})
+    news.take(peer(), {"type": "of tomorrow"})
+    assert (news.lost, news.agent_cpu_s) == (6, 0.5)
+
+
+def test_facts_of_a_run_are_notes_of_it() -> None:
+    around = Surrounded()
+    news_of(around).note("program", "A fact.", pid=7)
+    assert [(note.run_id, note.details) for note in around.events(Note)] == [(1, {"pid": 7})]

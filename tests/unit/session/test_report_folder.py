@@ -1,0 +1,147 @@
+"""What lies beside a report's snapshot: read with it, and left aside where it is damaged or something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudash.memory.explanation import Explanation, explanation_from_json
+from gpudash.memory.explanation_text import report
+from gpudash.memory.snapshot.beside import NOTHING
+from gpudash.memory.snapshot.model import Snapshot
+from gpudash.memory.snapshot.report_html import report as page
+from gpudash.memory.snapshot.summary import studied
+from gpudash.session.flight_recorder import explanation_of
+from gpudash.session.report_folder import STEPS_NAME, beside, write_json, write_steps
+from gpudash.units import GIB, MIB
+from tests.unit.session.reports import leaking, refused
+
+LEFT = "beside the snapshot was left aside: "
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """Of a report: beside it lies what may be known."""
+    return tmp_path / "snapshot.pickle"
+
+
+def found(snapshot: Snapshot, path: Path) -> Explanation:
+    return studied(snapshot, known=beside(path))[0].found
+
+
+def test_a_report_tells_what_the_dashboard_told(snapshot: Path) -> None:
+    read, steps = leaking()
+    told = explanation_of(read, refused(steps))
+    assert told.verdict == "leak" and sum(part.bytes for part in told.parts) == told.capacity_bytes == 600 * MIB
+    assert studied(read)[0].found.verdict != "leak", "the file alone knows no steps"
+    write_steps(snapshot.parent, steps)
+    write_json(snapshot.with_name("explanation.json"), told.to_json())
+    again = found(read, snapshot)
+    assert report(again) == report(told)
+    assert again.parts == told.parts and again.device == "sim:0"
+    assert explanation_from_json(told.to_json()) == told
+    assert "keeps 6 MiB of every step" in page(read, "run", known=beside(snapshot))
+
+
+def test_with_the_steps_alone_the_growth_is_named(snapshot: Path) -> None:
+    read, steps = leaking()
+    write_steps(snapshot.parent, steps)
+    assert found(read, snapshot).growing[0].bytes_per_step == 6 * MIB
+
+
+def test_on_another_card_nobody_else_holds_anything(snapshot: Path) -> None:
+    read, steps = leaking()
+    write_json(snapshot.with_name("explanation.json"), explanation_of(read, refused(steps)).to_json())
+    other = studied(read, GIB, known=beside(snapshot))[0].found
+    assert other.capacity_bytes == GIB and not other.part_bytes("process", "context")
+
+
+def test_a_snapshot_that_is_not_of_a_report_is_known_by_itself(tmp_path: Path) -> None:
+    write_steps(tmp_path, ((1, 1),))
+    assert beside(tmp_path / "run7.pickle") is NOTHING
+    assert beside(tmp_path / "none" / "snapshot.pickle") == NOTHING
+
+
+def test_a_report_without_steps_keeps_none_of_the_one_before(tmp_path: Path) -> None:
+    write_steps(tmp_path, ((1, 1), (2, 2)))
+    write_steps(tmp_path, ())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"{}",
+        b"[[1]]",
+        b"[[1, 2, 3]]",
+        b'[["1", 2]]',
+        b"[[1.5, 2]]",
+        b"[[-1, 2]]",
+        b"[[true, 2]]",
+        b"[[NaN, 2]]",
+        b"[[99999999999999999999999, 2]]",
+        b"[" * 100_000,
+        json.dumps([[1, 2]] * 100_001).encode(),
+    ],
+)
+def test_steps_that_are_damaged_or_something_else_are_left_aside(snapshot: Path, content: bytes) -> None:
+    snapshot.with_name(STEPS_NAME).write_bytes(content)
+    known = beside(snapshot)
+    assert known.steps == ()
+    assert known.warnings == (f"steps.json {LEFT}it is no list of times and numbers of steps.",)
+    read, _ = leaking()
+    assert known.warned(read).warnings[-1:] == known.warnings
+
+
+def _changed(**figures: Any) -> bytes:
+    read, steps = leaking()
+    return json.dumps({**explanation_of(read, refused(steps)).to_json(), **figures}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is no explanation of memory."),
+        (b"[1]", "it is no explanation of memory."),
+        (b"[" * 100_000, "it is no explanation of memory."),
+        (b'{"device": "sim:0"}', "it is no explanation of memory."),
+        (_changed(capacity_bytes=-1), "its figures cannot be those of a device."),
+        (_changed(capacity_bytes=2**70), "its figures cannot be those of a device."),
+        (_changed(device="sim:first"), "its figures cannot be those of a device."),
+    ],
+)
+def test_an_explanation_that_is_damaged_or_something_else_is_left_aside(
+    snapshot: Path, content: bytes, why: str
+) -> None:
+    snapshot.with_name("explanation.json").write_bytes(content)
+    known = beside(snapshot)
+    assert known.cards == {} and known.warnings == (f"explanation.json {LEFT}{why}",)
+
+
+def test_what_cannot_be_read_is_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot.with_name(STEPS_NAME).mkdir()
+    assert beside(snapshot).warnings == (f"steps.json {LEFT}it is not a file.",)
+    snapshot.with_name(STEPS_NAME).rmdir()
+    write_steps(snapshot.parent, ((1, 1),))
+    monkeypatch.setattr("gpudash.session.report_folder.MOST_BYTES", 3)
+    assert beside(snapshot).warnings == (f"steps.json {LEFT}it is larger than 0 MiB.",)
+
+    def forbidden(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", forbidden)
+    assert beside(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: Permission denied.",)
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 2**62 - 1), st.integers(0, 2**62 - 1)), max_size=20))
+def test_steps_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]]) -> None:
+    folder = tmp_path_factory.mktemp("report")
+    write_steps(folder, steps)
+    assert beside(folder / "snapshot.pickle").steps == tuple(sorted(steps))

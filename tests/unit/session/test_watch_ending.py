@@ -1,0 +1,172 @@
+"""How a watched program ended is told from all that is known of it, and no further."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpudash
+from gpudash.session.program import exit_words
+from gpudash.session.watch_ending import (
+    LONGEST_MESSAGE,
+    UNREPORTED,
+    Raised,
+    Ran,
+    ending_of,
+    frames_of,
+)
+from gpudash.telemetry.records import OutOfMemory, RunFailed, RunFinished
+
+RAN = Ran("train.py", 1, time_s=100.0, run_id=3, seconds=90.0, steps=12, device="cuda:0", result={"exit_code": 1})
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/me/train.py", line 9, in <module>
+    train()
+  File "/home/me/train.py", line 5, in train
+    step(loss)
+  File "/venv/lib/python3.11/site-packages/torch/optim/adam.py", line 12, in step
+    raise RuntimeError("bad")
+RuntimeError: bad
+"""
+
+
+def failed(ran: Ran) -> RunFailed:
+    ending = ending_of(ran)
+    assert isinstance(ending, RunFailed)
+    assert (ending.run_id, ending.seconds, ending.steps, ending.time_s) == (3, 90.0, 12, 100.0)
+    assert ending.result["exit_code"] == 1
+    return ending
+
+
+def refused(**facts: Any) -> dict[str, Any]:
+    return {"device": "sim:0", "requested_bytes": 2**30, "free_bytes": 2**20, "who": "", "time_s": 99.0, **facts}
+
+
+def test_exit_code_0_is_a_finish_also_after_an_out_of_memory_that_was_handled() -> None:
+    ending = ending_of(replace(RAN, code=0, out_of_memory=refused()))
+    assert isinstance(ending, RunFinished)
+    assert ending.status == "finished"
+
+
+@pytest.mark.parametrize("code", [0, 1, -2, -9])
+def test_a_program_that_was_asked_to_end_was_cancelled_whatever_its_code(code: int) -> None:
+    ending = ending_of(replace(RAN, code=code, stopped=True))
+    assert isinstance(ending, RunFinished)
+    assert ending.status == "cancelled"
+
+
+def test_an_exception_is_told_with_the_programs_own_line() -> None:
+    raised = Raised("RuntimeError", "bad", details=TRACEBACK).at_own_line()
+    ending = failed(replace(RAN, raised=[raised]))
+    assert ending.error == "RuntimeError"
+    assert ending.message == "RuntimeError: bad (train.py:5)."
+    assert ending.details == TRACEBACK
+    assert ending.result["frames"][1] == {"file": "/home/me/train.py", "line": 5, "name": "train"}
+
+
+def test_lines_of_the_simulator_are_left_out_and_those_of_libraries_stay() -> None:
+    package = Path(gpudash.__file__).parent
+    text = TRACEBACK.replace("RuntimeError: bad\n", "").replace('raise RuntimeError("bad")', "return self.new()")
+    text += f'  File "{package}/simulator/storage.py", line 138, in new\n    raise\nOutOfMemoryError: full\n'
+    frames = Raised("out_of_memory", "full", details=text).frames
+    assert [frame["name"] for frame in frames] == ["<module>", "train", "step"]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("invalid syntax (a.py, line 3)", "SyntaxError: invalid syntax (a.py:3)."),
+        ("\n=====\n\ntrain FAILED\n-----\n", "SyntaxError: train FAILED (a.py:3)."),
+        ("x" * 5000, f"SyntaxError: {'x' * LONGEST_MESSAGE}… (a.py:3)."),
+        ("", "SyntaxError (a.py:3)."),
+    ],
+)
+def test_the_sentence_has_the_first_words_of_a_message_and_the_place_once(message: str, told: str) -> None:
+    assert failed(replace(RAN, raised=[Raised("SyntaxError", message, "/t/a.py", 3)])).message == told
+
+
+def test_a_module_that_is_missing_is_told_with_the_way_out() -> None:
+    raised = Raised("ModuleNotFoundError", "No module named 'torch'", "/home/me/train.py", 1)
+    ending = failed(replace(RAN, raised=[raised]))
+    assert "Install it for the Python that runs the script" in ending.remedy
+    assert ending.result["frames"] == [{"file": "/home/me/train.py", "line": 1, "name": ""}]
+
+
+def test_the_first_rank_that_failed_is_told_where_the_launcher_only_passes_it_on() -> None:
+    first = Raised("ValueError", "nan", "/t.py", 3, who="rank 1 (pid 7)")
+    second = Raised("RuntimeError", "connection closed", "/t.py", 9, who="rank 0 (pid 6)")
+    launcher = Raised("ChildFailedError", "rank 1 failed")
+    ending = failed(replace(RAN, raised=[first, second, launcher]))
+    assert ending.message == "Rank 1 (pid 7): ValueError: nan (t.py:3)."
+    full = replace(second, error="out_of_memory")
+    assert isinstance(ending_of(replace(RAN, raised=[first, full, launcher])), OutOfMemory)
+
+
+def test_the_programs_own_exception_comes_before_that_of_what_it_has_started() -> None:
+    child = Raised("ValueError", "nan", who="pid 7")
+    assert failed(replace(RAN, raised=[child, Raised("KeyError", "'a'")])).error == "KeyError"
+
+
+def test_an_out_of_memory_that_nobody_caught_ends_the_run_as_one() -> None:
+    raised = Raised("out_of_memory", "CUDA out of memory", "/home/me/train.py", 5, details=TRACEBACK)
+    ending = ending_of(replace(RAN, raised=[raised], out_of_memory=refused(device="cuda:1")))
+    assert isinstance(ending, OutOfMemory)
+    assert ending.error == "cuda"
+    assert ending.requested_bytes == 2**30
+    assert ending.remedy == UNREPORTED, "so far"
+    assert ending.message == (
+        "train.py ran out of memory on cuda:1: 1.00 GiB were asked for and 1 MiB were free (train.py:5)."
+    )
+
+
+def test_a_bad_end_right_after_an_out_of_memory_is_its_end_unless_it_had_gone_on() -> None:
+    assert isinstance(ending_of(replace(RAN, out_of_memory=refused())), OutOfMemory)
+    assert isinstance(ending_of(replace(RAN, out_of_memory=refused(), stepped_s=99.5)), RunFailed)
+    assert isinstance(ending_of(replace(RAN, out_of_memory=refused(time_s=90.0))), RunFailed)
+
+
+def test_what_it_printed_last_is_believed_where_no_agent_could_tell() -> None:
+    ending = failed(replace(RAN, errors=TRACEBACK.splitlines()))
+    assert (ending.error, ending.message) == ("RuntimeError", "RuntimeError: bad (train.py:5).")
+    lines = TRACEBACK.replace("RuntimeError: bad", "torch.OutOfMemoryError: CUDA out of memory. Tried").splitlines()
+    assert isinstance(ending_of(replace(RAN, errors=lines)), OutOfMemory)
+    other = failed(replace(RAN, code=7, errors=["ValueError: in a log line", "bye"]))
+    assert other.message == "train.py ended with exit code 7."
+    assert other.remedy == "The last it printed was: bye"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "ended with exit code 3"),
+        (-9, "was killed by SIGKILL, perhaps because this computer's memory was full"),
+        (-11, "was killed by SIGSEGV, an invalid memory access"),
+        (-15, "was killed by SIGTERM"),
+        (-250, "was killed by signal 250"),
+    ],
+)
+def test_an_exit_code_is_put_in_words(code: int, words: str) -> None:
+    assert exit_words(code) == words
+    assert failed(replace(RAN, code=code)).message == f"train.py {words}."
+
+
+def test_a_kill_is_the_systems_only_where_the_system_has_killed_for_memory() -> None:
+    assert isinstance(ending_of(replace(RAN, code=-9)), RunFailed)
+    ending = ending_of(replace(RAN, code=-9, oom_kills=1))
+    assert isinstance(ending, OutOfMemory)
+    assert ending.error == "host"
+
+
+def test_a_program_whose_gpu_could_not_be_simulated_was_refused() -> None:
+    ending = failed(replace(RAN, refusal="This torch cannot register a device."))
+    assert (ending.error, ending.message) == ("simulation", "This torch cannot register a device.")
+    assert "--simulate" in ending.remedy
+
+
+def test_the_last_traceback_counts_and_a_syntax_error_has_a_line_without_a_function() -> None:
+    text = 'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n' + TRACEBACK
+    assert [frame["line"] for frame in frames_of(text.splitlines())] == [9, 5, 12]
+    assert frames_of(['  File "/b.py", line 3', "    x = ="]) == [{"file": "/b.py", "line": 3, "name": ""}]

@@ -1,0 +1,215 @@
+"""What the processes of a watched program tell of their memory, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpudash.devices import Gpu
+from gpudash.session.watched_memory import WatchedMemory
+from gpudash.telemetry.records import DEVICE, Note, Warning
+from gpudash.units import GIB, MIB
+from tests.unit.session.watched import Surrounded
+
+GPU = Gpu(0, "GPU-1", "00000000:01:00.0", "NVIDIA H200", 24 * GIB)
+
+
+def memory_of(around: Surrounded) -> WatchedMemory:
+    wiring = around.wiring
+    return WatchedMemory(1, wiring.machine, wiring.probe, wiring.emit, wiring.clock)
+
+
+def told(device: str = "sim:0", **figures: int) -> dict[str, Any]:
+    usual = {"allocated_bytes": 10 * MIB, "reserved_bytes": 20 * MIB, "peak_allocated_bytes": 15 * MIB}
+    return {"type": "allocator", "devices": {device: {**usual, "peak_reserved_bytes": 20 * MIB, **figures}}}
+
+
+def test_a_simulated_card_is_shown_as_the_program_tells_of_it_and_put_back_afterwards() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", told(capacity_bytes=GIB, context_bytes=300 * MIB, others_bytes=MIB, busy_s=2.0))
+    shown = around.machine.simulated._shown[0].now()
+    assert (shown.pid, shown.name, shown.fresh) == (7, "python", True)
+    assert (shown.reserved, shown.context, sum(shown.others.values()), shown.busy_s) == (20 * MIB, 300 * MIB, MIB, 2.0)
+    assert around.probes["sim:0"]()["allocated_bytes"] == 10 * MIB
+    assert [note.details for note in around.events(Note, topic=DEVICE)] == [{"device": "sim:0", "simulated": True}]
+    memory.close()
+    assert around.probes == {}
+    assert around.machine.simulated._shown[0].mirror is None
+
+
+def test_cards_that_the_program_was_given_are_shown_as_they_are_while_nobody_uses_them() -> None:
+    around = Surrounded(8 * GIB)
+    wiring = around.wiring
+    memory = WatchedMemory(1, wiring.machine, wiring.probe, wiring.emit, wiring.clock, [768 * MIB], 100 * MIB)
+    around.now_s += 1000
+
+    def shown() -> tuple[int, int, bool]:
+        found = around.machine.simulated._shown[0].now()
+        return found.capacity, found.free, found.fresh
+
+    assert shown() == (768 * MIB, 668 * MIB, True)
+    assert around.machine.gpus[0].total_bytes == 768 * MIB
+    memory.take_allocator(7, "python", told(capacity_bytes=768 * MIB, others_bytes=100 * MIB))
+    assert shown() == (768 * MIB, 648 * MIB, True)
+    memory.forget(7)
+    assert shown() == (768 * MIB, 668 * MIB, True)
+    memory.close()
+    assert shown()[0] == around.machine.gpus[0].total_bytes == 8 * GIB
+
+
+def test_a_peak_counts_when_it_has_risen_since_the_reading_before() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", told())
+    read = around.probes["sim:0"]
+    assert read()["peak_allocated_bytes"] == 15 * MIB
+    memory.take_allocator(7, "python", told(allocated_bytes=5 * MIB))
+    assert read()["peak_allocated_bytes"] == 5 * MIB, "the program's own peak is an old one"
+    memory.take_allocator(7, "python", told(allocated_bytes=5 * MIB, peak_allocated_bytes=18 * MIB))
+    assert read()["peak_allocated_bytes"] == 18 * MIB
+    assert memory.peaks["sim:0"] == {"allocated_bytes": 18 * MIB, "reserved_bytes": 20 * MIB}
+
+
+def test_figures_of_several_processes_on_a_gpu_are_added_and_gone_with_each() -> None:
+    around = Surrounded(gpus=(GPU,))
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", told("cuda:0"))
+    memory.take_allocator(8, "python", told("cuda:0", reserved_bytes=5 * MIB))
+    read = around.probes["cuda:0"]
+    assert (read()["allocated_bytes"], read()["reserved_bytes"]) == (20 * MIB, 25 * MIB)
+    memory.forget(7)
+    memory.take_allocator(8, "python", told("cuda:0", reserved_bytes=5 * MIB))
+    assert read()["reserved_bytes"] == 5 * MIB
+    memory.forget(8)
+    assert read()["reserved_bytes"] == 0
+
+
+def test_silence_is_a_gap_and_never_the_last_value() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", told())
+    around.now_s += 10
+    assert set(around.probes["sim:0"]().values()) == {None}
+
+
+def test_a_gpu_that_the_program_numbers_otherwise_is_told_by_its_uuid() -> None:
+    second = Gpu(1, "GPU-2", "00000000:02:00.0", "NVIDIA H200", 24 * GIB)
+    around = Surrounded(gpus=(GPU, second))
+    memory = memory_of(around)
+    message = told("cuda:0")
+    message["devices"]["cuda:0"]["uuid"] = "GPU-2"
+    memory.take_allocator(7, "python", message)
+    assert list(around.probes) == ["cuda:1"]
+
+
+def test_each_process_has_a_simulated_card_of_its_own_and_the_first_is_shown() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_allocator(6, "torchrun", told(reserved_bytes=0, allocated_bytes=0))
+    assert around.probes == {}, "a process that uses no memory has no say"
+    memory.take_allocator(7, "python", told())
+    memory.take_allocator(8, "python", told(reserved_bytes=90 * MIB))
+    memory.take_allocator(8, "python", told(reserved_bytes=91 * MIB))
+    assert around.probes["sim:0"]()["reserved_bytes"] == 20 * MIB
+    assert around.texts("simulated") == ["pid 8 has a sim:0 of its own; the one of pid 7 is shown."]
+    memory.forget(7)
+    memory.take_allocator(8, "python", told(reserved_bytes=92 * MIB))
+    assert around.machine.simulated._shown[0].now().pid == 8
+    memory.close()
+
+
+def test_what_else_holds_memory_of_a_simulated_card_is_known() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", told(context_bytes=300 * MIB, others_bytes=2 * MIB))
+    found = memory.surroundings("sim:0")
+    assert found.context_bytes == 300 * MIB
+    assert [process.bytes for process in found.processes] == [2 * MIB]
+    assert memory.surroundings("cuda:9").context_bytes is None
+    memory.close()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "allocator"},
+        {"type": "allocator", "devices": [1]},
+        {"type": "allocator", "devices": {"sim:0": 3, "sim:1": {"allocated_bytes": 1}, "cpu": {}}},
+        {"type": "allocator", "devices": {"sim:0": {"allocated_bytes": "1", "reserved_bytes": True}}},
+        {"type": "allocator", "devices": {"sim:0": {"allocated_bytes": -1, "reserved_bytes": 2**70}}},
+    ],
+)
+def test_figures_that_are_none_are_left_out(message: dict[str, Any]) -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", message)
+    assert around.probes == {}
+
+
+def stack(line: int) -> list[list[Any]]:
+    return [["/venv/lib/python3.11/site-packages/torch/nn/a.py", 5, "f"], ["/home/me/train.py", line, "step"]]
+
+
+def held(step: int, *, numbers: tuple[int, ...] = (1,)) -> dict[str, Any]:
+    rows = [[MIB, 1, born, number] for born in range(1, step) for number in numbers]
+    return {"type": "held", "device": "sim:0", "step": step, "holdings": rows}
+
+
+def test_a_line_that_keeps_something_of_every_step_is_told_once_whoever_runs_it() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    for pid in (7, 8):
+        memory.take_stacks(pid, {"type": "stacks", "stacks": {"1": stack(31)}})
+    memory.take_held(7, held(20))
+    assert around.events(Warning) == [], "once is not enough"
+    for step in (30, 40, 50):
+        memory.take_held(7, held(step))
+        memory.take_held(8, held(step))
+    (warning,) = around.events(Warning)
+    assert warning.text == "train.py:31 keeps 1 MiB of every step since step 1: 29 MiB by now."
+    assert (warning.device, warning.level, warning.run_id) == ("SIM-0", "note", 1)
+    assert warning.cause == "train.py:31, 1 MiB a step,"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "held", "device": "sim:0"},
+        {"type": "held", "device": "sim:0", "step": 9, "holdings": [[1, 2, 3], ["a", 1, 1, 1], 7]},
+        {"type": "held", "device": "sim:0", "step": 90, "holdings": [[MIB, 1, n, 99] for n in range(80)]},
+    ],
+)
+def test_what_is_held_by_nobody_known_is_nothing_to_warn_of(message: dict[str, Any]) -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.take_stacks(7, {"type": "stacks", "stacks": {"1": [["a.py", "x", "f"]], "2": 3}})
+    for _ in range(3):
+        memory.take_held(7, message)
+    assert around.events(Warning) == []
+
+
+def test_stacks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpudash.session.watched_memory.MOST_STACKS", 10)
+    memory = memory_of(Surrounded(GIB))
+    for number in range(100):
+        memory.take_stacks(7, {"type": "stacks", "stacks": {str(number): stack(number)}})
+    assert list(memory._processes[7].stacks) == [str(number) for number in range(90, 100)]
+
+
+def test_a_session_without_simulated_gpus_gets_those_a_program_asks_for() -> None:
+    simulated = Surrounded().machine.simulated
+    simulated.provide([GIB])
+    assert [card.capacity for card in simulated.cards] == [GIB]
+    with pytest.raises(ValueError, match="simulates 1 GPUs, not 2"):
+        simulated.provide([GIB, GIB])
+
+
+def test_a_card_of_another_size_is_listed_with_its_own_size_as_long_as_it_is_shown() -> None:
+    around = Surrounded(8 * GIB)
+    memory = memory_of(around)
+    memory.take_allocator(7, "python", told(capacity_bytes=2 * GIB))
+    assert [gpu.total_bytes for gpu in around.machine.gpus] == [2 * GIB]
+    memory.close()
+    assert [gpu.total_bytes for gpu in around.machine.gpus] == [8 * GIB]

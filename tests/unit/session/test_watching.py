@@ -1,0 +1,320 @@
+"""A session runs the user's own program: what it prints, how it ends, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gpudash.session import Session, WatchRequest
+from gpudash.session.output_log import MOST_LINES
+from gpudash.telemetry.records import Note, Output, Record, Warning
+from gpudash.telemetry.runs import RunView
+
+PATIENCE_S = 30.0
+
+
+class Watcher:
+    """A session that keeps every record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.records: list[Record] = []
+        self.session = Session()
+        self.session.on_record = self.records.append
+        self.session.start(worker=False)
+
+    def watch(self, program: str, **facts: Any) -> None:
+        """Start a program that is given as text."""
+        script = self.folder / "script.py"
+        script.write_text(program)
+        self.session.watch(WatchRequest([sys.executable, str(script)], self.folder, **facts))
+
+    def run(self, program: str, **facts: Any) -> RunView:
+        """The run of a program, once it has ended."""
+        self.watch(program, **facts)
+        return self.ended()
+
+    def ended(self) -> RunView:
+        assert self.session.wait_run(PATIENCE_S)
+        run = self.session.store.run
+        assert run is not None
+        return run
+
+    def printed(self) -> list[str]:
+        return [line.text for line in self.session.output.since(0)[0]]
+
+    def notes(self, topic: str) -> list[str]:
+        return [record.text for record in self.records if isinstance(record, Note) and record.topic == topic]
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            self.session.wait_run(0.02)
+
+
+@pytest.fixture
+def watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher]:
+    """A session; afterwards it has closed in time, and no socket is left."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    found = Watcher(tmp_path)
+    yield found
+    assert found.session.close()
+    assert list(runtime.iterdir()) == []
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_program_that_ends_well_is_a_run_with_its_output(watcher: Watcher) -> None:
+    run = watcher.run("import sys; print('out'); print('err', file=sys.stderr)")
+    assert (run.workload, run.status, run.result["exit_code"]) == ("watch", "finished", 0)
+    assert sorted(watcher.session.output.since(0)[0]) == [("stderr", "err"), ("stdout", "out")]
+    lines = [line for record in watcher.records if isinstance(record, Output) for line in record.lines]
+    assert sorted(lines) == ["err", "out"]
+    assert not watcher.session.running
+    assert "The program never imported PyTorch." in watcher.notes("program")
+
+
+def test_the_program_gets_its_folder_and_its_environment_and_no_input(watcher: Watcher, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    watcher.run(
+        "import os, sys; print(os.getcwd(), os.environ['MINE'], repr(sys.stdin.read()), os.getsid(0) == os.getpid())",
+        environment={"MINE": "of my own"},
+    )
+    assert watcher.printed() == [f"{tmp_path} of my own '' True"]
+
+
+def test_an_exception_nobody_catches_fails_the_run_with_its_place(watcher: Watcher, tmp_path: Path) -> None:
+    run = watcher.run("def f():\n    raise ValueError('no')\n\nf()\n")
+    assert run.status == "failed" and run.error is not None
+    assert (run.error.kind, run.error.message) == ("ValueError", "ValueError: no (script.py:2).")
+    script = str(tmp_path / "script.py")
+    assert [(f["file"], f["line"], f["name"]) for f in run.result["frames"]] == [
+        (script, 4, "<module>"),
+        (script, 2, "f"),
+    ]
+    assert "ValueError: no" in run.error.details
+
+
+def test_a_file_that_is_not_python_is_told_with_its_line(watcher: Watcher) -> None:
+    run = watcher.run("{this is no Python\n")
+    assert run.error is not None
+    assert run.error.kind == "SyntaxError" and "(script.py:1)" in run.error.message
+
+
+def test_a_killed_program_is_told_as_killed(watcher: Watcher) -> None:
+    run = watcher.run("import os; os.kill(os.getpid(), 9)")
+    assert run.status == "failed" and run.error is not None
+    assert run.error.message.startswith("script.py was killed by SIGKILL")
+    assert run.result["exit_code"] == -9
+
+
+def test_stop_interrupts_and_the_run_is_cancelled(watcher: Watcher) -> None:
+    watcher.watch(
+        "import time\nprint('on', flush=True)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('saved')"
+    )
+    watcher.until(lambda: watcher.printed() == ["on"])
+    watcher.session.stop_run()
+    run = watcher.ended()
+    assert (run.status, run.result["exit_code"]) == ("cancelled", 0)
+    assert watcher.printed() == ["on", "saved"]
+
+
+STUBBORN = """
+import signal, time
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _frame: print("no", number, flush=True))
+print("on", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_stop_asked_again_is_firmer_each_time(watcher: Watcher) -> None:
+    watcher.watch(STUBBORN)
+    watcher.until(lambda: watcher.printed() == ["on"])
+    watcher.session.stop_run()
+    watcher.until(lambda: watcher.printed() == ["on", "no 2"])
+    watcher.session.stop_run()
+    watcher.until(lambda: watcher.printed() == ["on", "no 2", "no 15"])
+    watcher.session.stop_run()
+    assert watcher.ended().result["exit_code"] == -9
+
+
+def test_closing_the_dashboard_ends_a_program_that_will_not(watcher: Watcher) -> None:
+    watcher.watch(STUBBORN)
+    watcher.until(lambda: watcher.printed() == ["on"])
+    pid = next(record for record in watcher.records if isinstance(record, Note) and record.topic == "processes").details
+    assert watcher.session.close()
+    assert not psutil.pid_exists(pid["pid"])
+    run = watcher.session.store.run
+    assert run is not None and run.status == "cancelled"
+
+
+def test_what_a_program_has_started_ends_after_it_also_what_has_left_its_group(watcher: Watcher) -> None:
+    child = "import time; time.sleep(60)"
+    watcher.run(
+        "import os, subprocess, sys\n"
+        f"a = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        f"b = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        f"        os.execv(sys.executable, [sys.executable, '-c', {child!r}])\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "print(a.pid, b.pid)\n"
+    )
+    pids = [int(pid) for pid in watcher.printed()[0].split()]
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    (text,) = [text for text in watcher.notes("processes") if text.startswith("The program ended before")]
+    assert text.count("(pid ") == 3
+
+
+def test_a_flood_of_output_is_drained_bounded_and_ends_with_its_last_lines(watcher: Watcher) -> None:
+    before = psutil.Process().memory_info().rss
+    run = watcher.run(
+        "import sys\nfor n in range(40):\n    sys.stdout.write(f'{n} ' + 'x' * 98 + '\\n')\n"
+        "for n in range(500_000):\n    sys.stdout.write('y' * 99 + '\\n')\nprint('the end')"
+    )
+    assert run.status == "finished"
+    lines, _, lost = watcher.session.output.since(0)
+    assert lines[-1].text == "the end"
+    assert len(lines) <= MOST_LINES and lost + watcher.session.output.left_out > 0
+    records = [record for record in watcher.records if isinstance(record, Output)]
+    told = sum(len(record.lines) for record in records)
+    assert told < 10_000
+    assert records[-1].lines[-1] == "the end"
+    assert told + sum(record.lost for record in records) >= 400_000
+    assert psutil.Process().memory_info().rss - before < 100 * 2**20
+
+
+def test_a_program_that_is_not_heard_is_told_so(watcher: Watcher) -> None:
+    script = watcher.folder / "script.py"
+    script.write_text("raise ValueError('no')")
+    watcher.session.watch(WatchRequest([sys.executable, "-I", str(script)]))
+    run = watcher.ended()
+    assert watcher.notes("program")[0].startswith("Nothing was heard of the program")
+    assert run.error is not None and run.error.message == "ValueError: no (script.py:1)."
+
+
+def test_what_cannot_be_started_is_refused_and_another_program_can_be(watcher: Watcher, tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_bytes(b"\x7fNOT A PROGRAM")
+    tool.chmod(0o755)
+    with pytest.raises(ValueError, match="not a program this system can run"):
+        watcher.session.watch(WatchRequest([str(tool)]))
+    with pytest.raises(ValueError, match="There is no command"):
+        watcher.session.watch(WatchRequest([]))
+    assert not watcher.session.running
+    assert watcher.run("pass").status == "finished"
+
+
+NONSENSE = """
+import itertools, json, os, socket, struct
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(os.environ["GPUDASH_SOCKET"])
+def say(message):
+    body = json.dumps(message).encode()
+    connection.sendall(struct.pack(">I", len(body)) + body)
+say({"type": "hello", "protocol": 1, "argv": 5, "python": [], "rank": {}})
+kinds = ("torch", "allocator", "steps", "stacks", "held", "oom", "raised", "snapshot", "lost", "bye", "hello", "?")
+keys = ("version", "devices", "device", "steps", "stacks", "step", "holdings", "snapshot", "path", "problem", "count",
+        "error", "message", "file", "line", "traceback", "time_us", "requested_bytes", "free_bytes", "cpu_s", "argv")
+values = (None, 5, -1, 2**70, "x", [], [[]], [1, 2, 3, 4], {}, {"sim:0": {"allocated_bytes": [], "reserved_bytes": 2}},
+          {"sim:0": {"allocated_bytes": 1, "reserved_bytes": 2, "uuid": []}}, {"1": [[1, 2, 3]]}, True, 1e999)
+for kind, value in itertools.product(kinds, values):
+    say({"type": kind, **dict.fromkeys(keys, value)})
+print("said")
+"""
+
+
+def test_nonsense_over_the_socket_harms_nobody(watcher: Watcher) -> None:
+    run = watcher.run(NONSENSE)
+    assert (run.status, run.result["exit_code"]) == ("finished", 0)
+    assert watcher.printed() == ["said"]
+    assert not [record for record in watcher.records if isinstance(record, Warning) and record.device == "session"]
+
+
+def test_one_run_at_a_time(watcher: Watcher) -> None:
+    watcher.watch("import time; time.sleep(60)")
+    with pytest.raises(RuntimeError, match="A run is on"):
+        watcher.session.watch(WatchRequest([sys.executable, "-c", ""]))
+    watcher.session.stop_run()
+    assert watcher.ended().status == "cancelled"
+
+
+def test_the_programs_memory_is_shown_in_place_of_ours(watcher: Watcher) -> None:
+    run = watcher.run("block = bytearray(300 * 2**20); import time; time.sleep(1.5)")
+    assert run.memory.used_bytes is not None and run.memory.used_bytes > 300 * 2**20
+
+
+def test_a_snapshot_is_asked_only_of_what_has_memory_on_a_gpu(watcher: Watcher) -> None:
+    with pytest.raises(RuntimeError, match="No program is being watched"):
+        watcher.session.save_snapshot()
+    watcher.watch("import time; time.sleep(60)")
+    with pytest.raises(RuntimeError, match="no memory of a GPU so far"):
+        watcher.session.save_snapshot()
+    watcher.session.stop_run()
+    watcher.ended()
+
+
+def test_no_socket_no_watching(watcher: Watcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with pytest.raises(ValueError, match="XDG_RUNTIME_DIR"):
+        watcher.watch("pass")
+    assert list(long.iterdir()) == []
+
+
+def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> None:
+    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        watcher.session.attach(process.pid)
+        watcher.until(lambda: watcher.session.store.run is not None)
+        with pytest.raises(RuntimeError, match="from outside cannot be asked"):
+            watcher.session.save_snapshot()
+        process.communicate(b"\n")
+    ended = watcher.ended()
+    assert (ended.status, ended.result["exit_code"]) == ("finished", None)
+    assert ended.spec["pid"] == process.pid and "input()" in ended.spec["command"]
+    first, last = watcher.notes("program")
+    assert "its allocator, steps, losses and stacks cannot" in first
+    assert last.endswith("has ended; its exit code cannot be seen from outside.")
+
+
+def test_looking_away_leaves_the_process_running(watcher: Watcher) -> None:
+    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        watcher.session.attach(process.pid)
+        watcher.session.stop_run()
+        assert watcher.ended().status == "cancelled"
+        assert process.is_running()
+        process.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("pid", "words"),
+    [(os.getpid(), "this gpudash itself"), (0, "is no process number"), (-5, "is no process number")],
+)
+def test_a_process_that_is_none_to_watch_is_refused(watcher: Watcher, pid: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        watcher.session.attach(pid)
+    assert not watcher.session.running
+
+
+def test_a_process_that_is_gone_or_not_ours_is_refused(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    with psutil.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    with pytest.raises(ValueError, match=f"There is no process {process.pid}"):
+        watcher.session.attach(process.pid)
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    with pytest.raises(ValueError, match="not to you; only your own can be watched"):
+        watcher.session.attach(1)

@@ -1,0 +1,121 @@
+"""What stands in for a session around a watched program, and for an agent inside one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpudash.agent.wire import PROTOCOL, Decoder, encode
+from gpudash.devices import Gpu, Simulation
+from gpudash.session.machine import Machine
+from gpudash.session.output_log import OutputLog
+from gpudash.session.simulated import SimulatedGpus
+from gpudash.session.wiring import Wiring
+from gpudash.settings import Settings
+from gpudash.sources.discovery import Host
+from gpudash.telemetry.records import Event, Record
+from gpudash.telemetry.store import Store
+from gpudash.units import GIB
+
+Read = Callable[[], Mapping[str, int | None]]
+
+
+class NoMonitor:
+    """Knows the GPUs it is given."""
+
+    host_capacity_source = "RAM"
+    problem = "No NVIDIA card was found; everything runs on the CPU."
+
+    def __init__(self, gpus: tuple[Gpu, ...] = ()) -> None:
+        self.gpus = gpus
+
+
+class Surrounded:
+    """A session's wiring without a session.
+
+    Attributes:
+        told: every record, in order.
+        probes: what is read, by device.
+        now_s: session time.
+    """
+
+    def __init__(self, *sizes: int, gpus: tuple[Gpu, ...] = (), settings: Settings | None = None) -> None:
+        self.told: list[Record] = []
+        self.probes: dict[str, Read] = {}
+        self.followed: Callable[[], Mapping[int, int]] | None = None
+        self.now_s = 10.0
+        self.ended = threading.Event()
+        self.store = Store()
+        self.output = OutputLog()
+        simulated = SimulatedGpus(Simulation(sizes))
+        simulated.start()
+        self.machine = Machine(Host("CPU", 2, 16 * GIB, 8 * GIB, "RAM"), NoMonitor(gpus), self.store, simulated)  # type: ignore[arg-type]
+        for gpu in self.machine.gpus:
+            self.store.link(f"{'sim' if gpu.simulated else 'cuda'}:{gpu.nvml_index}", gpu.uuid)
+        self.settings = settings or Settings()
+
+    @property
+    def wiring(self) -> Wiring:
+        return Wiring(
+            emit=self.emit,
+            clock=lambda: self.now_s,
+            began_wall_s=1_000.0,
+            machine=self.machine,
+            store=self.store,
+            probe=self.probe,
+            follow=self.follow,
+            settings=self.settings,
+            output=self.output,
+        )
+
+    def emit(self, record: Record) -> None:
+        self.told.append(record)
+        self.store.apply(record)
+
+    def probe(self, device: str, read: Read | None) -> None:
+        if read is None:
+            self.probes.pop(device, None)
+        else:
+            self.probes[device] = read
+
+    def follow(self, program: Callable[[], Mapping[int, int]] | None) -> None:
+        self.followed = program
+
+    def events(self, kind: type[Any], **facts: Any) -> list[Any]:
+        """Events of a kind with these facts, in order."""
+        return [
+            record
+            for record in self.told
+            if isinstance(record, kind) and all(getattr(record, name) == value for name, value in facts.items())
+        ]
+
+    def texts(self, topic: str) -> list[str]:
+        """Texts of the notes of a topic."""
+        return [event.text for event in self.told if isinstance(event, Event) and getattr(event, "topic", "") == topic]  # type: ignore[attr-defined]
+
+
+class Agent:
+    """The program's end of the socket, which says what the test tells it to."""
+
+    def __init__(self, path: Path, *, hello: bool = True, **facts: Any) -> None:
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.connection.settimeout(5.0)
+        self.connection.connect(str(path))
+        self._decoder = Decoder()
+        if hello:
+            self.say("hello", protocol=PROTOCOL, argv=["train.py"], python="3.11.7", **facts)
+
+    def say(self, kind: str, **facts: Any) -> None:
+        """Send one message."""
+        self.connection.sendall(encode({"type": kind, "pid": os.getpid(), "time_us": 1_005_000_000, **facts}))
+
+    def heard(self) -> list[dict[str, Any]]:
+        """The messages of the next packet."""
+        return self._decoder.feed(self.connection.recv(65_536))
+
+    def close(self) -> None:
+        self.connection.close()

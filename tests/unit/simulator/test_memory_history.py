@@ -1,0 +1,119 @@
+"""What is live, by stack and step, while the simulated cards' history is recorded; and the stacks themselves."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from gpudash.simulator import memory_history, stacks
+from gpudash.simulator.backend import Backend
+from gpudash.simulator.memory_history import Held, MemoryHistory
+
+
+@pytest.fixture
+def history(sim: Backend) -> Iterator[MemoryHistory]:
+    found: MemoryHistory = torch.sim.memory.history
+    torch.sim.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=1000)
+    yield found
+    torch.sim.memory._record_memory_history(None)
+    found.step = 0
+
+
+def held(history: MemoryHistory, sim: Backend) -> list[Held]:
+    return sorted(history.held(sim.cards[0]), key=lambda one: (one.step, -one.bytes))
+
+
+def test_live_blocks_are_counted_by_line_and_step(history: MemoryHistory, sim: Backend) -> None:
+    kept = []
+    for history.step in (1, 2, 3):
+        kept += [torch.ones(128, device="sim") for _ in range(2)]
+    assert [(one.bytes, one.blocks, one.step) for one in held(history, sim)] == [
+        (1024, 2, 1),
+        (1024, 2, 2),
+        (1024, 2, 3),
+    ]
+    assert len({one.stack for one in held(history, sim)}) == 1
+    frame = held(history, sim)[0].stack.frames()[0]
+    assert frame["filename"] == __file__ and "torch.ones" in linecache.getline(__file__, frame["line"])
+    del kept[2:]
+    assert [(one.bytes, one.blocks, one.step) for one in held(history, sim)] == [(1024, 2, 1)]
+    del kept[:]
+    assert held(history, sim) == []
+
+
+def test_what_was_allocated_before_recording_is_not_counted_when_it_goes(sim: Backend) -> None:
+    before = torch.ones(128, device="sim")
+    torch.sim.memory._record_memory_history("all", context="alloc")
+    del before
+    assert torch.sim.memory.history.held(sim.cards[0]) == []
+    torch.sim.memory._record_memory_history(None)
+    assert torch.sim.memory.history.held(sim.cards[0]) == []
+
+
+def test_groups_without_live_blocks_do_not_pile_up(
+    history: MemoryHistory, sim: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_history, "MOST_EMPTY_GROUPS", 10)
+    kept = torch.ones(1, device="sim")
+    for history.step in range(1000):
+        torch.ones(1, device="sim")
+    (recording,) = [one for one in history._recordings.values() if one.card is sim.cards[0]]
+    assert len(recording.groups) <= 13 and [one.step for one in held(history, sim)] == [0]
+    del kept
+
+
+def test_a_stack_is_kept_once_and_spelt_out_once(history: MemoryHistory, sim: Backend) -> None:
+    for _ in range(3):
+        torch.ones(1, device="sim")
+    first, second, third = (
+        event["frames"] for event in torch.sim.memory._snapshot()["device_traces"][0] if event["action"] == "alloc"
+    )
+    assert first is second is third and first[0]["name"] == "test_a_stack_is_kept_once_and_spelt_out_once"
+
+
+def test_frees_have_stacks_only_where_all_contexts_are_wanted(sim: Backend) -> None:
+    for context, wanted in (("alloc", False), ("all", True)):
+        torch.sim.memory._record_memory_history("all", context=context, clear_history=True)
+        torch.ones(1, device="sim")
+        trace = torch.sim.memory._snapshot()["device_traces"][0]
+        torch.sim.memory._record_memory_history(None)
+        (freed,) = [event for event in trace if event["action"] == "free_completed"]
+        assert bool(freed["frames"]) is wanted
+        assert all(event["frames"] for event in trace if event["action"] == "alloc")
+
+
+def test_code_that_is_gone_does_not_lend_its_stack_to_other_code(history: MemoryHistory, sim: Backend) -> None:
+    names = []
+    for number in range(50):
+        scope: dict[str, Any] = {"torch": torch}
+        exec(f"def made_{number}(): return torch.ones(1, device='sim')", scope)
+        kept = scope[f"made_{number}"]()
+        names.append(held(history, sim)[0].stack.frames()[0]["name"])
+        del kept, scope
+        gc.collect()
+    assert names == [f"made_{number}" for number in range(50)]
+
+
+def test_a_program_that_makes_code_without_end_does_not_fill_the_memory(
+    history: MemoryHistory, sim: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "MOST_KNOWN", 5)
+    for number in range(20):
+        scope: dict[str, Any] = {"torch": torch}
+        exec(f"def made_{number}(): return torch.ones(1, device='sim')", scope)
+        scope[f"made_{number}"]()
+    assert len(history._taken._known) <= 5
+
+
+def test_it_is_known_whether_the_cards_are_recorded(sim: Backend) -> None:
+    history: MemoryHistory = torch.sim.memory.history
+    assert not history.recording
+    torch.sim.memory._record_memory_history("state")
+    assert history.recording and torch.sim.memory._snapshot()["device_traces"] == [[], []]
+    torch.sim.memory._record_memory_history(None)
+    assert not history.recording
