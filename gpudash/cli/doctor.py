@@ -142,8 +142,7 @@ def _qt() -> Iterator[Check]:
 
 
 def _display() -> Iterator[Check]:
-    from gpudash.cli.qt import require_qt
-    from gpudash.cli.qt import has_display
+    from gpudash.cli.qt import has_display, require_qt
 
     if not has_display():
         yield Check("display", "note", "none; gpudash runs in the terminal and leaves a picture of the dashboard")

@@ -12,15 +12,13 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from gpudash.memory.explanation import Explanation, Part
 from gpudash.memory.explanation_text import part_name
 from gpudash.memory.wording import needed
-from gpudash.ui.theme import Palette, contrast
+from gpudash.ui.theme import Palette, text_on
 from gpudash.units import format_bytes, format_count
 
 BAR_HEIGHT = 26
 LEGEND_GAP = 6
 SWATCH = 9
 MARGIN = 2
-
-DARK_TEXT, LIGHT_TEXT = "#0c1116", "#ffffff"
 
 COLOURS = {
     "context": "context",
@@ -230,7 +228,7 @@ class PartsBar(QWidget):
         """Text on a part: dark or light, whichever can be read better."""
         if ground.alphaF() < 1 or ground == QColor(self._palette.field):
             return QColor(self._palette.text)
-        return QColor(max(DARK_TEXT, LIGHT_TEXT, key=lambda text: contrast(text, ground.name())))
+        return text_on(ground)
 
     def _at(self, place: QPointF) -> tuple[Part | None, str] | None:
         """What is drawn at a place."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from gpudash.devices import shown_name
 from gpudash.memory.explanation import Explanation
-from gpudash.ui.explanation_remedies import Remedies, worded_label
+from gpudash.ui.explanation_remedies import Remedies
+from gpudash.ui.labels import worded_button, worded_label
 from gpudash.units import format_clock
 
 
@@ -63,11 +62,3 @@ class ExplanationHeader(QFrame):
         self.request.setText(found.request_words)
         self.remedies.show_remedies(found.remedies, found.remedies_note, commanding=commanding, looking=looking)
         self.remedies.setVisible(found.requested_bytes is not None)
-
-
-def worded_button(words: str, tip: str, act: Callable[[], object]) -> QPushButton:
-    """A button that says in its tooltip what it does."""
-    button = QPushButton(words)
-    button.setToolTip(tip)
-    button.clicked.connect(lambda _checked=False: act())
-    return button

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explanation import Explanation, Owner
 from gpudash.ui.explanation_rows import GROUPS, Choice, OwnerRow, owner_rows
+from gpudash.ui.labels import title_label
 from gpudash.ui.tables import Column, Table
 
 COLUMNS = (
@@ -40,8 +41,6 @@ class OwnersPanel(QFrame):
         self._explanation: Explanation | None = None
         self._choice = Choice()
         self._rows: list[OwnerRow] = []
-        title = QLabel("2  WHO ALLOCATED IT")
-        title.setProperty("role", "title")
         self.chip = QPushButton()
         self.chip.setProperty("role", "chip")
         self.chip.setToolTip("Show all categories again (Esc)")
@@ -67,7 +66,7 @@ class OwnersPanel(QFrame):
         self.table.view.selectionModel().selectionChanged.connect(self._tell)
         head = QHBoxLayout()
         head.setSpacing(6)
-        head.addWidget(title)
+        head.addWidget(title_label("2  WHO ALLOCATED IT"))
         head.addWidget(self.chip)
         head.addStretch(1)
         for control in (self.total, self.group, self.search):

@@ -15,6 +15,7 @@ from gpudash.ui.explanation_bar import PartsBar
 from gpudash.ui.explanation_header import ExplanationHeader
 from gpudash.ui.explanation_owners import OwnersPanel
 from gpudash.ui.explanation_stack import StackPanel
+from gpudash.ui.labels import title_label
 from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
@@ -67,7 +68,7 @@ class ExplanationPage(QWidget):
         filled = QFrame()
         filled.setProperty("role", "panel")
         head = QHBoxLayout()
-        head.addWidget(_title("1  WHAT FILLED IT"))
+        head.addWidget(title_label("1  WHAT FILLED IT"))
         head.addWidget(self._total)
         head.addStretch(1)
         rows = QVBoxLayout(filled)
@@ -181,9 +182,3 @@ class ExplanationPage(QWidget):
     def _clear(self) -> bool:
         self.bar.set_category("")
         return self.owners.clear()
-
-
-def _title(words: str) -> QLabel:
-    label = QLabel(words)
-    label.setProperty("role", "title")
-    return label

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.memory.estimate_words import price
 from gpudash.memory.explanation import Remedy
+from gpudash.ui.labels import worded_label
 from gpudash.units import format_bytes
 
 MOST = 4
@@ -153,13 +154,3 @@ def remedy_tip(remedy: Remedy) -> str:
     """How sure it is, what it costs and how the terminal takes it."""
     parts = [f"predicted by {remedy.verified_by}" if remedy.verified_by else "", price(remedy), remedy.flags]
     return "; ".join(part for part in parts if part)
-
-
-def worded_label(role: str, *, wraps: bool = True) -> QLabel:
-    """A label whose words can be selected, in the look of ``role``."""
-    label = QLabel()
-    label.setProperty("role", role)
-    label.setWordWrap(wraps)
-    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    label.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
-    return label

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPlainText
 
 from gpudash.memory.call_sites import SourceLine, no_source
 from gpudash.memory.explanation import Owner, StackLine
+from gpudash.ui.labels import title_label
 
 EMPTY = "No stack was recorded for these blocks."
 
@@ -30,8 +31,6 @@ class StackPanel(QFrame):
         self._source = source
         self._stack: tuple[StackLine, ...] = ()
         self._shown: list[StackLine | None] = []
-        self._title = QLabel("4  STACK")
-        self._title.setProperty("role", "title")
         self._place = QLabel()
         self._place.setProperty("role", "muted")
         self.library = QCheckBox("library lines")
@@ -47,7 +46,7 @@ class StackPanel(QFrame):
         self.text.setAccessibleName("Stack of the selected row")
         self.text.setMinimumHeight(64)
         self.head = QHBoxLayout()
-        self.head.addWidget(self._title)
+        self.head.addWidget(title_label("4  STACK"))
         self.head.addWidget(self._place, 1)
         self.head.addWidget(self.library)
         self.head.addWidget(self.copy_button)

@@ -37,7 +37,6 @@ Range = tuple[float, float] | None
 EXPANDED_HEIGHT = 160
 """Logical pixels: header and five rows, enough for the stages of a training step."""
 
-
 OUTPUT_HEIGHT = 360
 """Logical pixels that what a program prints may take, where the plots leave them."""
 

@@ -22,6 +22,10 @@ from gpudash.ui.stylesheet import style_sheet
 Choice = Literal["system", "light", "dark"]
 
 
+DARK_TEXT, LIGHT_TEXT = "#0c1116", "#ffffff"
+"""Of words on a coloured ground."""
+
+
 @dataclass(frozen=True, slots=True)
 class Palette:
     """The colours of one theme, as "#rrggbb".
@@ -304,3 +308,18 @@ def contrast(first: str, second: str) -> float:
     """Contrast ratio of two colours, 1 to 21 (WCAG 2.1)."""
     high, low = sorted((luminance(first), luminance(second)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+def text_on(ground: QColor) -> QColor:
+    """Dark or light text, whichever can be read better on ``ground``."""
+    return QColor(max(DARK_TEXT, LIGHT_TEXT, key=lambda words: contrast(words, ground.name())))
+
+
+def mixed(colour: QColor, ground: QColor, share: float) -> QColor:
+    """``colour`` with ``share`` of ``ground``, 0 to 1."""
+    own = 1 - share
+    return QColor(
+        round(colour.red() * own + ground.red() * share),
+        round(colour.green() * own + ground.green() * share),
+        round(colour.blue() * own + ground.blue() * share),
+    )

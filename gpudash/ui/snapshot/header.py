@@ -8,8 +8,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QMenu, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explanation import Explanation
-from gpudash.ui.explanation_header import worded_button
-from gpudash.ui.explanation_remedies import Remedies, worded_label
+from gpudash.ui.explanation_remedies import Remedies
+from gpudash.ui.labels import worded_button, worded_label
 
 EXPORTS = (
     ("csv", "Table in front as CSV…", "Save the rows of the table in front"),

@@ -21,9 +21,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from gpudash.ui.snapshot.colours import mixed
 from gpudash.ui.snapshot.memory_map import IDLE, NOTHING, Ints, Lines, Map, fitting_scale, lay_out
-from gpudash.ui.theme import Palette
+from gpudash.ui.theme import Palette, mixed
 from gpudash.units import format_bytes
 
 ROW, ROW_GAP = 18, 5

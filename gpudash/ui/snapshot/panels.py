@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPushButto
 
 from gpudash.memory.wording import needed
 from gpudash.ui.explanation_bar import PartsBar
+from gpudash.ui.labels import title_label
 from gpudash.ui.snapshot.chips import Chips
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.ui.snapshot.study import Study
@@ -45,7 +46,7 @@ class FilledPanel(Panel):
         self._whole.setProperty("role", "muted")
         head = QHBoxLayout()
         head.setSpacing(8)
-        head.addWidget(_title("1  WHAT FILLED IT"))
+        head.addWidget(title_label("1  WHAT FILLED IT"))
         head.addWidget(self._whole)
         head.addStretch(1)
         head.addWidget(self.chips)
@@ -92,7 +93,7 @@ class WhenPanel(Panel):
         self.hint.setProperty("role", "legend")
         head = QHBoxLayout()
         head.setSpacing(6)
-        head.addWidget(_title("3  WHEN"))
+        head.addWidget(title_label("3  WHEN"))
         head.addStretch(1)
         for control in (self.to_oom, self.to_peak, self.by_time):
             head.addWidget(control)
@@ -117,9 +118,3 @@ class WhenPanel(Panel):
         self.no_history.setVisible(not study.has_history)
         self.to_oom.setVisible(bool(study.levels.ooms))
         self.by_time.setEnabled(study.levels.time_s is not None)
-
-
-def _title(words: str) -> QLabel:
-    label = QLabel(words)
-    label.setProperty("role", "title")
-    return label

@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.held import Frame, is_library
 from gpudash.ui.snapshot.call_tree import Box, Branch, beneath, branch_words, icicle, treemap
-from gpudash.ui.snapshot.colours import mixed, text_on
 from gpudash.ui.snapshot.selection import Path
-from gpudash.ui.theme import Palette
+from gpudash.ui.theme import Palette, mixed, text_on
 from gpudash.units import format_bytes, format_count, format_percent
 
 ROW = 20

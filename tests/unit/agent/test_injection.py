@@ -78,7 +78,7 @@ def test_without_a_dashboard_nothing_happens(dashboard: Dashboard, lacking: dict
 def test_a_dashboard_of_another_version_is_left_alone(tmp_path: Path) -> None:
     other = Dashboard(tmp_path, [{"type": "welcome", "protocol": 2}])
     try:
-        done = other.run(str(SCRIPTS / "train.py"))
+        done = other.run(str(SCRIPTS / "train.py"), "20")
         assert done.returncode == 0 and done.stderr == "" and not other.of("bye")
     finally:
         other.close()
