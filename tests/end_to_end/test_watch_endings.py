@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,16 @@ def first_line(process: subprocess.Popen[bytes]) -> bytes:
     return process.stderr.readline()
 
 
+@contextmanager
+def heeding_hangups(how: signal.Handlers) -> Iterator[None]:
+    """What is started here inherits this, whatever the tests themselves were started with (nohup)."""
+    before = signal.signal(signal.SIGHUP, how)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_program_that_hangs_is_interrupted_then_killed(watch: Watch) -> None:
     process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "hang.py"))
     assert first_line(process) == b"hangs\n"
@@ -120,15 +131,13 @@ def test_a_second_and_a_third_ctrl_c_are_firmer(watch: Watch) -> None:
 
 
 def test_a_terminal_that_is_closed_ends_the_program_unless_it_was_to_outlive_it(watch: Watch) -> None:
-    process = watch.start("--json", "--", sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)")
+    with heeding_hangups(signal.SIG_DFL):
+        process = watch.start("--json", "--", sys.executable, "-c", "print('on', flush=True); input()", stdin=-1)
     assert first_line(process) == b"on\n"
     process.send_signal(signal.SIGHUP)
     assert (document(process)["status"], process.returncode) == ("cancelled", 130)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with heeding_hangups(signal.SIG_IGN):
         process = watch.start("--json", "--", sys.executable, "-c", "print('on', flush=True); input()", stdin=-1)
-    finally:
-        signal.signal(signal.SIGHUP, before)
     assert first_line(process) == b"on\n"
     process.send_signal(signal.SIGHUP)
     assert process.stdin is not None
