@@ -126,7 +126,8 @@ def test_a_killed_program_is_told_as_killed(watcher: Watcher) -> None:
 
 def test_stop_interrupts_and_the_run_is_cancelled(watcher: Watcher) -> None:
     watcher.watch(
-        "import time\ntry:\n    print('on', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('saved')"
+        "import time\ntry:\n    print('on', flush=True)\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    print('saved')"
     )
     watcher.until(lambda: watcher.printed() == ["on"])
     watcher.session.stop_run()
