@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -174,11 +175,13 @@ def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, t
         text=True,
     )
     wait_until(process, lambda: events_of(recording, "StepFinished") == 2)
-    host = host_of(process)
+    host = os.pidfd_open(host_of(process).pid)
     os.kill(process.pid, signal.SIGKILL)
     process.wait(10)
-    gone, alive = psutil.wait_procs([host], PATIENCE_S)
-    assert gone and not alive
+    try:
+        assert select.select([host], [], [], PATIENCE_S)[0], "a descriptor of a process can be read once it has ended"
+    finally:
+        os.close(host)
 
 
 def test_a_process_that_has_no_torch_itself_runs_on_every_kind_of_device(home: Path) -> None:
