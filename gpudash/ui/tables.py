@@ -22,6 +22,17 @@ class Column:
     wide: bool = False
     tip: str = ""
 
+    def heading(self, role: int) -> Any:
+        """What Qt shows of the column in a header."""
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self.title
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return self.tip or None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            side = Qt.AlignmentFlag.AlignRight if self.right else Qt.AlignmentFlag.AlignLeft
+            return side | Qt.AlignmentFlag.AlignVCenter
+        return None
+
 
 class RowsModel(QAbstractTableModel):
     """Rows of cells of text. A cell may be a pair of (text, tooltip)."""
@@ -63,17 +74,7 @@ class RowsModel(QAbstractTableModel):
         return None
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation is Qt.Orientation.Vertical:
-            return None
-        column = self.columns[section]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return column.title
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return column.tip or None
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            side = Qt.AlignmentFlag.AlignRight if column.right else Qt.AlignmentFlag.AlignLeft
-            return side | Qt.AlignmentFlag.AlignVCenter
-        return None
+        return None if orientation is Qt.Orientation.Vertical else self.columns[section].heading(role)
 
 
 MEASURED_ROWS = 100

@@ -103,17 +103,7 @@ class EventsModel(QAbstractTableModel):
         return None
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation is Qt.Orientation.Vertical:
-            return None
-        column = EVENT_COLUMNS[section]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return column.title
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return column.tip or None
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            side = Qt.AlignmentFlag.AlignRight if column.right else Qt.AlignmentFlag.AlignLeft
-            return side | Qt.AlignmentFlag.AlignVCenter
-        return None
+        return None if orientation is Qt.Orientation.Vertical else EVENT_COLUMNS[section].heading(role)
 
     def cells(self, event: int) -> tuple[str, ...]:
         """The words of one event."""

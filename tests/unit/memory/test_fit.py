@@ -13,6 +13,7 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Mark, Trace
 from gpudash.memory.estimate import CARDS_BYTES, Target, fits, judge, smallest_card
 from gpudash.memory.fit import GRANULE, card_of, minimum_room, peaks, run_on
+from tests.unit.memory.example_traces import holes
 
 MIB = 2**20
 GIB = 2**30
@@ -63,19 +64,6 @@ def test_nothing_fits_in_less_than_is_allocated_at_the_peak(trace: Trace) -> Non
 def test_the_categories_at_the_peak_add_up_to_it(trace: Trace) -> None:
     found = peaks(trace)
     assert sum(found.by_category.values()) == found.allocated
-
-
-def holes() -> Trace:
-    """Three segments of 30, 32 and 34 MiB, of each of which the last 2 MiB are kept, and then 40 MiB."""
-    trace = Trace()
-    for size in (30 * MIB, 32 * MIB, 34 * MIB):
-        first = len(trace.sizes) + 1
-        trace.sizes.extend((size, size - 2 * MIB, 2 * MIB))
-        trace.events.extend((first, -first, first + 1, first + 2, -first - 1))
-    trace.sizes.append(40 * MIB)
-    trace.events.append(10)
-    trace.categories.extend([ACTIVATIONS] * 10)
-    return trace
 
 
 def test_what_failed_tells_the_event() -> None:

@@ -15,6 +15,7 @@ from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
 from gpudash.workloads import estimate as predicting
 from gpudash.workloads.judging import judged, unchanged
+from tests.unit.memory.example_traces import holes
 
 WEIGHT_BYTES = 64 * MIB
 PER_ITEM = 32 * MIB
@@ -132,14 +133,7 @@ def test_a_workspace_that_the_run_has_sized_itself_is_kept() -> None:
 
 
 def test_a_run_as_it_is_may_fit_with_other_segments_on_another_device_or_a_larger_card() -> None:
-    trace = Trace()
-    for size in (30 * MIB, 32 * MIB, 34 * MIB):
-        first = len(trace.sizes) + 1
-        trace.sizes.extend((size, size - 2 * MIB, 2 * MIB))
-        trace.events.extend((first, -first, first + 1, first + 2, -first - 1))
-    trace.sizes.append(40 * MIB)
-    trace.events.append(10)
-    trace.categories.extend([ACTIVATIONS] * 10)
+    trace = holes()
     target, other = Target("sim:0", GIB, 100 * MIB), Target("sim:1", GIB, GIB)
     told = list(unchanged(trace, target, judged(trace, target, "mine:build"), [other]))
     assert [(one.allocator, one.device, one.fits) for one in told] == [

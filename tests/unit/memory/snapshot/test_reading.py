@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.snapshot import reading
 from gpudash.memory.snapshot.limits import Limits
 from gpudash.memory.snapshot.model import ACTIONS, NONE, Snapshot, TraceEntry
 from gpudash.memory.snapshot.reading import read_snapshot
@@ -23,24 +22,6 @@ from tests.fuzzing.seeds import BASE, FRAMES, event, legacy, modern, segment
 STACK = (("train.py", 3, "step"), ("main.py", 9, "main"))
 
 Write = Callable[[object], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(data: object) -> Path:
-        path = tmp_path / "snapshot.pickle"
-        path.write_bytes(data if isinstance(data, bytes) else pickle.dumps(data))
-        return path
-
-    return write
-
-
-@pytest.fixture(params=["fast", "sparing"])
-def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Snapshot]:
-    """The reader, once with CPython's unpickler and once without."""
-    if request.param == "sparing":
-        monkeypatch.setattr(reading, "ROOM_PER_BYTE", 2**40)
-    return read_snapshot
 
 
 def told(snapshot: Snapshot) -> tuple[object, ...]:

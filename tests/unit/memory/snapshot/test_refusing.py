@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudash.memory.snapshot import reading
 from gpudash.memory.snapshot.limits import Limits
 from gpudash.memory.snapshot.model import Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading import read_snapshot
@@ -32,24 +31,6 @@ BYTEARRAY8 = 0x96
 
 Read = Callable[..., Snapshot]
 Write = Callable[[object], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write(data: object) -> Path:
-        path = tmp_path / "snapshot.pickle"
-        path.write_bytes(data if isinstance(data, bytes) else pickle.dumps(data))
-        return path
-
-    return write
-
-
-@pytest.fixture(params=["fast", "sparing"])
-def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Read:
-    """The reader, once with CPython's unpickler and once without."""
-    if request.param == "sparing":
-        monkeypatch.setattr(reading, "ROOM_PER_BYTE", 2**40)
-    return read_snapshot
 
 
 def refused(read: Read, path: Path, words: str = ".", **options: Any) -> None:
