@@ -51,6 +51,7 @@ class Dashboard:
         self._threads: list[threading.Thread] = []
         self._connections: list[socket.socket] = []
         self._open = 0
+        self._calls = 0  # of our own, which have a name
         self._begin(self._accept)
 
     def close(self) -> None:
@@ -83,8 +84,17 @@ class Dashboard:
         done = subprocess.run(
             [python, *command], env=used, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
+        self._let_everyone_in()
         self.wait_until(lambda: not self._open)
         return done
+
+    def _let_everyone_in(self) -> None:
+        """Wait for all who have called: a program may be over before its connection is so much as accepted."""
+        with socket.socket(socket.AF_UNIX) as last:
+            wanted = self._calls + 1
+            last.bind(str(self.folder / f"last-{wanted}"))
+            last.connect(str(self.path))
+            self.wait_until(lambda: self._calls == wanted)
 
     def of(self, kind: str, pid: int | None = None) -> list[Message]:
         """Messages of a type."""
@@ -110,9 +120,15 @@ class Dashboard:
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._socket.accept()
+                connection, caller = self._socket.accept()
             except OSError:
                 return
+            if caller:
+                connection.close()
+                with self._heard:
+                    self._calls += 1
+                    self._heard.notify_all()
+                continue
             self._connections.append(connection)
             with self._heard:
                 self._open += 1
