@@ -64,6 +64,7 @@ class Settings(BaseModel):
     smoothing: float = Field(0.6, ge=0, lt=1, description="Smoothing of loss and accuracy in the plots; 0 is raw")
     window_s: float = Field(60.0, ge=1, le=86400, description="Seconds of history the plots show")
     frames_hz: float = Field(15.0, ge=5, le=30, description="Redraws of the plots a second")
+    hints: bool = Field(True, description="Show what can be tried, after the first run")
 
     @model_validator(mode="after")
     def _levels_ascend(self) -> Settings:

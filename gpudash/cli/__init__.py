@@ -26,6 +26,8 @@ from gpudash.specs import invalid_fields
 def build_app() -> App:
     """The command-line application, one sub-command of ``run`` per workload."""
     from gpudash.cli import devices, doctor, export, monitor
+    from gpudash.cli.compare import compare
+    from gpudash.cli.demo import demo
     from gpudash.cli.estimate import estimate_app
     from gpudash.cli.open import open_file
     from gpudash.cli.run import run_app
@@ -47,8 +49,10 @@ def build_app() -> App:
     app.command(monitor.monitor)
     app.command(watch)
     app.command(snapshot)
+    app.command(compare)
     app.command(export.export)
     app.command(open_file, name="open")
+    app.command(demo)
     app.command(doctor.doctor)
     return app
 

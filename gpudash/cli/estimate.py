@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.interruption import Interruption, interruptible
+from gpudash.cli.nested_fields import has_fields
 from gpudash.cli.output import Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice, stderr
 from gpudash.cli.refusals import DEVICES, refused
 from gpudash.cli.simulation import SimulateOptions
@@ -62,6 +63,8 @@ def estimate_app() -> App:
     """``gpudash estimate`` with one sub-command per workload, its flags built from the spec."""
     app = App(name="estimate", help="Predict the memory a run would take.", default_command=_estimate_callable)
     for name, spec in workloads().items():
+        if has_fields(spec):
+            continue  # the memory of a comparison is that of the workload it runs
         app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
     return app
 

@@ -1,5 +1,8 @@
-"""``gpudash export``: a recording as CSV or JSON."""
+"""``gpudash export``: a recording for other programs, as pictures, or as a report."""
 
+from __future__ import annotations
+
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,16 +10,26 @@ from cyclopts import Parameter
 
 from gpudash.cli.output import Exit, RequestError, print_notice
 
+SIZE = (1280, 900)
+"""Pixels of a picture where none are asked for."""
+
+SMALLEST, LARGEST = 320, 8000
+
+Format = Literal["csv", "parquet", "json", "png", "svg", "trace", "html"]
+
 
 def export(
     file: Path,
     /,
     *,
-    to: Literal["csv", "json"],
+    to: Format,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     force: Annotated[bool, Parameter(negative="")] = False,
+    theme: Literal["light", "dark"] = "light",
+    size: str | None = None,
 ) -> int:
-    """Write a recording as one CSV table of readings, or as one JSON document with runs and events.
+    """Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for
+    ui.perfetto.dev (trace), the plots as a picture (png, svg), or a report in one page that opens offline (html).
 
     Parameters
     ----------
@@ -28,18 +41,66 @@ def export(
         Where to write it.
     force
         Replace a file that is there.
+    theme
+        Colours of a picture.
+    size
+        Width and height of a picture in pixels, such as 1280x900.
     """
-    from gpudash.telemetry.export import export as write
-    from gpudash.telemetry.reading import RecordingError, open_recording
+    from gpudash.telemetry.reading import RecordingError
 
+    if size is not None and to not in ("png", "svg"):
+        raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
+    pixels = SIZE if size is None else _pixels(size)
     try:
-        with open_recording(file) as recording:
-            write(recording, to, out, force)
-            for text in recording.notices:
-                print_notice(text)  # damage shows only in reading
-    except (RecordingError, FileExistsError) as error:
+        if to == "png" or to == "svg":
+            _draw(file, out, pixels, theme, force)
+        elif to == "html":
+            _report(file, out, force)
+        else:
+            _data(file, to, out, force)
+    except RecordingError as error:
         raise RequestError(str(error)) from None
-    except OSError as error:
-        raise RequestError(f"{out} cannot be written: {error.strerror}.", "Name another file with -o.") from None
     print_notice(f"Wrote {out}")
     return Exit.FINISHED
+
+
+def _data(file: Path, to: Literal["csv", "parquet", "json", "trace"], out: Path, force: bool) -> None:
+    from gpudash.telemetry.export import export as write
+    from gpudash.telemetry.reading import open_recording
+
+    with open_recording(file) as recording:
+        write(recording, to, out, force)
+        for text in recording.notices:
+            print_notice(text)  # damage shows only in reading
+
+
+def _report(file: Path, out: Path, force: bool) -> None:
+    from gpudash.session.report import write_report
+
+    for text in write_report(file, out, force):
+        print_notice(text)
+
+
+def _draw(file: Path, out: Path, size: tuple[int, int], theme: Literal["light", "dark"], force: bool) -> None:
+    from gpudash.cli.qt import require_qt
+
+    os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    require_qt()
+    from gpudash.ui.graph_file import write_graphs
+
+    for text in write_graphs(file, out, size, theme, force):
+        print_notice(text)
+
+
+def _pixels(text: str) -> tuple[int, int]:
+    """Width and height.
+
+    Raises:
+        RequestError: when the text is no size, or the picture would be smaller or larger than can be drawn.
+    """
+    width, cross, height = text.lower().partition("x")
+    if not (cross and width.isdecimal() and height.isdecimal()):
+        raise RequestError(f"{text!r} is no size of a picture.", "Write width and height in pixels, such as 1280x900.")
+    if not all(SMALLEST <= int(side) <= LARGEST for side in (width, height)):
+        raise RequestError(f"{text!r} is outside {SMALLEST} to {LARGEST} pixels a side.", "Choose another size.")
+    return int(width), int(height)

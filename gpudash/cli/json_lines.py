@@ -7,7 +7,6 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from gpudash.telemetry.records import Record, Sample, plain
@@ -50,7 +49,7 @@ class JsonLines:
 
     def _write_all(self) -> None:
         while (record := self._waiting.get()) is not None:
-            text = json.dumps(plain(_line(record)), ensure_ascii=False) + "\n"
+            text = json.dumps(as_json(record), ensure_ascii=False) + "\n"
             try:
                 self._write(text.encode(errors="backslashreplace"))
             except OSError:
@@ -63,9 +62,9 @@ class JsonLines:
             data = data[os.write(self._descriptor, data) :]
 
 
-def _line(record: Record) -> Mapping[str, Any]:
+def as_json(record: Record) -> Any:
+    """The object of a record's line: an event as `Event.to_json` writes it, a reading with its values beside it."""
     if not isinstance(record, Sample):
-        line: Mapping[str, Any] = json.loads(record.to_json())
-        return line
+        return json.loads(record.to_json())
     reading = {"time_s": record.time_s, "table": record.table, "device": record.device, **record.values}
-    return {**reading, "states": record.states} if record.states else reading
+    return plain({**reading, "states": record.states} if record.states else reading)

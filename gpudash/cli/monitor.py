@@ -101,6 +101,7 @@ def _started(
     for text in notices:
         print_notice(text)
     if lines is not None:
+        lines.put(session.introduction())
         session.on_record = lines.put
     try:
         session.start(worker=False)

@@ -14,6 +14,7 @@ from gpudash.devices import shown_name
 from gpudash.memory.explanation import explanation_from_json
 from gpudash.memory.explanation_text import report
 from gpudash.session import Session
+from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.records import Note
 from gpudash.units import (
@@ -49,7 +50,9 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
                 warnings = run.warnings[shown:]
                 shown += len(warnings)
                 left = run.seconds_left
-                words = f"step {run.step} of {run.steps}" if run.steps else ""
+                words = (
+                    f"{step_word(run.workload)} {run.step} of {_about(run.workload)}{run.steps}" if run.steps else ""
+                )
                 if left is not None:
                     words += f" · {format_clock(left)} left"
                 loss = run.metrics.get("loss")
@@ -127,7 +130,8 @@ def _status(summary: Mapping[str, Any]) -> str:
     }[summary["status"]]
     if summary["error"] is not None and summary["error"]["kind"] == "guard":
         words = "stopped by the guard"
-    return f"{words} after {format_duration(summary['seconds'])}, {summary['steps']} steps"
+    steps = f"{step_word(summary['workload'])}{'' if summary['steps'] == 1 else 's'}"
+    return f"{words} after {format_duration(summary['seconds'])}, {summary['steps']} {steps}"
 
 
 def _stages(stages: list[Mapping[str, Any]]) -> Table:
@@ -170,7 +174,16 @@ def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-_TOLD_ELSEWHERE = ("corpus", "classes", "placement", "pitfall")
+def step_word(workload: str) -> str:
+    """What a step of a workload's progress is called; of a comparison nobody knows yet how many there will be."""
+    return "repetition" if workload == ComparisonSpec.name else "step"
+
+
+def _about(workload: str) -> str:
+    return "about " if workload == ComparisonSpec.name else ""
+
+
+_TOLD_ELSEWHERE = ("comparison", "corpus", "classes", "placement", "pitfall")
 """Topics of notes whose facts the result tells."""
 
 

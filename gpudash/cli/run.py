@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from gpudash.cli.interruption import Interruption, interruptible
+from gpudash.cli.nested_fields import WORDS, has_fields, with_nested, without_fields
 from gpudash.cli.output import OF_STATUS, Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice
 from gpudash.cli.refusals import DEVICES, refused
 from gpudash.cli.simulation import SimulateOptions
@@ -53,6 +54,9 @@ class RunOptions(SimulateOptions):
     no_record: Annotated[bool, Parameter(negative="")] = False
     """Record nothing."""
 
+    profile_steps: int = 0
+    """Profile so many steps after the first, and name the operators that took the most time; slows them down."""
+
     show_code: Annotated[bool, Parameter(negative="")] = False
     """Print the plain PyTorch program this run amounts to, and run nothing."""
 
@@ -77,20 +81,30 @@ def _no_workload(*words: Annotated[str, Parameter(show=False, allow_leading_hyph
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:
     def command(*, spec: Any = None, options: Any = None) -> int:
+        return run_given((), spec, options)
+
+    def run_given(words: Sequence[str], spec: Spec | None, options: RunOptions | None) -> int:
         given = {name: getattr(spec, name) for name in spec.model_fields_set} if spec is not None else {}
         options = options or RunOptions()
         try:
-            whole = build(spec_type, given, options.preset)
+            whole = build(spec_type, with_nested(spec_type, words, given, options.preset), options.preset)
         except ValueError as error:
             raise RequestError(f"{error}.", f"gpudash run {spec_type.name} --help lists what is allowed.") from None
         return execute(whole, options)
 
-    command.__annotations__ = {
-        "spec": Annotated[spec_type | None, Parameter(name="*")],
+    def command_with_fields(*words: str, spec: Any = None, options: Any = None) -> int:
+        return run_given(words, spec, options)
+
+    flags = {
+        "spec": Annotated[without_fields(spec_type) | None, Parameter(name="*")],
         "options": RunOptions | None,
         "return": int,
     }
-    return command
+    if not has_fields(spec_type):
+        command.__annotations__ = flags
+        return command
+    command_with_fields.__annotations__ = {"words": WORDS, **flags}
+    return command_with_fields
 
 
 def execute(spec: Spec, options: RunOptions) -> int:
@@ -116,7 +130,7 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     from gpudash.session import Session, recording_target
     from gpudash.telemetry.recorder import RecordingError
 
-    _require_possible(spec, options, options.device)
+    _require_possible(spec, options, options.device or spec.own_device)
     simulation = options.simulation()
     settings, notices = load_settings()
     target = recording_target(settings, spec.name, file=options.record, record=not options.no_record)
@@ -176,8 +190,10 @@ def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate
 
 def _start(session: "Session", spec: Spec, options: RunOptions) -> None:
     try:
-        device = options.device or session.default_device()
-        session.start_run(spec, device, options.guard, options.memory_cap, options.isolate)
+        device = options.device or spec.own_device or session.default_device()
+        session.start_run(
+            spec, device, options.guard, options.memory_cap, options.isolate, profile_steps=options.profile_steps
+        )
     except ValueError as error:
         raise refused(error) from None
 
@@ -222,7 +238,7 @@ def _gpu_name(device: str) -> bool:
 def _show_code(spec: Spec, options: RunOptions) -> int:
     from gpudash.workloads.code import code
 
-    device, simulation = options.device or "cpu", options.simulation()
+    device, simulation = options.device or spec.own_device or "cpu", options.simulation()
     sizes = {f"sim:{index}": size for index, size in enumerate(simulation.sizes or (OFFERED_BYTES,))}
     _require_possible(spec, options, device, sizes.get(device))
     if kind_of(device) == "sim" and device not in sizes:

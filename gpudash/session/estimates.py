@@ -73,6 +73,7 @@ class Estimates:
             ValueError: as `target`, and when ``device`` cannot bear the cap.
             RuntimeError: when the session is closed.
         """
+        spec = spec.predicted
         message = {
             "workload": spec.name,
             "spec": spec.model_dump(mode="json", exclude_defaults=True),

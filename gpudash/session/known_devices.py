@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gpudash.devices import Device, Gpu
 from gpudash.session.machine import Machine
+from gpudash.session.programs import program_of
+from gpudash.specs import Spec
 
 
 class KnownDevices:
@@ -44,9 +46,25 @@ class KnownDevices:
         """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
         return self._machine.problem
 
+    def gpu_facts(self) -> list[tuple[str, str]]:
+        """What driver, library, torch and environment say of GPUs: (what, answer) pairs for a bug report."""
+        return self._machine.gpu_facts()
+
+    def check_gpus(self) -> None:
+        """Look for GPUs at once where there were none."""
+        self._machine.check_gpus()
+
     def device_words(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
         return self._machine.words(device)
+
+    def code(self, spec: Spec, device: str) -> str:
+        """The plain PyTorch program that a run of ``spec`` on ``device`` amounts to.
+
+        Raises:
+            ValueError: one sentence, for a workload that is not built in.
+        """
+        return program_of(spec, device, self.devices())
 
     def find_device(self, name: str) -> Device:
         """The device called ``name``.

@@ -23,7 +23,8 @@ from gpudash.session.estimates import Estimates
 from gpudash.session.known_devices import KnownDevices
 from gpudash.session.machine import Machine
 from gpudash.session.output_log import OutputLog
-from gpudash.session.recordings import facts, tidy
+from gpudash.session.profiles import profile_wish
+from gpudash.session.recordings import SESSION, facts, tidy
 from gpudash.session.remedies import Remedies
 from gpudash.session.run_guards import RunGuards
 from gpudash.session.running import Running
@@ -35,7 +36,7 @@ from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.recorder import Recorder
-from gpudash.telemetry.records import Level, Marker, Note, Record, RunEnded, RunFinished, Sample, Warning
+from gpudash.telemetry.records import REMOVED, Level, Marker, Note, Record, RunEnded, RunFinished, Sample, Warning
 from gpudash.telemetry.store import Store
 
 CLOSE_TIMEOUT_S = 2.0
@@ -128,6 +129,7 @@ class Session(KnownDevices):
             source, product = self.host_capacity_source, self._machine.host.product
             meta = facts(self.began_wall_s, self.settings, product, source)
             self._recorder = Recorder(self.recording, meta=meta)
+            self._recorder.summarise(self.store)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
         self._thread.start()
@@ -150,6 +152,7 @@ class Session(KnownDevices):
         guard_bytes: int | None = None,
         memory_cap: MemoryCap | None = None,
         isolate: bool | None = None,
+        profile_steps: int = 0,
     ) -> int:
         """Start a run and return its number.
 
@@ -160,12 +163,24 @@ class Session(KnownDevices):
                 the critical level, where the settings ask for a guard.
             memory_cap: the most that torch may reserve on the device while the run is on.
             isolate: host the run in a process of its own; ``None`` does so on CUDA only.
+            profile_steps: so many steps after the first are profiled; a run of one step is profiled from its beginning.
 
         Raises:
-            ValueError: one sentence, when the device is not there or cannot run this spec.
+            ValueError: one sentence, when the device is not there or cannot run this spec, or on `profile_steps`.
             RuntimeError: when a run is on, or the session is closed.
         """
-        return self._runs.start(spec, self.find_device(device), guard_bytes, memory_cap, isolate)
+        where = self.find_device(device)
+        wish = profile_wish(profile_steps, self.recording, spec) if profile_steps else None
+        return self._runs.start(spec, where, guard_bytes, memory_cap, isolate, wish)
+
+    def profile(self, steps: int) -> None:
+        """Profile the run's next ``steps``; a note of topic "operators" answers.
+
+        Raises:
+            ValueError: one sentence, when so many steps are not profiled.
+            RuntimeError: one sentence, when no run is on, steps are being profiled, or the program is the user's own.
+        """
+        self._runs.profile(profile_wish(steps, self.recording))
 
     def watch(self, request: WatchRequest) -> int:
         """Start the user's own program and watch it, as a run of the workload "watch"; returns the run's number.
@@ -238,6 +253,15 @@ class Session(KnownDevices):
     def mark(self, label: str, time_s: float | None = None) -> None:
         """Mark a moment, now if none is given."""
         self.emit(Marker(time_s=self.clock() if time_s is None else time_s, label=label))
+
+    def unmark(self, label: str, time_s: float) -> None:
+        """Take back the user's mark of this time and label; the recording keeps both, and shows neither."""
+        self.emit(Marker(time_s=time_s, label=label, category=REMOVED))
+
+    def introduction(self) -> Note:
+        """What a reader of this session's records must know beforehand, as `Incoming` understands it."""
+        told = facts(self.began_wall_s, self.settings, self._machine.host.product, self.host_capacity_source)
+        return Note(time_s=0.0, topic=SESSION, text="", details=told)
 
     def save_recording(self, target: Path) -> None:
         """Write a copy of the recording as far as it has come.

@@ -24,6 +24,7 @@ from gpudash.devices import (
 from gpudash.memory.held import Process, Surroundings
 from gpudash.memory.levels import HOST
 from gpudash.session.contexts import remember_context
+from gpudash.session.energy import EnergyCounters
 from gpudash.session.simulated import SimulatedGpus
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.store import Store
@@ -61,6 +62,7 @@ class Machine:
         self._store = store
         self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
+        self._energy = EnergyCounters(store)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -103,6 +105,25 @@ class Machine:
         order = self.cuda_order()
         why = None if self.torch is None else why_torch_has_no_gpu(self.torch, order)
         return why or order.reason or None
+
+    def gpu_facts(self) -> list[tuple[str, str]]:
+        """What driver, library, torch and environment say of GPUs: (what, answer) pairs for a bug report."""
+        torch = self.torch or {}
+        cuda = "not known yet" if self.torch is None else str(torch.get("cuda_version") or "none: a CPU build")
+        simulated = ", ".join(f"{found.name}" for found in self.devices() if found.simulated)
+        names = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+        return [
+            ("NVML", self._monitor.nvml_words),
+            ("NVIDIA driver", self._monitor.driver_version or "none answered"),
+            ("torch", self.torch_words or "loading"),
+            ("CUDA of torch", cuda),
+            *((name, os.environ.get(name, "not set") or "empty") for name in names),
+            ("simulated GPU", self.simulated.problem or simulated or "none"),
+        ]
+
+    def check_gpus(self) -> None:
+        """Look for GPUs at once where there were none."""
+        self._monitor.look_again()
 
     @property
     def torch_words(self) -> str | None:
@@ -207,6 +228,13 @@ class Machine:
         if used is None or total is None or free is None:
             return None
         return MemoryLevel(used_bytes=used, free_bytes=free, total_bytes=total)
+
+    def energy(self, name: str) -> tuple[float, float] | str:
+        """The energy counter of a device: when it was read (s) and what it said (J), or in words why there is none."""
+        found = next((device for device in self.devices() if device.name == name), None)
+        if found is None or found.simulated:
+            return f"{name} has no energy counter"
+        return self._energy.read(found.uuid)
 
     def link_rate(self, uuid: str | None) -> float | None:
         """Theoretical bytes a second of the link to a GPU; ``None`` where it is not known, and for the CPU."""

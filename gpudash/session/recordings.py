@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +12,11 @@ from typing import Any
 from gpudash.settings import Settings, recordings_folder
 from gpudash.telemetry.naming import recording_name
 from gpudash.telemetry.recorder import log_files
-from gpudash.telemetry.retention import prune
+from gpudash.telemetry.retention import prune, trash_folder
+from gpudash.telemetry.trash import purge_trash
+
+SESSION = "session"
+"""Topic of the note with which records that are piped begin; its details are `facts`."""
 
 
 def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:
@@ -28,6 +34,7 @@ def tidy(settings: Settings, recording: Path | None) -> str | None:
         return None
     try:
         prune(recording.parent, settings.recordings_bytes, settings.recordings_count, keep=recording)
+        purge_trash(trash_folder(recording.parent), time.time())
     except OSError as error:
         return f"Old recordings were not tidied ({error})."
     return None
@@ -48,5 +55,6 @@ def facts(began_wall_s: float, settings: Settings, host_product: str, host_capac
         "wall_clock_origin": datetime.fromtimestamp(began_wall_s, UTC).isoformat(),
         "rate_hz": settings.rate_hz,
         "host_product": host_product,
+        "host_cpus": os.cpu_count() or 0,
         "host_capacity_source": host_capacity_source,
     }

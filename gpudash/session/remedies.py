@@ -322,7 +322,7 @@ def _spec_of(run: RunView) -> Spec | None:
     # a field at its default counts as not given, which is not the same to every check of a spec
     given = {name: value for name, value in run.spec.items() if not _is_default(kind, name, value)}
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(given).predicted
     except ValueError:
         return None
 

@@ -1,30 +1,54 @@
-"""A recording in place of a live session: the same store, nothing to command."""
+"""A recording in place of a live session: the same store at any moment of it, nothing to command."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpudash.devices import Device, Gpu, shown_name
+from gpudash.session.following import Following
+from gpudash.session.loading import Progress, load, series_of, take_links
+from gpudash.session.looking_back import LookingBack
 from gpudash.session.output_log import OutputLine, OutputLog
+from gpudash.session.sharpening import Sharpening
 from gpudash.settings import Settings
 from gpudash.specs import Spec
-from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.records import Note, Output, RunStarted
-from gpudash.telemetry.store import Store
+from gpudash.telemetry.moments import read_moment
+from gpudash.telemetry.pages import Pages
+from gpudash.telemetry.positioned import PositionedStore
+from gpudash.telemetry.reading import Recording, open_recording
+from gpudash.telemetry.recorded_series import RecordedSeries
+from gpudash.telemetry.recorder import RecordingError, being_written, copy_recording
+from gpudash.telemetry.records import Note, Output, Record, RunStarted
+from gpudash.telemetry.schema import Rows
+from gpudash.telemetry.store import Key
+
+CLOSE_S = 2.0
+"""How long closing waits for a part that is being read again."""
 
 
 class Replay:
-    """Everything a recording holds, in a store.
+    """A recording, in a store that answers as of any moment of it: of its end, until `seek` goes elsewhere.
+
+    Reading takes up to a second or two, so that it belongs in a thread. Close it when it is done with.
 
     Args:
         recording: the file.
+        progress: called now and then, on the thread that reads, with the part that has been read, from 0 to 1.
 
     Raises:
         RecordingError: one sentence, when it cannot be read.
+
+    Attributes:
+        store: everything the recording holds, at `position_s`.
+        output: what a watched program printed, the newest lines.
     """
 
     running = False
@@ -32,38 +56,175 @@ class Replay:
     gpu_problem: str | None = None
     gpus: tuple[Gpu, ...] = ()
 
-    def __init__(self, recording: Path) -> None:
+    def __init__(self, recording: Path, progress: Progress = lambda _part: None) -> None:
         self.recording = recording
         self.settings = Settings()
-        self.store = Store()
         self.output = OutputLog()
-        self._product = "CPU"
-        self.host_capacity_source = "RAM"
-        with open_recording(recording) as opened:
-            self.began_wall_s = _origin(opened.meta.get("wall_clock_origin"), recording)
+        self._notices: list[str] = []
+        self._following: Following | None = None
+        self._seeking, self._opening = threading.Lock(), threading.Lock()
+        self._closed = False
+        written = being_written(recording)
+        self._opened: Recording | None = open_recording(recording)
+        opened = self._opened
+        try:
+            self.began_wall_s = origin(opened.meta.get("wall_clock_origin"), recording)
             self._product = opened.meta.get("host_product", "CPU")
             self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
-            for record in opened.records():
-                self.store.apply(record)
-                if isinstance(record, Note) and record.topic == "gpus":
-                    self._devices(record)
-                elif isinstance(record, Output):
-                    self.output.add([OutputLine(record.stream, line) for line in record.lines])
-                elif isinstance(record, RunStarted):
-                    self.output.begin()
+            loaded = load(opened, self._buckets, progress)
+        except BaseException:
+            opened.close()
+            raise
+        self._first_s, self._rows = loaded.first_s, loaded.rows
+        self._odd = loaded.odd
+        self._tell(opened)
+        self.store = PositionedStore(loaded.whole)
+        self._looking_back = LookingBack(loaded.whole, loaded.pages.digests)
+        self._sharpening = Sharpening(self.store, self._own_reading, lambda: self._rows)
+        self._news(loaded.told)
+        if written:
+            self._opened = None
+            opened.close()
+            self._following = Following(recording, loaded.rows, self._take)
+
+    @property
+    def extent_s(self) -> tuple[float, float]:
+        """Session times of the first record and of the newest."""
+        return self._first_s, max(self._first_s, self.store.whole.newest_s)
+
+    @property
+    def position_s(self) -> float:
+        """The moment that the store answers of, in session time."""
+        return self.store.newest_s
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the position is the end, and moves on with it."""
+        return self.store.position_s is None
+
+    @property
+    def following(self) -> bool:
+        """Whether the recording is still being written and may grow."""
+        return self._following is not None and self._following.on
+
+    @property
+    def notices(self) -> list[str]:
+        """What could not be read, a sentence each."""
+        odd = [f"{self._odd} rows of {self.recording.name} make no sense and are left out"] if self._odd else []
+        late = [] if self._following is None else [self._following.problem]
+        return [*self._notices, *odd, *(text for text in (*late, self._sharpening.problem) if text)]
+
+    def seek(self, time_s: float | None) -> None:
+        """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end.
+
+        Takes some milliseconds, whatever the recording's length.
+        """
+        low, high = self.extent_s
+        if time_s is None or time_s >= high:
+            self.store.show_end()
+            return
+        time_s = max(time_s, low)
+        try:
+            with self._seeking, self._reading() as recording:
+                rows = recording.rows_at(time_s, self._rows)
+                moment = read_moment(recording, rows, time_s, self.store.whole.links)
+                runs = self._looking_back.runs_at(recording, rows, time_s)
+        except RecordingError as error:
+            self._notices.append(str(error))
+            return
+        self.store.show(time_s, moment, runs)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until every part that the store's series have asked for is read; false when the time passed first."""
+        return self._sharpening.wait(timeout_s)
+
+    def sharpened(self, timeout_s: float) -> bool:
+        """Wait until every part that was asked for has been read sample by sample; false when the time passed first."""
+        return self._sharpening.wait(timeout_s)
+
+    def close(self) -> bool:
+        """Let go of the file and end what reads it; false when a thread did not end in time."""
+        self._closed = True
+        self._sharpening.close()
+        ended = self._following is None or self._following.close()
+        ended = self._sharpening.wait(CLOSE_S) and ended
+        with self._seeking, self.store.lock:
+            opened, self._opened = self._opened, None
+            if opened is not None and ended:
+                opened.close()
+        return ended
+
+    def _take(self, records: Sequence[Record], rows: Rows) -> None:
+        """New records of a recording that is being written; on the thread that follows it."""
+        for record in records:
+            if isinstance(record, Note):
+                take_links(self.store.whole, record)  # bands and peaks of the readings beside it need them
+        self.store.apply_all(records)
+        self._news(records)
+        self._rows = rows
+
+    def _news(self, records: Sequence[Record]) -> None:
+        """Take in what concerns more than the store."""
+        for record in records:
+            if isinstance(record, Note) and record.topic == "gpus":
+                self._devices(record)
+            elif isinstance(record, Output):
+                self.output.add([OutputLine(record.stream, line) for line in record.lines])
+            elif isinstance(record, RunStarted):
+                self.output.begin()
 
     def _devices(self, note: Note) -> None:
-        self.gpus = tuple(_gpu(facts) for facts in note.details.get("gpus", ()))
-        for name, uuid in note.details.get("torch_names", {}).items():
-            self.store.link(name, uuid)
+        found = []
+        for facts in note.details.get("gpus", ()):
+            try:
+                found.append(_gpu(facts))
+            except (TypeError, AttributeError):
+                self._odd += 1
+        self.gpus = tuple(found)
+        take_links(self.store.whole, note)
+
+    def _buckets(self, pages: Pages, key: Key, until: int) -> RecordedSeries | None:
+        try:
+            with self._reading() as recording:
+                return series_of(pages, recording, key, until)
+        except RecordingError as error:
+            self._notices.append(str(error))
+            return None
+
+    @contextmanager
+    def _reading(self) -> Iterator[Recording]:
+        """The recording, open: kept open, unless it is being written, whose writer that would disturb."""
+        self._reopen()
+        if self._opened is not None:
+            yield self._opened
+            self._tell(self._opened)
+            return
+        with open_recording(self.recording) as opened:
+            yield opened
+
+    def _reopen(self) -> None:
+        """Keep the recording open once its writer has ended."""
+        with self._opening:
+            if self._opened is None and not self.following and not self._closed:
+                self._opened = open_recording(self.recording)
+
+    @contextmanager
+    def _own_reading(self) -> Iterator[Recording]:
+        """The recording, open for a thread of its own."""
+        self._reopen()
+        with open_recording(self.recording) if self._opened is None else self._opened.another() as opened:
+            yield opened
+
+    def _tell(self, recording: Recording) -> None:
+        self._notices.extend(text for text in recording.notices if text not in self._notices)
 
     def clock(self) -> float:
-        """Time of the newest record."""
+        """The position in session time."""
         return self.store.newest_s
 
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
-        size = self.store.latest("host", "total_bytes").value
+        size = self.store.whole.latest("host", "total_bytes").value
         host = Device("cpu", self._product, int(size) if isinstance(size, (int, float)) else None)
         return [
             host,
@@ -76,7 +237,8 @@ class Replay:
 
     def default_device(self) -> str:
         """The device of the last run."""
-        return self.store.run.device if self.store.run is not None else "cpu"
+        run = self.store.whole.run
+        return "cpu" if run is None else run.device
 
     def device_words(self, device: str) -> str:
         """How a reading's device is called."""
@@ -124,16 +286,25 @@ class Replay:
         """Copy the recording.
 
         Raises:
-            OSError: when the target cannot be written.
+            RecordingError: when the target is the recording itself or cannot be written.
         """
-        target.write_bytes(self.recording.read_bytes())
+        opened = self._opened
+        if opened is None or opened.source != self.recording:
+            copy_recording(self.recording if opened is None else opened.source, target)
+            return
+        if target.resolve() == self.recording.resolve():
+            raise RecordingError(f"{target} is the recording itself; choose another name")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            shutil.copyfile(self.recording, temporary)  # byte by byte: also one that is damaged
+            temporary.replace(target)
+        except OSError as error:
+            raise RecordingError(f"{target} cannot be written ({error.strerror}); choose another place") from None
+        finally:
+            temporary.unlink(missing_ok=True)
 
-    def close(self) -> bool:
-        """Nothing to close."""
-        return True
 
-
-def _origin(text: str | None, recording: Path) -> float:
+def origin(text: str | None, recording: Path) -> float:
     """Seconds since the epoch at session time 0; when the file was last written where it does not say."""
     try:
         return datetime.fromisoformat(text or "").timestamp()

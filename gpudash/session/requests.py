@@ -55,6 +55,7 @@ def run_request(
         cards=machine.simulated.cards,
         memory_cap=memory_cap,
         surroundings=partial(machine.surroundings, memory),
+        energy=machine.energy,
         isolate=kind_of(device.name) == "cuda" if isolate is None else isolate,
         on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
         on_cards=machine.simulated.hosted,

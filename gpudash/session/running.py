@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpudash.devices import Device
@@ -18,10 +19,13 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import RunEnded, Sample
 
 if TYPE_CHECKING:
+    from gpudash.workloads.profiling import ProfileWish
     from gpudash.workloads.worker import Worker
 
 LEAVING_S = 2.0
 """Longest that a start waits for what remains to be done after the end of a program that was watched."""
+
+NOT_YOUR_OWN = "Steps of your own program are not profiled here; use torch.profiler in it."
 
 A_RUN_IS_ON = "A run is on; stop it before starting another."
 
@@ -94,6 +98,7 @@ class Running:
         guard_bytes: int | None,
         memory_cap: MemoryCap | None,
         isolate: bool | None,
+        profile: ProfileWish | None = None,
     ) -> int:
         """Start a workload's run and return its number; arguments as of `Session.start_run`.
 
@@ -110,7 +115,7 @@ class Running:
             ratio = self._settings().warn_ratio
             request = run_request(spec, device, self.run_id, self._machine, self._guards, ratio, memory_cap, isolate)
             try:
-                self._worker.submit(request)
+                self._worker.submit(replace(request, profile=profile))
             except RuntimeError:
                 self._disarm()
                 self._ended.set()
@@ -144,6 +149,16 @@ class Running:
             watched.stop()
         else:
             self._worker.stop()
+
+    def profile(self, wish: ProfileWish) -> None:
+        """Profile the next steps of the run.
+
+        Raises:
+            RuntimeError: one sentence, when that is not possible now.
+        """
+        if self._watched is not None and self.on:
+            raise RuntimeError(NOT_YOUR_OWN)
+        self._worker.profile(wish)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until the run's end has been stored; false when the time passed first."""

@@ -119,6 +119,20 @@ class GpuWatch:
         return self._problem
 
     @property
+    def nvml_words(self) -> str:
+        """What NVML answered last, in its own words."""
+        fault = self._nvml.fault
+        if fault is None:
+            return "answers"
+        opened = self.driver_version is not None
+        return "opened, and lists no GPU" if opened and not self._watched else fault.text
+
+    def look_again(self) -> None:
+        """Tries to open the library at the next look after it, however long ago the last attempt was."""
+        self._retry_s = self._timing.tend
+        self._retry_at_s = 0.0
+
+    @property
     def answers_owed(self) -> bool:
         """Whether a GPU that was asked who it is has not answered."""
         return bool(self._nvml.silent())

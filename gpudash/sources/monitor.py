@@ -150,6 +150,15 @@ class Monitor:
         return self._gpus.problem
 
     @property
+    def nvml_words(self) -> str:
+        """What NVML answered last, in its own words."""
+        return self._gpus.nvml_words
+
+    def look_again(self) -> None:
+        """Looks for GPUs at once where there were none."""
+        self._gpus.look_again()
+
+    @property
     def driver_version(self) -> str | None:
         """Version of the NVIDIA driver, such as "580.65.06", once it was opened."""
         return self._gpus.driver_version

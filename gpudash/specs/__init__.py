@@ -25,6 +25,7 @@ from gpudash.specs.base import (
     Spec,
     field,
 )
+from gpudash.specs.comparison import ComparisonSpec
 from gpudash.specs.invalid import flag, invalid_fields
 from gpudash.specs.matmul import MatmulSpec
 from gpudash.specs.pipeline import PipelineSpec
@@ -41,6 +42,7 @@ __all__ = [
     "NEEDS_CUDA",
     "NEEDS_GPU",
     "Bytes",
+    "ComparisonSpec",
     "Dtype",
     "FloatDtype",
     "MatmulSpec",
@@ -60,7 +62,14 @@ __all__ = [
 ENTRY_POINTS = "gpudash.workloads"
 """Entry-point group: each names a module that holds one `Spec` subclass and imports nothing heavy."""
 
-BUILT_IN: tuple[type[Spec], ...] = (TrainingSpec, PipelineSpec, TransferSpec, MatmulSpec, PressureSpec)
+BUILT_IN: tuple[type[Spec], ...] = (
+    TrainingSpec,
+    PipelineSpec,
+    TransferSpec,
+    MatmulSpec,
+    PressureSpec,
+    ComparisonSpec,
+)
 DEFAULT_WORKLOAD = TrainingSpec.name
 
 

@@ -73,7 +73,8 @@ class Spec(BaseModel):
     """Base of every workload's spec.
 
     Class attributes: `name` (command and recording), `title` and `summary` (form), `run` (text
-    ``package.module:function``, imported by the worker only), `presets` (name → field values; at most three).
+    ``package.module:function``, imported by the worker only), `presets` (name → field values; at most three),
+    `steps_field` (the field that says how many equal steps a run has; ``None``: it is not made of such).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -83,6 +84,7 @@ class Spec(BaseModel):
     summary: ClassVar[str]
     run: ClassVar[str]
     presets: ClassVar[Presets] = {}
+    steps_field: ClassVar[str | None] = None
 
     seed: int = field(0, "Seed of every random number of the run", ge=0, le=2**31 - 1)
     threads: int = field(0, "CPU threads torch uses; 0 lets the workload choose", ge=0, le=1024)
@@ -111,6 +113,16 @@ class Spec(BaseModel):
             for name in type(self).model_fields
             if (name, value := str(getattr(self, name))) in refused
         ]
+
+    @property
+    def own_device(self) -> str | None:
+        """Where this run takes place by its own fields; ``None``: wherever it is put."""
+        return None
+
+    @property
+    def predicted(self) -> Spec:
+        """The run whose memory is this one's."""
+        return self
 
     def cautions(self, device: str) -> list[str]:
         """Sentences worth reading before the run, such as an operation that Stop cannot interrupt soon."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from gpudash.specs.base import CPU_FLOPS, LONG_OPERATION_S, FloatDtype, Presets, Spec, field, long_operation
+
+WARM_UP = 2
+"""Products before the measured ones: the first pays for threads, handles and memory."""
+
+LARGE = 256
+"""Rows from which more than one CPU thread is worth its cost."""
 
 MIN_PANEL_ROWS = 128
 """Fewest rows of a matrix product computed at once: with fewer, the product would be measured as slower than it is."""
@@ -17,6 +24,7 @@ class MatmulSpec(Spec):
     title = "Matrix product"
     summary = "Multiplies square matrices and reports the achieved FLOP/s, median and spread."
     run = "gpudash.workloads.matmul:run"
+    steps_field = "repeat"
     presets: ClassVar[Presets] = {
         "Quick": {},
         "Large": {"size": 4096, "repeat": 50},
@@ -38,3 +46,11 @@ class MatmulSpec(Spec):
             return []
         seconds = 2 * self.size**2 * self.panel_rows(device) / CPU_FLOPS
         return long_operation(seconds, f"part of a product of {self.size} × {self.size}")
+
+
+def threads_for(size: int) -> int:
+    """CPU threads for a product of ``size`` rows: all but one of the cores, which is left to the window."""
+    if size < LARGE:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores - 1)

@@ -22,6 +22,9 @@ from gpudash.specs.base import (
 )
 from gpudash.units import GIB, MIB, format_bytes
 
+COUNT_LIMIT = {"float64": 2**53, "float32": 2**24, "float16": 2**11, "bfloat16": 2**8, "int64": 2**53, "int32": 2**31}
+"""Largest integer up to which the type holds every integer (2 to its mantissa's length): counting restarts there."""
+
 
 class PipelineSpec(Spec):
     """Create a tensor on the CPU, move it, operate on it, bring it back."""
@@ -32,6 +35,7 @@ class PipelineSpec(Spec):
         "Creates a tensor on the CPU, moves it to the device, computes, brings it back; each stage timed and checked."
     )
     run = "gpudash.workloads.pipeline:run"
+    steps_field = "repeat"
     presets: ClassVar[Presets] = {
         "3×3": {},
         "Visible": {"size": 200 * MIB, "repeat": 50},

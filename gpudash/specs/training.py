@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from gpudash.specs.base import CPU_FLOPS, NEEDS_GPU, Presets, Spec, field, long_operation
+from gpudash.units import MIB
 
 IMAGE_SIDE = 16
 """Rows and columns of the images a CNN tells apart."""
@@ -18,6 +19,25 @@ KERNEL = 3
 """Rows and columns of a convolution."""
 
 
+FEATURES = 32
+CLASSES = 10
+COLOURS = 3
+
+SPREAD = 0.9
+"""Distance of class centres over the noise's: chosen so that a small MLP reaches about nine in ten, not all."""
+
+TILE = 4
+"""Rows and columns of the tile that an image repeats."""
+
+CONTRAST = 0.4
+"""Amplitude of an image's pattern over the noise's: chosen so that a CNN learns it in some dozen steps, not at once."""
+
+MOST_BYTES = 128 * MIB
+"""Size of the generated samples kept; a longer training set repeats them."""
+
+MOMENTUM = 0.9
+
+
 class TrainingSpec(Spec):
     """Train a small model, or run it for inference."""
 
@@ -25,6 +45,7 @@ class TrainingSpec(Spec):
     title = "Training"
     summary = "Trains a small model on real text or generated classes; plots loss and accuracy step by step."
     run = "gpudash.workloads.training:run"
+    steps_field = "steps"
     presets: ClassVar[Presets] = {
         "Transformer": {},
         "MLP": {"model": "mlp", "width": 256, "depth": 3, "batch": 64, "steps": 600},
@@ -133,6 +154,17 @@ class TrainingSpec(Spec):
     def step_batch(self) -> int:
         """Sequences or samples per step."""
         return self.batch * self.micro_batches
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches of the training set: the steps shared out over the epochs, rounded up."""
+        return -(-self.steps // self.passes)
+
+    @property
+    def samples(self) -> int:
+        """Points or images that are generated for an MLP or a CNN."""
+        numbers = COLOURS * IMAGE_SIDE**2 if self.model == "cnn" else FEATURES
+        return min(self.batches_per_epoch, max(1, MOST_BYTES // (numbers * 4 * self.step_batch))) * self.step_batch
 
     @property
     def parameters(self) -> int:

@@ -7,7 +7,24 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from gpudash.specs.base import COPY_BYTES_PER_SECOND, Presets, Spec, cuda_only, field, gpu_only, long_operation
-from gpudash.units import GIB, format_bytes, parse_size
+from gpudash.units import GIB, MIB, format_bytes, parse_size
+
+SERIES_BYTES = 64 * MIB
+"""Bytes a sample copies at least, in as many copies as that takes (at most `SERIES`), so that timing costs nothing."""
+
+SERIES = 64
+
+COMPUTE_SIZE = 2048
+"""Rows of the matrices multiplied while an overlapped copy runs: a few milliseconds a product on any GPU."""
+
+COMPUTE_MARGIN = 1.5
+"""How much longer than the copies the computation beside them is made to last."""
+
+COPY_STEPS = 20
+"""Steps of the comparison between copying every step and copying once."""
+
+COMPARED_BYTES = 16 * MIB
+"""Largest block of that comparison."""
 
 
 class TransferSpec(Spec):

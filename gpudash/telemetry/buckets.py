@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from enum import IntEnum
+from typing import Self
 
 import numpy as np
 
@@ -53,6 +55,30 @@ class Buckets:
         self._point_count: int | None = 0
         self.size = 0
 
+    @classmethod
+    def of(cls, rows: Floats, room: int, chunk: int, width: int) -> Self:
+        """Buckets that were summarised before, with room for more.
+
+        Args:
+            rows: ascending in time, shape (13, n), rows as in `Row`.
+            room: how many more there may be before neighbours merge.
+            chunk: as above.
+            width: samples of a bucket to come, a power of two.
+        """
+        size = rows.shape[1]
+        made = cls((size + room + 1) // 2 * 2, chunk)
+        made._rows[:, :size] = rows
+        made.size, made._point_count, made._width = size, None, width
+        return made
+
+    def until(self, t: float) -> Self:
+        """These buckets as far as ``t``: whole ones as rows, every kept point; shares memory until the next `fold`."""
+        times, _values = self.points()
+        view: Self = copy.copy(self)
+        view.size = int(np.searchsorted(self.rows[Row.END_T], t, "right"))
+        view._point_count = int(np.searchsorted(times, t, "right"))
+        return view
+
     @property
     def rows(self) -> Floats:
         """The buckets in use, shape (13, n), rows as in `Row`, ascending in time; a view."""
@@ -61,7 +87,7 @@ class Buckets:
     def fold(self, times: Floats, values: Floats) -> None:
         """Take in one chunk of samples that follow all earlier ones."""
         self._point_count = None
-        piece = _summary(times, values, min(self._width, self._chunk))
+        piece = summary(times, values, min(self._width, self._chunk))
         if self._open:
             newest = slice(self.size - 1, self.size)
             self._rows[:, newest] = merge(self._rows[:, newest], piece)
@@ -85,9 +111,9 @@ class Buckets:
         return self._points[0, : self._point_count], self._points[1, : self._point_count]
 
     def _merge_pairs(self) -> None:
-        half = self.size // 2
-        self._rows[:, :half] = merge(self.rows[:, 0::2], self.rows[:, 1::2])
-        self.size = half
+        pairs = merged_pairs(self.rows)
+        self.size = pairs.shape[1]
+        self._rows[:, : self.size] = pairs
         self._width *= 2
 
     def _sorted_points(self) -> tuple[Floats, Floats]:
@@ -126,7 +152,22 @@ def merge(left: Floats, right: Floats) -> Floats:
     return merged
 
 
-def _summary(times: Floats, values: Floats, width: int) -> Floats:
+def merged_pairs(rows: Floats) -> Floats:
+    """Half as many buckets of twice the samples; the last of an odd number stays as it is."""
+    even = rows.shape[1] // 2 * 2
+    return np.concatenate((merge(rows[:, 0:even:2], rows[:, 1:even:2]), rows[:, even:]), axis=1)
+
+
+def summary(times: Floats, values: Floats, width: int) -> Floats:
+    """Buckets of ``width`` samples each, shape (13, n), the last of what is left; times ascend."""
+    whole = len(times) // width * width
+    if whole == len(times):
+        return _even_summary(times, values, width)
+    left = _even_summary(times[whole:], values[whole:], len(times) - whole)
+    return left if whole == 0 else np.concatenate((_even_summary(times[:whole], values[:whole], width), left), axis=1)
+
+
+def _even_summary(times: Floats, values: Floats, width: int) -> Floats:
     """Buckets of ``width`` samples each; ``len(times)`` is a multiple of it."""
     t, v = times.reshape(-1, width), values.reshape(-1, width)
     missing = np.isnan(v)

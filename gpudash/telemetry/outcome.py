@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gpudash.telemetry.comparison_outcome import comparison_rows
 from gpudash.units import (
     NOT_REPORTED,
     format_bytes,
@@ -27,7 +28,7 @@ FIRST_VALUES = 3
 
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
-    rows = [row for tell in (_pipeline, _transfer, _figures) for row in tell(result)]
+    rows = [row for tell in (comparison_rows, _pipeline, _transfer, _figures) for row in tell(result)]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
 
 

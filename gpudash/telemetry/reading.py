@@ -7,7 +7,7 @@ import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,16 @@ from gpudash.telemetry import schema
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recorder import RecordingError, being_written, log_files
 from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json
+from gpudash.telemetry.schema import Rows
+from gpudash.telemetry.table_reader import FIRST_S, TableReader
 
 __all__ = ["ReadingRow", "Recording", "RecordingError", "RunRow", "is_locked", "open_recording"]
 
 R = TypeVar("R", bound=Record)
+
+_Kinds = tuple[type[int] | type[float] | type[str], ...]
+
+_KINDS: dict[str, _Kinds] = {"INTEGER": (int, float), "REAL": (int, float), "TEXT": (str,)}
 
 LOOK_AHEAD = 512
 """Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
@@ -52,23 +58,24 @@ class ReadingRow:
     pid: int | None = None
 
 
-class Recording:
+class Recording(TableReader):
     """A recording opened for reading; close it, or use it in a ``with`` statement.
 
     Attributes:
         path: the file.
+        source: what is read: the file, or a copy of what a crash left.
         meta: named facts, as text.
         runs: in the order they began.
-        notices: one sentence for each thing that could not be read; what came before it was.
+        notices: one sentence for each table of which something could not be read; the rest of it was.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, folder: tempfile.TemporaryDirectory[str] | None):
-        self.path = path
-        self.notices: list[str] = []
-        self._connection = connection
+    def __init__(
+        self, path: Path, source: Path, connection: sqlite3.Connection, folder: tempfile.TemporaryDirectory[str] | None
+    ) -> None:
+        super().__init__(path, source, connection)
         self._folder = folder
-        self.meta: Mapping[str, str] = {str(row["key"]): str(row["value"]) for row in self._rows("meta")}
-        self.runs = [_run(row) for row in self._rows("run")]
+        self.meta: Mapping[str, str] = {str(row["key"]): str(row["value"]) for row in self.rows("meta")}
+        self.runs = [run for row in self.rows("run") if (run := self._run(row)) is not None]
 
     def __enter__(self) -> Self:
         return self
@@ -89,25 +96,107 @@ class Recording:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def records(self) -> Iterator[Record]:
-        """All readings and events in order of time."""
-        streams: list[Iterator[Record]] = [_in_order(self.samples(table)) for table in schema.TABLES]
-        return heapq.merge(_in_order(self.events()), *streams, key=lambda record: record.time_s)
+    def records(self, after: Rows | None = None, until: Rows | None = None) -> Iterator[Record]:
+        """Readings and events in order of time: all, or those behind rows ``after`` and up to rows ``until``."""
+        after = after or {}
+        ends = {} if until is None else {**dict.fromkeys((*schema.TABLES, "event"), 0), **until}
+        streams: list[Iterator[Record]] = [
+            _in_order(self.samples(table, after.get(table, 0), ends.get(table))) for table in schema.TABLES
+        ]
+        events = self.events(after.get("event", 0), ends.get("event"))
+        return heapq.merge(_in_order(events), *streams, key=lambda record: record.time_s)
 
-    def events(self) -> Iterator[Event]:
-        """All events as they were written; those of a kind unknown here are left out."""
-        for row in self._timed("event"):
-            with suppress(ValueError, KeyError, TypeError):
-                yield event_from_json(row["json"])
+    def events(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
+        """Events as they were written, numbers of rows as in `records`; those of a kind unknown here are left out."""
+        return self.events_of(self.timed("event", after, until))
 
-    def samples(self, table: Table) -> Iterator[Sample]:
-        """All readings of a table as they were written."""
-        known = [metric.name for metric in METRICS[table]]
-        names: list[str] | None = None
-        for row in self._timed(table):
+    def rare_events(self, until: int, most: int) -> list[Event]:
+        """The newest ``most`` events up to row ``until``, as written, without steps, stages, transfers and output."""
+        statement = f"SELECT *, rowid AS row_number FROM event {{}} WHERE {schema.RARE} AND rowid <= {until}"
+        try:
+            indexed = statement.format(f"INDEXED BY {schema.RARE_INDEX}") + f" ORDER BY time_s DESC LIMIT {most}"
+            rows = self._connection.execute(indexed).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError):
+            rows = [row for row in self.rows("event", 0, until) if row["kind"] not in schema.FREQUENT][-most:]
+        rows = [row for row in rows if isinstance(row["row_number"], int)]
+        rows.sort(key=lambda row: int(row["row_number"]))
+        return list(self.events_of(self.plausible("event", rows)))
+
+    def samples(self, table: Table, after: int = 0, until: int | None = None) -> Iterator[Sample]:
+        """Readings of a table as they were written, numbers of rows as in `records`."""
+        return self._samples(table, self.timed(table, after, until))
+
+    def samples_before(self, table: Table, row: int) -> Iterator[Sample]:
+        """Readings of a table up to the row ``row``, the newest first, as far as they can be read."""
+        try:
+            statement = f"SELECT * FROM {table} WHERE rowid <= ? ORDER BY rowid DESC"
+            with closing(self._connection.execute(statement, (row,))) as cursor:
+                yield from self._samples(table, self.plausible(table, cursor))
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self.damaged(table, str(error))
+
+    def last_rows(self) -> Rows:
+        """The number of the last row of each table of readings and of events."""
+        found = {}
+        for table in (*schema.TABLES, "event"):
+            rows = self.select(f"SELECT max(rowid) FROM {table}")
+            found[table] = int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
+        return found
+
+    def first_s(self) -> float:
+        """Time of the first record; 0 when there is none."""
+        times: list[float] = []
+        for table in (*schema.TABLES, "event"):
+            rows = self.select(f"SELECT time_s FROM {table} ORDER BY rowid LIMIT 1")
+            times.extend(row[0] for row in rows if isinstance(row[0], int | float) and row[0] >= FIRST_S)
+        return min(times, default=0.0)
+
+    def rows_at(self, time_s: float, last: Rows) -> Rows:
+        """The rows up to which tables had been written at ``time_s``; a row a little out of turn may lie behind them.
+
+        Args:
+            time_s: session time in seconds.
+            last: rows to look up to, as of `last_rows`.
+        """
+        return {table: self._row_at(table, time_s, row) for table, row in last.items()}
+
+    def another(self) -> Recording:
+        """The same recording for another thread; to be closed before this one.
+
+        Raises:
+            RecordingError: when it cannot be read any more.
+        """
+        return open_recording(self.path) if self._folder is None else _opened(self.path, self.source, "mode=ro", None)
+
+    def _row_at(self, table: str, time_s: float, high: int) -> int:
+        low, statement = 0, f"SELECT time_s FROM {table} WHERE rowid >= ? ORDER BY rowid LIMIT 1"
+        while low < high:
+            middle = (low + high + 1) // 2
+            try:
+                row = self._connection.execute(statement, (middle,)).fetchone()
+            except sqlite3.Error:
+                row = None
+            if row is not None and isinstance(row[0], int | float) and row[0] <= time_s:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def events_of(self, rows: Iterable[sqlite3.Row]) -> Iterator[Event]:
+        """The events that rows of their table hold; those of a kind unknown here are left out."""
+        for row in rows:
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                event = event_from_json(row["json"])
+                if isinstance(event.time_s, int | float) and FIRST_S <= event.time_s <= self.latest_s:
+                    yield event
+
+    def _samples(self, table: Table, rows: Iterable[sqlite3.Row]) -> Iterator[Sample]:
+        known = METRICS[table]
+        names: dict[str, _Kinds] | None = None
+        for row in rows:
             if names is None:
                 there = set(row.keys())
-                names = [name for name in known if name in there]
+                names = {metric.name: _KINDS[metric.type] for metric in known if metric.name in there}
             yield _sample(table, row, names)
 
     def export_rows(self, table: Table) -> Iterator[ReadingRow]:
@@ -121,32 +210,18 @@ class Recording:
                 number = int(pid) if isinstance(pid, int | float) else None
                 yield ReadingRow(sample.time_s, table, sample.device, metric, value, state, number)
 
-    def _timed(self, table: str) -> Iterator[sqlite3.Row]:
-        """Rows of a table of readings or events, up to the first that cannot be one.
-
-        SQLite reads the missing part of a page cut in two as zeros, and zeros as a row without values.
-        """
-        for row in self._rows(table):
-            if not isinstance(row["time_s"], int | float):
-                self._damaged(table, "a row has no time")
-                return
-            yield row
-
-    def _rows(self, table: str) -> Iterator[sqlite3.Row]:
-        """All rows of a table up to the first damage; none when there is no such table."""
-        try:
-            with closing(self._connection.execute(f"SELECT * FROM {table} ORDER BY rowid")) as cursor:
-                yield from cursor
-        except sqlite3.OperationalError as error:
-            if "no such table" not in str(error):
-                self._damaged(table, str(error))
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            self._damaged(table, str(error))
-
-    def _damaged(self, table: str, why: str) -> None:
-        sentence = f"{self.path} is damaged ({why}); rows of the table {table} are missing from there on"
-        if sentence not in self.notices:
-            self.notices.append(sentence)
+    def _run(self, row: sqlite3.Row) -> RunRow | None:
+        number, texts = row["id"], (row["workload"], row["status"])
+        times = row["began_s"], row["ended_s"]
+        if not (
+            isinstance(number, int | None)
+            and all(isinstance(text, str) for text in texts)
+            and isinstance(times[0], int | float)
+            and isinstance(times[1], int | float | None)
+        ):
+            self.damaged("run", "a run has no name or time")
+            return None
+        return RunRow(number, texts[0], _mapping(row["spec"]), texts[1], *times)
 
 
 def open_recording(path: Path) -> Recording:
@@ -160,7 +235,6 @@ def open_recording(path: Path) -> Recording:
     if not path.is_file():
         raise RecordingError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
     folder: tempfile.TemporaryDirectory[str] | None = None
-    connection: sqlite3.Connection | None = None
     try:
         source, options = path, "mode=ro"
         if not being_written(path):
@@ -169,10 +243,21 @@ def open_recording(path: Path) -> Recording:
                 source, options = _copy(path, Path(folder.name)), "mode=rw"
             else:
                 options = "mode=ro&immutable=1"
+    except OSError as error:
+        if folder is not None:
+            folder.cleanup()
+        raise RecordingError(f"{path} cannot be read ({error})") from None
+    return _opened(path, source, options, folder)
+
+
+def _opened(path: Path, source: Path, options: str, folder: tempfile.TemporaryDirectory[str] | None) -> Recording:
+    """The recording ``path``, read from ``source``; ``folder`` goes when it is closed."""
+    connection: sqlite3.Connection | None = None
+    try:
         connection = sqlite3.connect(f"{source.resolve().as_uri()}?{options}", uri=True, check_same_thread=False)
         connection.row_factory = sqlite3.Row
         _check(path, connection)
-        return Recording(path, connection, folder)
+        return Recording(path, source, connection, folder)
     except (sqlite3.Error, UnicodeDecodeError, OSError, RecordingError) as error:
         if connection is not None:
             connection.close()
@@ -228,13 +313,10 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
     return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def _run(row: sqlite3.Row) -> RunRow:
-    return RunRow(row["id"], row["workload"], _mapping(row["spec"]), row["status"], row["began_s"], row["ended_s"])
-
-
-def _sample(table: Table, row: sqlite3.Row, names: list[str]) -> Sample:
-    states = {name: _state(text) for name, text in _mapping(row["states"]).items() if name in names}
-    values = {name: row[name] for name in names if isinstance(row[name], int | float | str)}
+def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Sample:
+    text = row["states"]
+    states = {name: _state(word) for name, word in _mapping(text).items() if name in names} if text else {}
+    values: dict[str, Value] = {name: value for name, kinds in names.items() if isinstance(value := row[name], kinds)}
     values.update((name, None) for name in names if name in states and name not in values)
     return Sample(row["time_s"], table, row["device"], values, states)
 
@@ -247,10 +329,10 @@ def _state(text: Any) -> State:
         return State.STALE
 
 
-def _mapping(text: str | None) -> Mapping[str, Any]:
+def _mapping(text: Any) -> Mapping[str, Any]:
     try:
         value = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -16,8 +16,10 @@ from typing import Any
 
 import gpudash
 from gpudash.telemetry import schema
+from gpudash.telemetry.page_writer import PageWriter
 from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, plain
 from gpudash.telemetry.runs import ending_status
+from gpudash.telemetry.store import Store
 
 COMMIT_S = 0.25
 """Longest time between commits as long as `Recorder.tick` is called."""
@@ -85,6 +87,7 @@ class Recorder:
         self.path = path
         self.failed: str | None = None
         self._connection: sqlite3.Connection | None = None
+        self._pages: PageWriter | None = None
         self._pending = 0
         self._committed = time.monotonic()
         self._newest_s = 0.0
@@ -111,10 +114,20 @@ class Recorder:
                 self._connection.execute(self._inserts[record.table], self._row(record))
             else:
                 self._event(self._connection, record)
+            if self._pages is not None:
+                self._pages.added(self._connection, record)
             if self._pending >= COMMIT_ROWS:
                 self._commit()
         except (sqlite3.Error, OSError, OverflowError) as error:
             self._fail(error)
+
+    def summarise(self, store: Store) -> None:
+        """Write summaries as well, with which a long recording opens fast; before the first record.
+
+        Args:
+            store: takes in every record before `add` does, on this thread.
+        """
+        self._pages = PageWriter(store)
 
     def tick(self) -> None:
         """Commit when the last commit is long enough ago. To be called at least four times a second."""
@@ -134,23 +147,17 @@ class Recorder:
         Raises:
             RecordingError: when ``target`` is the recording itself or cannot be written.
         """
-        if target.resolve() == self.path.resolve():
-            raise RecordingError(f"{target} is the recording itself; choose another name")
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        copy_recording(self.path, target)
+
+    def describe(self, facts: Mapping[str, Any]) -> None:
+        """Note named facts of the session, also such as were given at first."""
+        if self._connection is None:
+            return
+        rows = [(key, value if isinstance(value, str) else json.dumps(plain(value))) for key, value in facts.items()]
         try:
-            temporary.unlink(missing_ok=True)
-            with (
-                contextlib.closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)) as source,
-                contextlib.closing(sqlite3.connect(temporary)) as copy,
-            ):
-                source.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")
-            temporary.replace(target)
+            self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
         except (sqlite3.Error, OSError) as error:
-            raise RecordingError(f"{target} cannot be written ({_cause(error)}); choose another place") from None
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+            self._fail(error)
 
     def close(self, status: str = "closed") -> None:
         """Commit, note how the session ended and leave one file without a log beside it. Never raises.
@@ -252,6 +259,31 @@ class Recorder:
             descriptor, identity = lock
             _writing.discard(identity)
             os.close(descriptor)
+
+
+def copy_recording(path: Path, target: Path) -> None:
+    """Write what is committed of the recording ``path`` to ``target``, whole or not at all, also while it is written.
+
+    Raises:
+        RecordingError: when ``target`` is the recording itself or cannot be written.
+    """
+    if target.resolve() == path.resolve():
+        raise RecordingError(f"{target} is the recording itself; choose another name")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        temporary.unlink(missing_ok=True)
+        with (
+            contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
+            contextlib.closing(sqlite3.connect(temporary)) as copy,
+        ):
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+        temporary.replace(target)
+    except (sqlite3.Error, OSError) as error:
+        raise RecordingError(f"{target} cannot be written ({_cause(error)}); choose another place") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _claim(path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:

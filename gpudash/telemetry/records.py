@@ -19,6 +19,9 @@ Value = int | float | str | None
 EXPLANATION = "explanation"
 """Topic of the note that tells what holds a device's memory while a run is on, or the remedies of an out-of-memory."""
 
+OPERATORS = "operators"
+"""Topic of the note that tells what the profiler found; `details` hold its rows, or nothing where it found none."""
+
 DEVICE = "device"
 """Topic of the note that tells on which device a watched program turns out to run; `details` hold its ``device``."""
 
@@ -253,9 +256,14 @@ class Warning(Event):
     cause: str | None = None
 
 
+REMOVED = "removed"
+"""Category of a marker that takes back the user's mark of the same time and label: nothing that was recorded is
+unwritten."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker(Event):
-    """A named moment. `category`: "user", "run", "phase", "warning"."""
+    """A named moment. `category`: "user", "run", "phase", "warning"; or `REMOVED`."""
 
     kind: ClassVar[str] = "Marker"
     label: str
@@ -302,6 +310,10 @@ EVENTS: dict[str, type[Event]] = {
 }
 
 
+_WORDS = {name: {f.name: f.type == "str" for f in dataclasses.fields(kind)} for name, kind in EVENTS.items()}
+"""Fields of each kind of event, and which of them are texts."""
+
+
 def event_from_json(text: str) -> Event:
     """The event that `Event.to_json` wrote; unknown keys are ignored.
 
@@ -312,9 +324,9 @@ def event_from_json(text: str) -> Event:
     kind = EVENTS.get(data.get("kind", "")) if isinstance(data, dict) else None
     if kind is None:
         raise ValueError(f"not an event: {text[:80]!r}")
-    names = {f.name for f in dataclasses.fields(kind)}
+    words = _WORDS[kind.kind]
     try:
-        return kind(**{name: _revive(value) for name, value in data.items() if name in names})
+        return kind(**{name: value if words[name] else _revive(value) for name, value in data.items() if name in words})
     except TypeError as error:
         raise ValueError(f"incomplete {kind.kind} event: {error}") from None
 

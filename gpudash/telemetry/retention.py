@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudash.telemetry.naming import SUFFIX
+from gpudash.telemetry.naming import SUFFIX, traces_of
 from gpudash.telemetry.reading import is_locked
 from gpudash.telemetry.recorder import being_written, log_files
 
@@ -47,7 +47,7 @@ def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None
         if (keep is not None and _same(item.path, keep)) or _stays(item.path):
             continue
         with suppress(OSError):
-            moved.append(_to_trash(item.path, trash_folder(folder)))
+            moved.append(move_to_trash(item.path, trash_folder(folder)))
             total -= item.bytes
             count -= 1
     return moved
@@ -98,8 +98,9 @@ def _stored(folder: Path) -> list[_Stored]:
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):
             status = path.stat()
-            logs = sum(log.stat().st_size for log in log_files(path) if log.exists())
-            found.append(_Stored(path, status.st_size + logs, status.st_mtime))
+            beside = (*log_files(path), *traces_of(path))
+            more = sum(file.stat().st_size for file in beside if file.exists())
+            found.append(_Stored(path, status.st_size + more, status.st_mtime))
     return found
 
 
@@ -111,15 +112,35 @@ def _stays(path: Path) -> bool:
     return being_written(path) or not os.access(path, os.W_OK) or is_locked(path)
 
 
-def _to_trash(path: Path, trash: Path) -> Path:
-    """Move a recording with its logs, under a name that is free there."""
+def move_to_trash(path: Path, trash: Path) -> Path:
+    """Move a recording with its logs, under a name that is free there; returns its new place.
+
+    Raises:
+        OSError: when it cannot be moved; then it stays.
+    """
     trash.mkdir(parents=True, exist_ok=True)
-    target, number = trash / path.name, 2
+    return move_recording(path, trash / path.name)
+
+
+def move_recording(path: Path, target: Path) -> Path:
+    """Move a recording with its logs and the traces of its profiles; returns its new place.
+
+    Args:
+        path: the recording.
+        target: where to; numbered from 2 when the name is taken.
+
+    Raises:
+        OSError: when it cannot be moved; then it stays.
+    """
+    wanted, number = target, 2
     while target.exists():
-        target = trash / f"{path.stem}-{number}{SUFFIX}"
+        target = wanted.with_name(f"{wanted.stem}-{number}{SUFFIX}")
         number += 1
     path.replace(target)
     for log, target_log in zip(log_files(path), log_files(target), strict=True):
         if log.exists():
             log.replace(target_log)
+    for trace in traces_of(path):
+        with suppress(OSError):  # the recording has gone already, and holds what matters of the profile
+            trace.replace(target.with_name(target.stem + trace.name.removeprefix(path.stem)))
     return target

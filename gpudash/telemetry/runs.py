@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import array
-import math
-import random
-import statistics
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+from gpudash.telemetry.metric_view import MetricView
 from gpudash.telemetry.records import (
     DEVICE,
     EXPLANATION,
@@ -25,11 +23,9 @@ from gpudash.telemetry.records import (
     StageFinished,
     StepFinished,
     Warning,
+    event_from_json,
     plain,
 )
-
-EXACT_VALUES = 100_000
-"""Values of a metric up to which its median is exact; beyond, it is that of a uniform sample of as many."""
 
 MAX_NOTES = 10_000
 """Notes, epochs and warnings kept of one run: the first ones, which a later one seldom outweighs."""
@@ -43,58 +39,6 @@ RUN_METRICS = ("loss", "accuracy", "throughput")
 """Metrics of a step, as `StepFinished` names them."""
 
 Status = Literal["running", "finished", "cancelled", "failed", "out_of_memory"]
-
-
-class MetricView:
-    """First, last, extremes and medians of one metric of a run. NaN and infinities count in `first` and `last` only."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first = math.nan
-        self.last = math.nan
-        self.min = math.inf
-        self.max = -math.inf
-        self._values = array.array("d")
-        self._finite = 0
-        self._newest: deque[float] = deque(maxlen=20)
-        self._random = random.Random(0)
-
-    def add(self, value: float) -> None:
-        """Take in the next value."""
-        if self.count == 0:
-            self.first = value
-        self.count += 1
-        self.last = value
-        if not math.isfinite(value):
-            return
-        self._finite += 1
-        self.min = min(self.min, value)
-        self.max = max(self.max, value)
-        self._newest.append(value)
-        if len(self._values) < EXACT_VALUES:
-            self._values.append(value)
-        elif (place := self._random.randrange(self._finite)) < EXACT_VALUES:
-            self._values[place] = value  # Vitter 1985, algorithm R: every value is kept with the same probability
-
-    @property
-    def median(self) -> float | None:
-        """Median of all finite values; ``None`` when there is none."""
-        return statistics.median(self._values) if self._values else None
-
-    @property
-    def last_20_median(self) -> float | None:
-        """Median of the newest 20 finite values; ``None`` when there is none."""
-        return statistics.median(self._newest) if self._newest else None
-
-    def summary(self) -> dict[str, float | None]:
-        return {
-            "first": self.first if self.count else None,
-            "last": self.last if self.count else None,
-            "min": self.min if self._finite else None,
-            "max": self.max if self._finite else None,
-            "median": self.median,
-            "last_20_median": self.last_20_median,
-        }
 
 
 @dataclass(slots=True)
@@ -121,6 +65,27 @@ class StageView:
         if stage.bytes_per_second is not None and stage.bytes is not None:
             self._copied_bytes += stage.bytes
             self._copied_seconds += stage.seconds
+
+    def digest(self) -> dict[str, Any]:
+        """What `of` makes an equal view of."""
+        return {
+            "newest": json.loads(self.newest.to_json()),
+            "count": self.count,
+            "seconds": self.seconds,
+            "bytes": self.bytes,
+            "flops": self.flops,
+            "copied_bytes": self._copied_bytes,
+            "copied_seconds": self._copied_seconds,
+        }
+
+    @classmethod
+    def of(cls, digest: Mapping[str, Any]) -> StageView:
+        """The view that was digested."""
+        newest = event_from_json(json.dumps(digest["newest"]))
+        if not isinstance(newest, StageFinished):
+            raise ValueError(f"not a stage: {newest.kind}")
+        sums = (digest[name] for name in ("count", "seconds", "bytes", "flops", "copied_bytes", "copied_seconds"))
+        return cls(newest, *sums)
 
     @property
     def name(self) -> str:
@@ -316,8 +281,11 @@ class RunView:
         self.step, self.steps, self.stepped_s = event.step, event.steps, event.time_s
         for name in RUN_METRICS:
             value = getattr(event, name)
-            if value is not None:
-                self.metrics.setdefault(name, MetricView()).add(value)
+            if value is None:
+                continue
+            if name not in self.metrics:
+                self.metrics[name] = MetricView()
+            self.metrics[name].add(value)
 
     def _end(self, event: RunEnded) -> None:
         self.status = ending_status(event)

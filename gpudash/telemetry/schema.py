@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import get_args
 
 from gpudash.telemetry.metrics import METRICS
@@ -21,6 +22,17 @@ COLUMNS: dict[Table, tuple[str, ...]] = {
 """Columns of each reading table, in the order they are written."""
 
 
+Rows = Mapping[str, int]
+"""Numbers of rows by table; that of events is "event"."""
+
+FREQUENT = ("StepFinished", "StageFinished", "Transfer", "Output")
+"""Kinds of events that come by the million; all others are found by an index of their own."""
+
+RARE = f"kind NOT IN ({', '.join(map(repr, FREQUENT))})"
+
+RARE_INDEX = "rare_event"
+
+
 def statements() -> list[str]:
     """What makes an empty recording."""
     readings = [
@@ -29,12 +41,19 @@ def statements() -> list[str]:
         + "states TEXT)"
         for table in TABLES
     ]
+    counts = [f"{table} INTEGER" for table in (*TABLES, "event")]
+    summaries = "series INTEGER, page INTEGER, samples INTEGER, crc INTEGER, data BLOB"
     return [
         f"PRAGMA application_id = {APPLICATION_ID}",
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)",
         "CREATE TABLE run (id INTEGER PRIMARY KEY, workload TEXT, spec TEXT, status TEXT, began_s REAL, ended_s REAL)",
         "CREATE TABLE event (time_s REAL NOT NULL, run_id INTEGER, kind TEXT, json TEXT)",
         *readings,
+        f"CREATE INDEX {RARE_INDEX} ON event (time_s) WHERE {RARE}",
+        f"CREATE TABLE page (id INTEGER PRIMARY KEY, time_s REAL, {', '.join(counts)}, summaries INTEGER, crc INTEGER)",
+        'CREATE TABLE series (id INTEGER PRIMARY KEY, "table" TEXT, metric TEXT, device TEXT)',
+        f"CREATE TABLE coarse ({summaries}, PRIMARY KEY (series, page)) WITHOUT ROWID",
+        "CREATE TABLE digest (event INTEGER, run_id INTEGER, crc INTEGER, json TEXT)",
     ]
 
 

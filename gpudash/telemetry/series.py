@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import copy
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -15,6 +17,9 @@ _NAN = math.nan
 
 REFRESH = 512
 """Samples after which the thinned history is made anew; until then only the newer ones are thinned for a drawing."""
+
+ROOM = 512
+"""Buckets that a preloaded series may make of newer samples before neighbours merge."""
 
 NARROWEST = 2.0**-40
 """Narrowest cell as a part of the time it lies at: below it, doubles no longer tell one cell from the next."""
@@ -71,6 +76,39 @@ class Series:
         self._buckets = Buckets(buckets, self._chunk)
         self._cache: _Thinned | None = None
 
+    @classmethod
+    def preloaded(cls, rows: Floats, count: int, width: int) -> Self:
+        """A series whose older part was summarised before; newer samples are appended to it.
+
+        Args:
+            rows: buckets in order of time, at least one; shape (13, n), rows as in `Row`.
+            count: samples they stand for.
+            width: samples of the buckets that newer samples are folded into, a power of two.
+        """
+        series = cls()
+        series._buckets = Buckets.of(rows, ROOM, series._chunk, width)
+        series._folded, series._newest = count, float(rows[Row.END_T, -1])
+        return series
+
+    def until(self, t: float, seen: Series | None = None) -> Self:
+        """The series as it was at ``t``: a view that shares memory and is good until the next `append`.
+
+        Args:
+            t: session time in seconds.
+            seen: a view made before of the same samples, whose thinned history is used where it still holds.
+        """
+        view: Self = copy.copy(self)
+        view._size = int(np.searchsorted(self._times[: self._size], t, "right"))
+        if not view._size and self._folded:
+            view._buckets = self._buckets.until(t)
+            view._folded = len(view._buckets.points()[0])
+        before: Series = self if seen is None else seen
+        cache = before._cache
+        view._cache = cache if cache is not None and cache.until <= t and cache.total <= len(view) else None
+        last = view.last()
+        view._newest = -math.inf if last is None else last[0]
+        return view
+
     def __len__(self) -> int:
         """How many samples were ever appended."""
         return self._folded + self._size
@@ -90,14 +128,31 @@ class Series:
 
     def last(self) -> tuple[float, float] | None:
         """Time and value (NaN for a gap) of the newest sample; ``None`` when there is none."""
-        return (self._t[self._size - 1], self._v[self._size - 1]) if self._size else None
+        if self._size:
+            return self._t[self._size - 1], self._v[self._size - 1]
+        times, values = self._buckets.points()
+        return (float(times[-1]), float(values[-1])) if len(times) else None
+
+    def newest(self, count: int) -> tuple[Floats, Floats]:
+        """Times and values of the newest ``count`` samples, of those that are kept as they came; copies."""
+        part = slice(max(0, self._size - count), self._size)
+        return self._times[part].copy(), self._values[part].copy()
 
     def extent(self) -> tuple[float, float] | None:
         """Times of the oldest and the newest sample; ``None`` when there is none."""
-        if not self._size:
+        if not len(self):
             return None
-        first = self._buckets.rows[Row.START_T, 0] if self._folded else self._t[0]
+        rows = self._buckets.rows
+        if rows.shape[1]:
+            return float(rows[Row.START_T, 0]), self._newest
+        first = self._buckets.points()[0][0] if self._folded else self._t[0]
         return float(first), self._newest
+
+    def exact_from(self) -> float:
+        """From when on every sample is kept as it came, in session time."""
+        if not self._folded:
+            return -math.inf
+        return self._t[0] if self._size else math.inf
 
     def window(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
         """Times and values to draw between ``t0`` and ``t1`` on ``columns`` pixel columns.

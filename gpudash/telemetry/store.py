@@ -83,6 +83,8 @@ class Store:
         event_count: how many events ever went into `events`.
         markers: markers, and one for each warning and each beginning and end of a run; at most 10 000.
         runs: at most 200, oldest first.
+        rewound: grows when a replay shows an earlier moment: whoever follows events begins anew.
+        sharpened: grows when a replay shows another moment, or something of the past becomes known more exactly.
     """
 
     def __init__(self) -> None:
@@ -93,6 +95,8 @@ class Store:
         self.event_count = 0
         self.markers: deque[Marker] = deque(maxlen=MAX_EVENTS)
         self.runs: list[RunView] = []
+        self.rewound = 0
+        self.sharpened = 0
         self._series: dict[Key, Series] = {}
         self._latest: dict[Key, Reading] = {}
         self._processes: dict[str | None, tuple[float, list[Mapping[str, Value]]]] = {}
@@ -149,14 +153,30 @@ class Store:
 
     def processes(self, device: str | None = None) -> Sequence[Mapping[str, Value]]:
         """Rows of the newest list of processes of a GPU (by UUID) or of the host; empty when it is out of date."""
+        time_s, rows = self.process_list(device)
+        return rows if self.newest_s - time_s <= PROCESSES_S else []
+
+    def process_list(self, device: str | None) -> tuple[float, list[Mapping[str, Value]]]:
+        """When the processes of a GPU or of the host were listed last, and what the list said, however old."""
         time_s, rows = self._processes.get(device, (0.0, []))
-        return list(rows) if self.newest_s - time_s <= PROCESSES_S else []
+        return time_s, list(rows)
+
+    def take_readings(self, moment: Store) -> None:
+        """Begin with the newest readings and lists of ``moment``, of which no history is kept."""
+        with self.lock:
+            self._latest.update(moment._latest)
+            self._processes.update(moment._processes)
+            self.newest_s = max(self.newest_s, moment.newest_s)
 
     def _append(self, key: Key, time_s: float, value: float | None) -> None:
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = Series()
+            series = self._series[key] = self._begun(key)
         series.append(time_s, value)
+
+    def _begun(self, key: Key) -> Series:
+        """The history of a metric that has a first sample."""
+        return Series()
 
     def _sample(self, sample: Sample) -> None:
         if sample.table == "process":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
+
+PLOT_KEYS = Qt.ShortcutContext.WidgetWithChildrenShortcut
+"""Where the keys of the commands that act on plots are heard: in those plots alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,11 @@ class Command:
     role: QAction.MenuRole = QAction.MenuRole.NoRole
 
 
-def build_menus(window: QMainWindow, plots: QWidget, commands: Sequence[Command]) -> dict[str, QAction]:
-    """Fill the menu bar with ``commands`` in order; returns name → action."""
+def build_menus(window: QMainWindow, commands: Sequence[Command]) -> dict[str, QAction]:
+    """Fill the menu bar with ``commands`` in order; returns name → action.
+
+    The keys of those that act on plots mean nothing until `add_plot_actions`.
+    """
     menus: dict[str, QMenu] = {}
     groups: dict[str, QActionGroup] = {}
     actions: dict[str, QAction] = {}
@@ -64,11 +70,15 @@ def build_menus(window: QMainWindow, plots: QWidget, commands: Sequence[Command]
             group = groups.setdefault(command.group, QActionGroup(window))
             group.addAction(action)
         if command.plot:
-            action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            plots.addAction(action)
+            action.setShortcutContext(PLOT_KEYS)
         menu.addAction(action)
         actions[command.name] = action
     return actions
+
+
+def add_plot_actions(plots: QWidget, actions: Iterable[QAction]) -> None:
+    """Let the keys of the commands that act on plots mean something while ``plots`` have the focus."""
+    plots.addActions([action for action in actions if action.shortcutContext() == PLOT_KEYS])
 
 
 def _menu(window: QMainWindow, menus: dict[str, QMenu], path: str) -> QMenu:

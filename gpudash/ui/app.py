@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -14,12 +15,11 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.devices import Simulation
 from gpudash.resources import resource
-from gpudash.session import Replay, Session, recording_target
+from gpudash.session import Session, recording_target
 from gpudash.settings import Settings, load_settings
 from gpudash.telemetry.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.remembered import add_recent
 from gpudash.ui.theme import ThemeFollower
 
 
@@ -34,12 +34,17 @@ def application() -> QApplication:
     return app
 
 
-def run(simulation: Simulation | None = None, opened: Path | None = None) -> tuple[int, bool]:
+def run(
+    simulation: Simulation | None = None,
+    opened: Path | None = None,
+    begin: Callable[[MainWindow], None] | None = None,
+) -> tuple[int, bool]:
     """Show the window until it is closed.
 
     Args:
         simulation: GPUs to simulate.
-        opened: a snapshot, or the folder of an out-of-memory report, that is in front at the beginning.
+        opened: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
+        begin: called with the window once it is shown.
 
     Returns:
         The exit code, and whether every thread could be joined.
@@ -59,6 +64,8 @@ def run(simulation: Simulation | None = None, opened: Path | None = None) -> tup
     window.show()
     if opened is not None:
         window.opening.open(opened)
+    if begin is not None:
+        begin(window)
     # The import of torch takes seconds; it begins once the window has been painted, in the worker's thread.
     QTimer.singleShot(0, session.load_torch)
     app.exec()
@@ -67,27 +74,7 @@ def run(simulation: Simulation | None = None, opened: Path | None = None) -> tup
     return 0, window.joined
 
 
-def look_at(recording: Path) -> tuple[int, bool]:
-    """Show a recording in the window until it is closed; returns as `run`.
-
-    Raises:
-        RecordingError: one sentence, when it cannot be read.
-    """
-    from gpudash.ui.picture import show_run  # it draws windows, and so imports this module
-
-    app = application()
-    settings, _notices = load_settings()
-    replay = Replay(recording)
-    replay.set_settings(settings)
-    add_recent(recording)
-    window = _window(app, replay, settings)
-    window.show()
-    show_run(window)
-    app.exec()
-    return 0, window.joined
-
-
-def _window(app: QApplication, session: Session | Replay, settings: Settings) -> MainWindow:
+def _window(app: QApplication, session: Session, settings: Settings) -> MainWindow:
     follower = ThemeFollower(app, settings.theme)
     window = MainWindow(session, follower.palette, follower.choose)
     follower.changed.connect(lambda: window.set_palette(follower.palette))

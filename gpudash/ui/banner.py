@@ -18,6 +18,9 @@ ACTION_WORDS: Mapping[str, tuple[str, str]] = {
     "save_recording": ("Save recording", "Write a copy of the recording to another place"),
 }
 
+COMMANDS = frozenset({"stop", "free_cache"})
+"""Actions that a recording cannot be asked for."""
+
 _GRAVITY = {"note": 0, "passed": 0, "forecast": 1, "warning": 2, "critical": 3}
 
 PASSED_SHOWN_S = 8.0
@@ -32,6 +35,9 @@ Attention = Warning | RunFailed | OutOfMemory | Note
 class Banner(QFrame):
     """Shows the gravest open warning; nothing while all is well.
 
+    Attributes:
+        commanding: whether `COMMANDS` are offered.
+
     Signals:
         action: one of the warning's actions was chosen, a key of `ACTION_WORDS`.
     """
@@ -41,6 +47,7 @@ class Banner(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "banner")
+        self.commanding = True
         self._open: dict[str, Attention] = {}
         self._shown: Event | None = None
         self._text = QLabel()
@@ -95,6 +102,11 @@ class Banner(QFrame):
             return
         self._update()
 
+    def forget(self) -> None:
+        """Say nothing: what was said is of a later moment than the one that is shown now."""
+        self._open.clear()
+        self._update()
+
     def tick(self, now_s: float) -> None:
         """Close a "passed" that has been read; called at every refresh with session time."""
         passed = self._open.get("passed")
@@ -123,7 +135,7 @@ class Banner(QFrame):
         self._text.setText(text)
         self.setAccessibleName(f"{level}: {text}")
         for name, button in self._buttons.items():
-            button.setVisible(name in actions)
+            button.setVisible(name in actions and (self.commanding or name not in COMMANDS))
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
         if self.property("level") != ground:
             self.setProperty("level", ground)

@@ -8,8 +8,17 @@ from PySide6.QtGui import QAction
 
 from gpudash.session import Replay
 from gpudash.ui.actions import Command
-from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.compare import compare_command
+from gpudash.ui.demo.commands import demo_commands
+from gpudash.ui.profiling import ask_for_profile, copy_as_python
 from gpudash.ui.theme import Choice
+from gpudash.ui.tool_commands import (
+    library_command,
+    palette_command,
+    presenting_commands,
+    selection_commands,
+    undo_commands,
+)
 from gpudash.ui.view_bar import WINDOWS
 
 if TYPE_CHECKING:
@@ -27,13 +36,16 @@ def command_table(commands: Commands, window: MainWindow) -> list[Command]:
     live = not isinstance(window.session, Replay)
     return [
         *_file_commands(commands, window, live),
-        *_edit_commands(commands, live),
+        *undo_commands(window),
+        *_edit_commands(commands, window, live),
         *(_run_commands(commands, window) if live else ()),
         *_view_commands(commands, window),
-        *_mark_commands(window.plots),
-        *_axis_commands(window.plots),
+        *selection_commands(window),
+        *_mark_commands(window),
+        *_axis_commands(window),
         *_window_commands(commands, window),
-        *_help_commands(commands),
+        compare_command(window),
+        *_help_commands(commands, window),
     ]
 
 
@@ -48,12 +60,15 @@ def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[C
     return [
         Command("File", "Open…", "Open a memory snapshot or a recording", window.opening.ask, ("Ctrl+O",)),
         Command(RECENT_MENU, "Clear Recent Files", "Forget the files opened last", commands.clear_recent),
+        library_command(window),
         Command("File", "Close Document", "Close the document in front", window.documents.close_front, ("Ctrl+W",)),
         *((save,) if live else ()),
         Command("File/Export", "Graph as PNG…", "Write the plots as a picture", commands.save_picture),
+        window.exporting.graph_command(),
         Command(
             "File/Export", "Range as CSV…", "Write the visible curves of the selection as a table", commands.save_range
         ),
+        *window.exporting.recording_commands(),
         Command(
             "File",
             "Exit",
@@ -66,7 +81,7 @@ def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[C
     ]
 
 
-def _edit_commands(commands: Commands, live: bool) -> list[Command]:
+def _edit_commands(commands: Commands, window: MainWindow, live: bool) -> list[Command]:
     mark = Command("Edit", "Add Mark…", "Mark the cursor, or now", commands.add_mark, ("M",), plot=True, separated=True)
     find = Command(
         "Edit",
@@ -78,6 +93,13 @@ def _edit_commands(commands: Commands, live: bool) -> list[Command]:
     return [
         Command("Edit", "Copy Values", "Copy the selection as tab-separated text", commands.copy_values, ("Ctrl+C",)),
         Command("Edit", "Copy Graph as Image", "Copy a picture of the plots", commands.copy_picture, ("Ctrl+Shift+C",)),
+        Command(
+            "Edit",
+            "Copy as Python",
+            "Copy the run as a PyTorch program of at most 60 lines that needs nothing else",
+            lambda: copy_as_python(window),
+            ("Ctrl+Shift+Y",),
+        ),
         *((mark,) if live else ()),
         *((find,) if live else ()),
         Command(
@@ -113,33 +135,63 @@ def _run_commands(commands: Commands, window: MainWindow) -> list[Command]:
             separated=True,
         ),
         Command("Run", "Attach to Process…", "Watch a process that runs already, from outside", commands.attach),
+        Command(
+            "Run",
+            "Profile Next Steps…",
+            "Find the operators that take most time and memory in the next steps of a workload; slows those down. "
+            "Your own program is not profiled here.",
+            lambda: ask_for_profile(window),
+            ("Shift+F5",),
+            separated=True,
+        ),
     ]
 
 
 def _view_commands(commands: Commands, window: MainWindow) -> list[Command]:
-    plots, view = window.plots, window.view
     return [
         Command(
             "View",
             "Pause or Follow",
             "Hold the view still, or follow the newest reading; recording goes on",
-            view.toggle,
+            commands.toggle_view,
             ("Space",),
             plot=True,
         ),
-        Command("View", "Jump to Now", "Follow the newest reading", plots.jump_to_now, ("End",), plot=True),
+        Command("View", "Jump to Now", "Follow the newest reading", commands.jump_to_now, ("End",), plot=True),
         Command(
             "View",
             "Zoom to Selection",
             "Show the selected range alone",
-            view.zoom_to_selection,
+            lambda: window.meant.view.zoom_to_selection(),
             ("Return", "F"),
             plot=True,
         ),
-        Command("View", "Clear Selection", "Select nothing", view.clear_selection, ("Esc",), plot=True),
-        Command("View", "Show All", "Show everything since the start", plots.show_all, ("0", "Home"), plot=True),
-        Command("View", "Back", "The view before", view.back, ("Alt+Left", "Backspace"), plot=True, separated=True),
-        Command("View", "Forward", "The view after", view.forward, ("Alt+Right",), plot=True),
+        Command(
+            "View",
+            "Clear Selection",
+            "Select nothing",
+            lambda: window.meant.view.clear_selection(),
+            ("Esc",),
+            plot=True,
+        ),
+        Command(
+            "View",
+            "Show All",
+            "Show everything since the start",
+            lambda: window.meant.plots.show_all(),
+            ("0", "Home"),
+            plot=True,
+        ),
+        Command(
+            "View",
+            "Back",
+            "The view before",
+            lambda: window.meant.view.back(),
+            ("Alt+Left", "Backspace"),
+            plot=True,
+            separated=True,
+        ),
+        Command("View", "Forward", "The view after", lambda: window.meant.view.forward(), ("Alt+Right",), plot=True),
         Command(
             "View",
             "Explain Memory",
@@ -151,33 +203,42 @@ def _view_commands(commands: Commands, window: MainWindow) -> list[Command]:
     ]
 
 
-def _mark_commands(plots: PlotStack) -> list[Command]:
+def _mark_commands(window: MainWindow) -> list[Command]:
     return [
         Command(
             "View",
             "Previous Mark",
             "Move the cursor to the mark before",
-            lambda: plots.jump_mark(-1),
+            lambda: window.meant.plots.jump_mark(-1),
             ("[",),
             plot=True,
         ),
         Command(
-            "View", "Next Mark", "Move the cursor to the mark after", lambda: plots.jump_mark(1), ("]",), plot=True
+            "View",
+            "Next Mark",
+            "Move the cursor to the mark after",
+            lambda: window.meant.plots.jump_mark(1),
+            ("]",),
+            plot=True,
         ),
-        *_mark_kinds(plots),
-        *_cursor_commands(plots),
+        *_mark_kinds(window),
+        *_cursor_commands(window),
     ]
 
 
-def _axis_commands(plots: PlotStack) -> list[Command]:
+def _axis_commands(window: MainWindow) -> list[Command]:
     return [
-        Command("View", "Zoom In", "Show less time", lambda: plots.zoom(ZOOM), ("Ctrl++", "Ctrl+="), plot=True),
-        Command("View", "Zoom Out", "Show more time", lambda: plots.zoom(1 / ZOOM), ("Ctrl+-",), plot=True),
+        Command(
+            "View", "Zoom In", "Show less time", lambda: window.meant.plots.zoom(ZOOM), ("Ctrl++", "Ctrl+="), plot=True
+        ),
+        Command(
+            "View", "Zoom Out", "Show more time", lambda: window.meant.plots.zoom(1 / ZOOM), ("Ctrl+-",), plot=True
+        ),
         Command(
             "View",
             "Logarithmic Loss",
             "Switch the loss axis between linear and logarithmic",
-            plots.toggle_log,
+            lambda: window.meant.plots.toggle_log(),
             ("L",),
             plot=True,
         ),
@@ -185,9 +246,8 @@ def _axis_commands(plots: PlotStack) -> list[Command]:
 
 
 def _window_commands(commands: Commands, window: MainWindow) -> list[Command]:
-    view = window.view
     widths = [
-        Command("View/Window", words, f"Show {words}", lambda seconds=seconds: view.set_window(seconds))
+        Command("View/Window", words, f"Show {words}", lambda seconds=seconds: window.meant.view.set_window(seconds))
         for words, seconds in WINDOWS
     ]
     return [
@@ -204,12 +264,13 @@ def _window_commands(commands: Commands, window: MainWindow) -> list[Command]:
             "View",
             "Show or Hide Tables",
             "Collapse the tables to their bar, or open them",
-            commands.toggle_tables,
+            lambda: window.meant.toggle_tables(),
             ("F9",),
             separated=True,
         ),
-        Command("View", "Workload Panel", "Show the panel at the left", window.panel.setVisible, ("F8",), checked=True),
+        Command("View", "Workload Panel", "Show the panel at the left", commands.show_panel, ("F8",), checked=True),
         *_theme_commands(commands, window.session.settings.theme),
+        *presenting_commands(window),
         Command(
             "View",
             "Full Screen",
@@ -247,9 +308,11 @@ MARK_WORDS = {
 }
 
 
-def _mark_kinds(plots: PlotStack) -> list[Command]:
+def _mark_kinds(window: MainWindow) -> list[Command]:
     def show(category: str, shown: bool) -> None:
-        plots.set_hidden_marks(plots.hidden_marks - {category} if shown else plots.hidden_marks | {category})
+        for dashboard in window.documents.dashboards:
+            plots = dashboard.plots
+            plots.set_hidden_marks(plots.hidden_marks - {category} if shown else plots.hidden_marks | {category})
 
     return [
         Command(
@@ -263,13 +326,13 @@ def _mark_kinds(plots: PlotStack) -> list[Command]:
     ]
 
 
-def _cursor_commands(plots: PlotStack) -> list[Command]:
+def _cursor_commands(window: MainWindow) -> list[Command]:
     return [
         Command(
             "View/Cursor",
             f"{words} {'Earlier' if sign < 0 else 'Later'}",
             f"Move the cursor {words.lower()} {'back' if sign < 0 else 'on'}",
-            lambda steps=sign * steps: plots.move_cursor(steps),
+            lambda steps=sign * steps: window.meant.plots.move_cursor(steps),
             (f"{modifier}{'Left' if sign < 0 else 'Right'}",),
             plot=True,
         )
@@ -278,10 +341,12 @@ def _cursor_commands(plots: PlotStack) -> list[Command]:
     ]
 
 
-def _help_commands(commands: Commands) -> list[Command]:
+def _help_commands(commands: Commands, window: MainWindow) -> list[Command]:
     return [
+        palette_command(window),
         Command("Help", "Keys", "Every key of the window", commands.show_keys, ("?",), plot=True),
         Command("Help", "Guide", "What the window shows and how to use it", commands.show_guide, ("F1",)),
+        *demo_commands(window),
         Command("Help", "Copy Diagnostics", "Copy what a bug report needs", commands.copy_diagnostics),
         Command(
             "Help",

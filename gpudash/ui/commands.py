@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyqtgraph
 import PySide6
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction, QGuiApplication
+from PySide6.QtGui import QAction, QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QDialog,
     QDialogButtonBox,
@@ -19,7 +20,6 @@ from PySide6.QtWidgets import (
     QInputDialog,
     QMenu,
     QMessageBox,
-    QTableView,
     QTextBrowser,
     QVBoxLayout,
 )
@@ -30,18 +30,25 @@ from gpudash.session import Replay
 from gpudash.session.candidates import candidates
 from gpudash.settings import Settings, save_settings
 from gpudash.telemetry.recorder import RecordingError
-from gpudash.ui.actions import build_menus
+from gpudash.ui.actions import PLOT_KEYS, add_plot_actions, build_menus
 from gpudash.ui.attach_dialog import AttachDialog
 from gpudash.ui.banner import report_of
-from gpudash.ui.command_table import RECENT_MENU, command_table
+from gpudash.ui.command_table import MARK_WORDS, RECENT_MENU, command_table
 from gpudash.ui.guide import GUIDE, keys_page
 from gpudash.ui.preferences import Preferences
+from gpudash.ui.profiling import serve_operators, why_no_profile
+from gpudash.ui.recording_document import RecordingDocument
 from gpudash.ui.remembered import forget_recent
 from gpudash.ui.run_progress import PID, WATCH
 from gpudash.ui.theme import Choice
 
 if TYPE_CHECKING:
+    from gpudash.ui.dashboard import Dashboard
+    from gpudash.ui.document import Document
     from gpudash.ui.main_window import MainWindow
+
+PLAY_WORDS = "Play or Pause the Recording"
+"""What Pause means while a recording is in front."""
 
 PAGE_SIZE = (620, 640)
 """Logical pixels of the pages behind the Help menu."""
@@ -53,12 +60,24 @@ class Commands:
     def __init__(self, window: MainWindow, set_theme: Callable[[Choice], None]) -> None:
         self._window = window
         self._set_theme = set_theme
-        self.actions: dict[str, QAction] = build_menus(window, window.plots, command_table(self, window))
+        self.actions: dict[str, QAction] = build_menus(window, command_table(self, window))
+        self._plot_commands = [
+            name for name, action in self.actions.items() if action.shortcutContext() == PLOT_KEYS and name != "Keys"
+        ]
+        self.serve(window.dashboard)
         self._tips = {name: action.toolTip() for name, action in self.actions.items()}
         self._copying = {name: self.actions[name].shortcuts() for name in ("Copy Values", "Copy Graph as Image")}
         menu, clear = window.findChild(QMenu, RECENT_MENU), self.actions["Clear Recent Files"]
         assert menu is not None
         menu.aboutToShow.connect(lambda: window.opening.fill_recent(menu, clear))
+
+    def serve(self, dashboard: Dashboard) -> None:
+        """Let keys and choices of the menus act on the plots of ``dashboard`` too."""
+        add_plot_actions(dashboard.plots, self.actions.values())
+        serve_operators(self._window, dashboard)
+        dashboard.panel.setVisible(self.actions["Workload Panel"].isChecked())
+        hidden = {category for category, words in MARK_WORDS.items() if not self.actions[words].isChecked()}
+        dashboard.plots.set_hidden_marks(hidden)
 
     def refresh(self) -> None:
         """Words and availability that follow the session's state."""
@@ -69,20 +88,36 @@ class Commands:
             start.setText("Stop Run" if running else "Start Run")
             self._allow("Start or Stop Run", "" if running or window.panel.ready else window.panel.button.toolTip())
             self._allow("Save Snapshot Now", self._why_no_snapshot())
+            self._allow("Profile Next Steps…", why_no_profile(window))
             self._allow("Attach to Process…", "A run is on; stop it first." if running else "")
-        pause = self.actions["Pause or Follow"]
-        pause.setText("Pause the View" if window.view.following else "Follow the Newest Reading")
-        self._allow("Zoom to Selection", "" if window.view.selection is not None else "No range is selected.")
+        self._refresh_plots()
         self._refresh_documents()
 
+    def _refresh_plots(self) -> None:
+        """What the document in front allows of the commands that act on plots."""
+        window = self._window
+        front = window.documents.front
+        following = window.meant.view.following
+        words = ("Pause the View" if following else "Follow the Newest Reading") if front is None else PLAY_WORDS
+        self.actions["Pause or Follow"].setText(words)
+        why_not = "" if window.front_dashboard is not None else "The document in front has no plots of a session."
+        selected = window.meant.view.selection is not None
+        for name in self._plot_commands:
+            if name == "Zoom to Selection" and not selected:
+                self._allow(name, why_not or "No range is selected.")
+            elif name == "Add Mark…" and front is not None:
+                self._allow(name, why_not or "Marks are made while a session is recorded.")
+            else:
+                self._allow(name, why_not)
+
     def _refresh_documents(self) -> None:
-        """What the tabs allow; a document in front has the keys of copying itself, and two owners would cancel out."""
+        """What the tabs allow; where the document in front has keys for copying itself, two owners would cancel out."""
         documents = self._window.documents
         none = "" if documents.count else "No document is open."
         self._allow("Next Tab", none)
         self._allow("Close Document", none or ("" if documents.front is not None else "The dashboard stays open."))
         for name, keys in self._copying.items():
-            self.actions[name].setShortcuts(keys if documents.front is None else [])
+            self.actions[name].setShortcuts([] if _has_keys(documents.front, keys) else keys)
 
     def _why_no_snapshot(self) -> str:
         run = self._window.session.store.run
@@ -110,24 +145,48 @@ class Commands:
         elif action == "explain":
             self.explain()
         elif action == "open_report":
-            report = report_of(self._window.banner.shown)
+            report = report_of(self._window.meant.banner.shown)
             if report is not None:
                 self._window.opening.open(report)
 
+    def toggle_view(self) -> None:
+        """Hold the view still or follow the newest reading; play or pause a recording."""
+        front = self._window.documents.front
+        if isinstance(front, RecordingDocument):
+            front.bar.toggle()
+        else:
+            self._window.view.toggle()
+
+    def jump_to_now(self) -> None:
+        """Follow the newest reading, or the end of a recording."""
+        front = self._window.documents.front
+        if isinstance(front, RecordingDocument):
+            front.bar.go_to_end()
+        self._window.meant.plots.jump_to_now()
+
+    def show_panel(self, shown: bool) -> None:
+        """Show or hide the workload panels."""
+        for dashboard in self._window.documents.dashboards:
+            dashboard.panel.setVisible(shown)
+
+    def _show_a_dashboard(self) -> Dashboard:
+        """The dashboard in front; the live one comes there when there is none."""
+        if self._window.front_dashboard is None:
+            self._window.documents.show_dashboard()
+        return self._window.meant
+
     def explain(self) -> None:
         """Show what fills the memory, on the dashboard."""
-        self._window.documents.show_dashboard()
-        self._window.explanation.explain()
+        self._show_a_dashboard().explanation.explain()
 
     def find_in_output(self) -> None:
         """Open the output of the user's own program, and look for words in it."""
-        window = self._window
-        window.documents.show_dashboard()
-        if window.tabs.collapsed:
-            self.toggle_tables()
-        window.tabs.show_output()
-        window.tabs.output.search.setFocus()
-        window.tabs.output.search.selectAll()
+        dashboard = self._show_a_dashboard()
+        if dashboard.tabs.collapsed:
+            dashboard.toggle_tables()
+        dashboard.tabs.show_output()
+        dashboard.tabs.output.search.setFocus()
+        dashboard.tabs.output.search.selectAll()
 
     def save_snapshot(self) -> None:
         """Ask the program that is watched for a snapshot; it opens when it has been written."""
@@ -164,40 +223,28 @@ class Commands:
         """Ask where, and write a copy of the recording there."""
         path = self._ask("Save Recording As", "Recordings (*.gpudash)", ".gpudash")
         if path is not None:
-            self.attempt(lambda: self._window.session.save_recording(path))
+            session = self._window.meant.session
+            self.attempt(lambda: session.save_recording(path))
 
     def save_picture(self) -> None:
         """Ask where, and write the plots as a PNG."""
         path = self._ask("Export Graph as PNG", "Pictures (*.png)", ".png")
         if path is not None:
-            self.attempt(lambda: self._window.plots.save_picture(path))
+            self.attempt(lambda: self._window.meant.plots.save_picture(path))
 
     def save_range(self) -> None:
         """Ask where, and write the visible curves of the selection as CSV."""
         path = self._ask("Export Range as CSV", "Tables (*.csv)", ".csv")
         if path is not None:
-            self.attempt(lambda: self._window.plots.save_csv(path))
+            self.attempt(lambda: self._window.meant.plots.save_csv(path))
 
     def copy_values(self) -> None:
-        """Copy from the document in front, the table or output that has the focus, else the selection of the plots."""
-        focus, tabs = QGuiApplication.focusObject(), self._window.tabs
-        if self._window.documents.front is not None:
-            self._window.documents.front.copy_values()
-            return
-        table = tabs.current()
-        if table is not None and isinstance(focus, QTableView) and tabs.isAncestorOf(focus):
-            table.copy()
-        elif focus is tabs.output.text:
-            tabs.output.copy()
-        else:
-            QGuiApplication.clipboard().setText(self._window.plots.selection_text())
+        """Copy from the document in front, else from the dashboard."""
+        (self._window.documents.front or self._window.dashboard).copy_values()
 
     def copy_picture(self) -> None:
-        """Copy a picture of the plots, or of the document in front."""
-        if self._window.documents.front is not None:
-            self._window.documents.front.copy_picture()
-            return
-        QGuiApplication.clipboard().setImage(self._window.plots.picture())
+        """Copy a picture of the document in front, else of the dashboard's plots."""
+        (self._window.documents.front or self._window.dashboard).copy_picture()
 
     def add_mark(self, time_s: float | None = None) -> None:
         """Ask for a name and mark the cursor, or now."""
@@ -207,7 +254,11 @@ class Commands:
             time_s = window.session.clock() if cursor is None else cursor
         name, given = QInputDialog.getText(window, "Add Mark", f"Name of the mark at {time_s:.3f} s:")
         if given:
-            window.session.mark(name.strip() or "mark", time_s)
+            label = name.strip() or "mark"
+            window.session.mark(label, time_s)
+            if not isinstance(session := window.session, Replay):
+                mark = (label, time_s)
+                window.undoing.push(f"Mark “{label}”", partial(session.unmark, *mark), partial(session.mark, *mark))
 
     def show_preferences(self) -> None:
         """The settings as a form."""
@@ -271,7 +322,7 @@ class Commands:
         dialog.open()
 
     def _ask(self, title: str, kinds: str, suffix: str) -> Path | None:
-        session = self._window.session
+        session = self._window.meant.session
         start = session.recording.with_suffix(suffix) if session.recording else Path.home() / f"gpudash{suffix}"
         chosen, _kind = QFileDialog.getSaveFileName(self._window, title, str(start), kinds)
         if not chosen:
@@ -292,8 +343,7 @@ class Commands:
         else:
             self._window.showNormal()
 
-    def toggle_tables(self) -> None:
-        """Collapse the tables to their bar, or open them."""
-        tabs = self._window.tabs
-        tabs.set_collapsed(not tabs.collapsed)
-        tabs.collapsed_changed.emit()
+
+def _has_keys(document: Document | None, keys: Sequence[QKeySequence]) -> bool:
+    """Whether a document hears one of ``keys`` itself."""
+    return document is not None and any(shortcut.key() in keys for shortcut in document.findChildren(QShortcut))

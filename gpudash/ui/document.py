@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from gpudash.ui.theme import Palette
+
+if TYPE_CHECKING:
+    from gpudash.ui.dashboard import Dashboard
 
 
 class Document(QWidget):
@@ -17,11 +22,13 @@ class Document(QWidget):
 
     Attributes:
         title: the whole title of its tab.
+        dashboard: what the commands of the plots act on while it is in front; ``None`` without plots of a session.
     """
 
     closed = Signal()
     said = Signal(str)
     title: str = ""
+    dashboard: Dashboard | None = None
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""

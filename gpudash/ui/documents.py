@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QTabBar, QToolButton, QVBoxLayout, QWidget
 
+from gpudash.ui.dashboard import Dashboard
+from gpudash.ui.document import Document
 from gpudash.ui.dropping import leave_drops
 from gpudash.ui.notice import Notice
 from gpudash.ui.theme import Palette
-
-if TYPE_CHECKING:
-    from gpudash.ui.snapshot.document import SnapshotDocument
 
 DASHBOARD = "Dashboard"
 """Title of the first tab, which is always there."""
@@ -26,7 +24,7 @@ class Documents(QWidget):
     """Holds the dashboard and the documents.
 
     Args:
-        dashboard: what is in front while no document is open.
+        dashboard: the live one, in front while no document is open.
 
     Signals:
         front_changed: another one came to the front.
@@ -36,10 +34,10 @@ class Documents(QWidget):
     front_changed = Signal()
     said = Signal(str)
 
-    def __init__(self, dashboard: QWidget, parent: QWidget | None = None) -> None:
+    def __init__(self, dashboard: Dashboard, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._open: dict[Path, SnapshotDocument] = {}
-        self._titles: dict[SnapshotDocument, str] = {}
+        self._open: dict[Path | str, Document] = {}
+        self._titles: dict[Document, str] = {}
         self.notice = Notice()
         self.bar = QTabBar()
         self.bar.setAccessibleName("Dashboard and open documents")
@@ -50,6 +48,7 @@ class Documents(QWidget):
         self.bar.addTab(DASHBOARD)
         self.bar.setTabToolTip(0, "What this computer is doing now")
         self.bar.hide()
+        self._dashboard = dashboard
         self._stack = QStackedWidget()
         self._stack.addWidget(dashboard)
         rows = QVBoxLayout(self)
@@ -61,7 +60,7 @@ class Documents(QWidget):
         self.bar.currentChanged.connect(self._show)
 
     @property
-    def front(self) -> SnapshotDocument | None:
+    def front(self) -> Document | None:
         """The document in front; ``None`` while the dashboard is."""
         shown = self._stack.currentWidget()
         return next((document for document in self._open.values() if document is shown), None)
@@ -76,9 +75,18 @@ class Documents(QWidget):
         """Number of open documents."""
         return len(self._open)
 
-    def show_path(self, path: Path) -> bool:
-        """Bring the document of ``path`` to the front; false when it is not open."""
-        document = self._open.get(path)
+    @property
+    def dashboards(self) -> list[Dashboard]:
+        """The live dashboard, and that of every open recording."""
+        return [self._dashboard, *(d.dashboard for d in self._open.values() if d.dashboard is not None)]
+
+    def is_open(self, key: Path | str) -> bool:
+        """Whether a document was added under ``key``."""
+        return key in self._open
+
+    def show_path(self, key: Path | str) -> bool:
+        """Bring the document that was added under ``key`` to the front; false when it is not open."""
+        document = self._open.get(key)
         if document is not None:
             self.bar.setCurrentIndex(self._stack.indexOf(document))
         return document is not None
@@ -91,20 +99,26 @@ class Documents(QWidget):
         """Bring the tab at the right to the front, after the last one the dashboard."""
         self.bar.setCurrentIndex((self.bar.currentIndex() + 1) % self.bar.count())
 
-    def add(self, document: SnapshotDocument, path: Path, title: str) -> None:
-        """Open a tab for ``document``, which shows ``path``, and bring it to the front."""
-        self._open[path], self._titles[document] = document, title
+    def add(self, document: Document, key: Path | str, title: str) -> None:
+        """Open a tab for ``document`` and bring it to the front.
+
+        Args:
+            document: it is closed with its tab.
+            key: the file it shows, or a name that no other document has.
+            title: what the tab says; a file's whole path is its tooltip.
+        """
+        self._open[key], self._titles[document] = document, title
         document.closed.connect(lambda: self.close_document(document))
         document.said.connect(self.said)
         leave_drops(document)
         self._stack.addWidget(document)
         row = self.bar.addTab(_shortened(title).replace("&", "&&"))
-        self.bar.setTabToolTip(row, str(path))
+        self.bar.setTabToolTip(row, str(key) if isinstance(key, Path) else title)
         self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
         self.bar.show()
         self.bar.setCurrentIndex(row)
 
-    def _close_button(self, document: SnapshotDocument, title: str) -> QToolButton:
+    def _close_button(self, document: Document, title: str) -> QToolButton:
         button = QToolButton()
         button.setText("×")
         button.setAccessibleName(f"Close {title}")
@@ -118,12 +132,12 @@ class Documents(QWidget):
         if self.front is not None:
             self.close_document(self.front)
 
-    def close_document(self, document: SnapshotDocument) -> None:
+    def close_document(self, document: Document) -> None:
         """Close ``document``, and what reads its file; one that is closed already is left alone."""
-        path = next((path for path, other in self._open.items() if other is document), None)
-        if path is None:
+        key = next((key for key, other in self._open.items() if other is document), None)
+        if key is None:
             return
-        del self._open[path], self._titles[document]
+        del self._open[key], self._titles[document]
         document.close_document()
         row = self._stack.indexOf(document)
         self._stack.removeWidget(document)

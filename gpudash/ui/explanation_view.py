@@ -1,4 +1,4 @@
-"""Opening the explanation in the window: what it is about, and what its buttons do there."""
+"""Opening the explanation in a dashboard: what it is about, and what its buttons do there."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.memory.explanation import Explanation, Remedy, explanation_from_json
-from gpudash.session import Replay
 from gpudash.telemetry.records import EXPLANATION, Event, Note
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.explanation_page import ExplanationPage
 
 if TYPE_CHECKING:
-    from gpudash.ui.main_window import MainWindow
+    from gpudash.ui.dashboard import Dashboard
 
 
 class ExplanationView(QStackedWidget):
-    """The dashboard, and in its place the explanation while it is looked at.
+    """The parts of a dashboard, and in their place the explanation while it is looked at.
 
     Args:
-        window: whose session is shown; not yet whole.
-        dashboard: what there is to go back to.
+        dashboard: whose session is shown; not yet whole.
+        parts: what there is to go back to.
     """
 
-    def __init__(self, window: MainWindow, dashboard: QWidget) -> None:
-        super().__init__(window)
-        self._window = window
-        self.page = ExplanationPage(window.session.store, window.palette_)
-        self.addWidget(dashboard)
+    def __init__(self, dashboard: Dashboard, parts: QWidget) -> None:
+        super().__init__(dashboard)
+        self._dashboard = dashboard
+        self.page = ExplanationPage(dashboard.session.store, dashboard.palette_)
+        self.addWidget(parts)
         self.addWidget(self.page)
         self.page.closed.connect(self.close_page)
         self.page.applied.connect(self.apply)
@@ -45,26 +44,26 @@ class ExplanationView(QStackedWidget):
             if not isinstance(event, Note) or event.topic != EXPLANATION:
                 continue
             if "parts" in event.details:
-                if not isinstance(self._window.session, Replay):
+                if self._dashboard.live:
                     self._show(explanation_from_json(event.details))
             elif self.open:
                 self.show_newest()
 
     def explain(self) -> None:
         """Open the explanation of the last out-of-memory; while a run is on a GPU, ask where its memory is now."""
-        session = self._window.session
+        session = self._dashboard.session
         with session.store.lock:
             run = session.store.run
-        if run is not None and run.running and run.device != "cpu" and not isinstance(session, Replay):
+        if run is not None and run.running and run.device != "cpu" and self._dashboard.live:
             session.explain()
-            self._window.status_line.tell("The explanation opens at the end of this step.")
+            self._dashboard.status_line.tell("The explanation opens at the end of this step.")
         elif not self.show_newest():
-            self._window.status_line.tell("There is nothing to explain: no run on a GPU ran out of memory here.")
+            self._dashboard.status_line.tell("There is nothing to explain: no run on a GPU ran out of memory here.")
 
     def show_newest(self) -> bool:
         """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""
-        with self._window.session.store.lock:
-            run = self._window.session.store.run
+        with self._dashboard.session.store.lock:
+            run = self._dashboard.session.store.run
         error = None if run is None else run.error
         if error is None or error.explanation is None:
             return False
@@ -72,8 +71,8 @@ class ExplanationView(QStackedWidget):
         return True
 
     def _show(self, found: Explanation) -> None:
-        session = self._window.session
-        live = not isinstance(session, Replay)
+        session = self._dashboard.session
+        live = self._dashboard.live
         with session.store.lock:
             run = session.store.run
         began_s = 0.0 if run is None else run.began_s
@@ -87,21 +86,21 @@ class ExplanationView(QStackedWidget):
     def close_page(self) -> None:
         """Back to the plots."""
         self.setCurrentIndex(0)
-        self._window.setFocus()
+        self.window().setFocus()
 
     def apply(self, remedy: Remedy) -> None:
         """Put the run into the form, with the change, and start it."""
-        window = self._window
-        with window.session.store.lock:
-            run = window.session.store.run
-        if run is None or window.session.running:
+        session = self._dashboard.session
+        with session.store.lock:
+            run = session.store.run
+        if run is None or session.running:
             return
         self.close_page()
         self._put_in_form(run, remedy)
-        window.start_run()
+        self._dashboard.start_requested.emit()
 
     def _put_in_form(self, run: RunView, remedy: Remedy) -> None:
-        panel = self._window.panel
+        panel = self._dashboard.panel
         row = panel.workload.findData(run.workload)
         if row >= 0:
             panel.workload.setCurrentIndex(row)

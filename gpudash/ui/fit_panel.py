@@ -254,6 +254,10 @@ class FitPanel(QWidget):
             grid.addWidget(label, number % rows, number // rows)
         return legend
 
+    def open_details(self) -> None:
+        """Unfold what the memory is for, as if the user had."""
+        self._toggled(True)
+
     def _toggled(self, opened: bool) -> None:
         self._chosen_open = opened
         self._set_open(opened)

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from html import escape
 
 from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QMenu
+
+from gpudash.ui.text_size import scaled
 
 GUIDE = """\
 <h3>Run and watch</h3>
@@ -24,6 +27,9 @@ curve and the explanation; Open report shows it.</p>
 <p>File &gt; Open, or a file dropped on the window, opens a memory snapshot of PyTorch in a tab: what filled the memory,
 who allocated it and what would have fitted. It is read here, in a process of its own; no data leaves this computer, and
 nothing in the file is run.</p>
+<h3>Recordings</h3>
+<p>Every session is recorded while it runs. File &gt; Session Library lists them: open one as a tab, compare several,
+lock what must stay. What is deleted lies in the trash for 30 days, and Ctrl+Z brings it back.</p>
 <h3>Words</h3>
 <p><b>Allocated</b> is what tensors hold. <b>Idle inside PyTorch</b> is what torch keeps for reuse. The <b>CUDA
 context</b> is what the driver needs for this process. <b>Other processes</b> hold the rest. 1 GiB is 1 073 741 824
@@ -34,28 +40,59 @@ operating system has to.</p>
 """
 
 MOUSE = (
-    ("drag", "Select a range"),
-    ("Shift+drag, middle drag", "Move through time"),
-    ("wheel", "Zoom time"),
-    ("Ctrl+wheel", "Zoom the value axis"),
+    ("drag", "Select a range; drag one of its edges to change it"),
     ("double-click", "Zoom to the selection"),
+    ("wheel", "Zoom time at the pointer"),
+    ("Ctrl+wheel", "Zoom the value axis"),
+    ("Shift+drag, middle drag, Shift+wheel, two fingers sideways", "Move through time"),
     ("right click", "Menu of the plot"),
+    ("click in the legend", "Hide the curve, or show it again"),
+    ("Ctrl+click in the legend, “only”", "Show the curve alone; once more restores the others"),
+    ("drop a file on the window", "Open a snapshot or a recording, or take a Python file for the script to run"),
 )
+
+SNAPSHOT = (
+    ("1 to 4", "Go to a pane"),
+    ("/", "Search"),
+    ("P, O", "Go to the peak, to the out-of-memory"),
+    ("T", "Own or total sizes"),
+    ("I", "Icicle"),
+    ("Esc", "Clear what is selected, step by step"),
+)
+
+LIBRARY = (
+    ("Enter", "From the search box into the table; there, open the selected recordings"),
+    ("Ctrl+click, Shift+click", "Select several"),
+    ("Del", "Move the selected recordings to the trash"),
+)
+
+KEY_PX = 190
+"""Logical pixels of the column of keys at the usual text size."""
 
 
 def keys_page(actions: Iterable[QAction]) -> str:
-    """Two tables: every command that has a key, with what it does, and what the mouse does in a plot."""
-    keys = [
-        (
-            ", ".join(key.toString(QKeySequence.SequenceFormat.NativeText) for key in action.shortcuts()),
-            action.toolTip(),
-        )
-        for action in actions
-        if action.shortcuts()
+    """Every command that has a key, menu by menu, with what it does; then the mouse, and the keys of documents."""
+    menus: dict[str, list[tuple[str, str]]] = {}
+    for action in actions:
+        if action.shortcuts():
+            keys = ", ".join(key.toString(QKeySequence.SequenceFormat.NativeText) for key in action.shortcuts())
+            menus.setdefault(_menu_of(action), []).append((keys, action.toolTip().partition("\n")[0]))
+    sections = [
+        *menus.items(),
+        ("Mouse, in a plot", MOUSE),
+        ("In a memory snapshot", SNAPSHOT),
+        ("In the session library", LIBRARY),
     ]
-    return f"<h3>Keys</h3>{_table(keys)}<h3>Mouse, in a plot</h3>{_table(MOUSE)}"
+    return "".join(f"<h3>{escape(title)}</h3>{_table(rows)}" for title, rows in sections)
+
+
+def _menu_of(action: QAction) -> str:
+    """The menu of the menu bar that leads to ``action``."""
+    menus = [menu for menu in action.associatedObjects() if isinstance(menu, QMenu)]
+    return menus[0].objectName().partition("/")[0] if menus else "Keys"
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    lines = (f"<tr><td><b>{escape(key)}</b></td><td>{escape(words)}</td></tr>" for key, words in rows)
-    return f'<table cellspacing="0" cellpadding="3">{"".join(lines)}</table>'
+    width = scaled(KEY_PX)
+    lines = (f'<tr><td width="{width}"><b>{escape(key)}</b></td><td>{escape(words)}</td></tr>' for key, words in rows)
+    return f'<table cellspacing="0" cellpadding="3" width="100%">{"".join(lines)}</table>'

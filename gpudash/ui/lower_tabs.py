@@ -1,10 +1,11 @@
-"""The tabs below the plots: stages, result, epochs, output, processes, devices, events."""
+"""The tabs below the plots: stages, result, epochs, operators, output, processes, devices, events."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from PySide6.QtCore import Signal
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar,
 from gpudash.devices import shown_name
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.records import (
+    REMOVED,
     EpochFinished,
     Event,
     Marker,
@@ -28,8 +30,10 @@ from gpudash.telemetry.records import (
 from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import MAX_EVENTS, Store
 from gpudash.ui.newest_line import NewestLine
+from gpudash.ui.operators_tab import OperatorsTab
 from gpudash.ui.output_pane import Log, OutputPane
 from gpudash.ui.tables import Column, Table
+from gpudash.ui.verdict_page import VerdictPage
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
 
 Range = tuple[float, float] | None
@@ -39,6 +43,12 @@ EXPANDED_HEIGHT = 160
 
 OUTPUT_HEIGHT = 360
 """Logical pixels that what a program prints may take, where the plots leave them."""
+
+
+LEAST_HEIGHT = 80
+
+LEAST_OPERATORS_HEIGHT = 250
+"""Logical pixels of a timeline and some rows of operators; the plots can be scrolled meanwhile."""
 
 
 class LowerTabs(QWidget):
@@ -72,8 +82,17 @@ class LowerTabs(QWidget):
         self.stages = self._add(
             "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
         )
-        self.result = self._add("Result", _RESULT, "What a run found appears here when it has ended.")
+        self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
+        self.verdict = VerdictPage()
+        self._results = QStackedWidget()
+        self._results.addWidget(self.result)
+        self._results.addWidget(self.verdict)
+        self.bar.addTab("Result")
+        self._pages.addWidget(self._results)
         self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        self.operators = OperatorsTab()
+        self.bar.addTab("Operators")
+        self._pages.addWidget(self.operators)
         self.output = OutputPane()
         self.bar.addTab("Output")
         self._pages.addWidget(self.output)
@@ -103,15 +122,18 @@ class LowerTabs(QWidget):
         if collapsed:
             self.setFixedHeight(height)
         else:
-            self.setMinimumHeight(height + 80)
-            self.setMaximumHeight(height + (OUTPUT_HEIGHT if self.output_in_front else EXPANDED_HEIGHT))
+            least, most = self._room
+            self.setMinimumHeight(height + least)
+            self.setMaximumHeight(height + most)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         for position in range(self.bar.count()):
             self.bar.setTabToolTip(position, "Click to open" if collapsed else "Click the open tab to collapse")
 
     def current(self) -> Table | None:
-        """The table in front; ``None`` while the output is."""
+        """The table in front; ``None`` while the output, a profile or a verdict is."""
         page = self._pages.currentWidget()
+        if page is self._results:
+            page = self._results.currentWidget()
         return page if isinstance(page, Table) else None
 
     @property
@@ -119,16 +141,49 @@ class LowerTabs(QWidget):
         """Whether the output is the open tab."""
         return self._pages.currentWidget() is self.output
 
+    @property
+    def _room(self) -> tuple[int, int]:
+        """Logical pixels that what is in front takes at least and at most."""
+        page = self._pages.currentWidget()
+        if page is self.operators:
+            return LEAST_OPERATORS_HEIGHT, OUTPUT_HEIGHT
+        verdict = page is self._results and self._results.currentWidget() is self.verdict
+        return LEAST_HEIGHT, OUTPUT_HEIGHT if page is self.output or verdict else EXPANDED_HEIGHT
+
+    def show_result(self) -> None:
+        """Open the result."""
+        self.bar.setCurrentIndex(self._pages.indexOf(self._results))
+        if self._collapsed:
+            self.set_collapsed(False)
+            self.collapsed_changed.emit()
+
+    def show_operators(self) -> None:
+        """Bring what the profiler found to the front; the bar stays collapsed where it is."""
+        self.bar.setCurrentIndex(self._pages.indexOf(self.operators))
+
     def show_output(self) -> None:
         """Bring the output to the front; the bar stays collapsed where it is."""
         self.bar.setCurrentIndex(self._pages.indexOf(self.output))
 
     def _show_page(self, position: int) -> None:
-        before = self.output_in_front
+        before = self._room
         self._pages.setCurrentIndex(position)
-        if before != self.output_in_front:
+        self._fit_height(before)
+
+    def _fit_height(self, before: tuple[int, int]) -> None:
+        if before != self._room:
             self.set_collapsed(self._collapsed)
             self.collapsed_changed.emit()
+
+    def _show_result(self, run: RunView | None) -> None:
+        """What the run found: a verdict, or else a table."""
+        result = {} if run is None else run.result
+        before = self._room
+        verdict = self.verdict.show_result(result)
+        self._results.setCurrentWidget(self.verdict if verdict else self.result)
+        if not verdict:
+            self.result.show_rows([] if run is None else outcome_rows(result))
+        self._fit_height(before)
 
     def _clicked(self, position: int) -> None:
         if position < 0:
@@ -143,11 +198,16 @@ class LowerTabs(QWidget):
             if told is not None:
                 self._events.append((event.time_s, told))
 
+    def forget_events(self) -> None:
+        """Begin the list of events anew: an earlier moment is shown."""
+        self._events.clear()
+
     def _told(self, selection: Range) -> list[Sequence[str]]:
-        """The events within the selection, the newest first."""
+        """The events within the selection, the newest first; a mark may have been set in the past."""
+        events = sorted(self._events, key=itemgetter(0))
         if selection is None:
-            return [row for _time_s, row in reversed(self._events)]
-        return [row for time_s, row in reversed(self._events) if selection[0] <= time_s <= selection[1]]
+            return [row for _time_s, row in reversed(events)]
+        return [row for time_s, row in reversed(events) if selection[0] <= time_s <= selection[1]]
 
     def refresh_output(self, log: Log) -> None:
         """Take in what has been printed, while it can be seen; else show the newest line beside the tabs."""
@@ -164,10 +224,12 @@ class LowerTabs(QWidget):
         if self._collapsed or not self.isVisible():
             return
         front = self.current()
-        if front is self.stages:
+        if self._pages.currentWidget() is self.operators:
+            self.operators.refresh(store.run)
+        elif front is self.stages:
             front.show_rows(stage_rows(store.run, selection))
-        elif front is self.result:
-            front.show_rows([] if store.run is None else outcome_rows(store.run.result))
+        elif self._pages.currentWidget() is self._results:
+            self._show_result(store.run)
         elif front is self.epochs:
             front.show_rows(epoch_rows(store.run, selection))
         elif front is self.processes:
@@ -309,7 +371,7 @@ def _tell(event: Event) -> tuple[str, str] | None:
         case Warning():
             return {"passed": "passed", "note": "note"}.get(event.level, f"{event.level}"), event.text
         case Marker():
-            return "mark", event.label
+            return "mark removed" if event.category == REMOVED else "mark", event.label
         case Note():
             return event.topic, event.text
         case EpochFinished():

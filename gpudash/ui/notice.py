@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from PySide6.QtCore import Qt
@@ -21,6 +22,11 @@ class Notice(QWidget):
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self._act = QPushButton()
+        self._act.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._act.clicked.connect(self._do)
+        self._act.hide()
+        self._run: Callable[[], object] | None = None
         close = QPushButton("×")
         close.setProperty("role", "chip")
         close.setAccessibleName("Dismiss")
@@ -30,6 +36,7 @@ class Notice(QWidget):
         row = QHBoxLayout(self._strip)
         row.setContentsMargins(14, 6, 10, 6)
         row.addWidget(self._text, 1)
+        row.addWidget(self._act)
         row.addWidget(close)
         around = QVBoxLayout(self)
         around.setContentsMargins(12, 4, 12, 4)
@@ -41,8 +48,19 @@ class Notice(QWidget):
         """What is told; "" while the strip is hidden."""
         return "" if self.isHidden() else self._text.text()
 
-    def tell(self, text: str, level: Literal["note", "warning"] = "warning") -> None:
-        """Say ``text`` until it is dismissed or something else is said."""
+    def tell(
+        self,
+        text: str,
+        level: Literal["note", "warning"] = "warning",
+        *,
+        button: str = "",
+        run: Callable[[], object] | None = None,
+    ) -> None:
+        """Say ``text`` until it is dismissed or something else is said; ``button`` does ``run`` and dismisses it."""
+        self._run = run
+        self._act.setText(button)
+        self._act.setToolTip(f"{button}: {text}")
+        self._act.setVisible(bool(button))
         self._text.setText(text)
         self._strip.setAccessibleName(text)
         if self._strip.property("level") != level:
@@ -50,6 +68,11 @@ class Notice(QWidget):
             self._strip.style().unpolish(self._strip)
             self._strip.style().polish(self._strip)
         self.show()
+
+    def _do(self) -> None:
+        self.dismiss()
+        if self._run is not None:
+            self._run()
 
     def dismiss(self) -> None:
         """Say nothing."""

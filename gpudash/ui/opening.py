@@ -1,19 +1,21 @@
-"""Opening files in a window: a snapshot in a tab, a recording in a window of its own."""
+"""Opening files in a window: each in a tab."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFileDialog, QMenu
 
 from gpudash.session import Replay
 from gpudash.session.files import FoundFile, find_file
+from gpudash.session.recording_opener import OpenedRecording, OpenedReplay
+from gpudash.settings import Settings
 from gpudash.telemetry.recorder import RecordingError
+from gpudash.ui.demo.commands import list_samples
+from gpudash.ui.recording_document import RecordingDocument
 from gpudash.ui.remembered import add_recent, forget_recent, recent_files
 from gpudash.ui.theme import Palette
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from gpudash.ui.snapshot.document import SnapshotDocument
 
 KINDS = "Snapshots and recordings (*.pickle *.pkl *.snapshot *.json *.gz *.gpudash);;All files (*)"
+
+STREAM, STREAM_TITLE = "-", "standard input"
+"""Key and title of the tab that shows what is piped in."""
 
 SCRIPT_SUFFIX = ".py"
 
@@ -50,8 +55,7 @@ class Opening:
     ) -> None:
         self._window = window
         self.make_document = make_document
-        self._loading: list[LoadingRecording] = []
-        self._windows: list[MainWindow] = []
+        self._reading: list[OpenedRecording] = []
 
     def ask(self) -> None:
         """Ask for a file and open it."""
@@ -80,10 +84,11 @@ class Opening:
             return False
         notice.dismiss()
         add_recent(found.path)
+        if self._window.documents.show_path(found.path):
+            return True
         if found.kind == "recording":
-            notice.tell(f"Reading {found.title}…", "note")
-            self._loading.append(LoadingRecording(found))
-        elif not self._window.documents.show_path(found.path):
+            self._open_recording(found)
+        else:
             self._open_snapshot(found)
         return True
 
@@ -95,47 +100,40 @@ class Opening:
             return
         self._window.documents.add(document, found.path, found.title)
 
-    def refresh(self) -> None:
-        """Show the recordings that have been read."""
-        for loading in [loading for loading in self._loading if loading.done]:
-            self._loading.remove(loading)
-            self._window.documents.notice.dismiss()
-            if loading.replay is None:
-                self._window.documents.notice.tell(loading.problem)
-            else:
-                self._show_recording(loading.replay)
+    def _open_recording(self, found: FoundFile) -> None:
+        opened = OpenedRecording(found.path, found.title)
+        self._reading = [other for other in self._reading if not other.join(0)]
+        self._reading.append(opened)
+        self._add(RecordingDocument(opened, self._window.palette_, self._settings), found.path)
 
-    def _show_recording(self, replay: Replay) -> None:
-        from gpudash.ui.picture import show_run  # it draws windows, and so imports this module
+    def open_stream(self, stream: TextIO) -> None:
+        """Show the JSON lines of a monitor in a tab, as they come."""
+        from gpudash.session.incoming import Incoming
 
-        window = self._window.recording_window(replay)
-        window.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        window.destroyed.connect(lambda: self._forget(window))
-        self._windows.append(window)
-        window.show()
-        show_run(window)
+        try:
+            opened = OpenedReplay(Incoming(stream), STREAM_TITLE)
+        except (RecordingError, OSError) as error:
+            self._window.documents.notice.tell(f"What is piped in cannot be shown: {error}")
+            return
+        self._add(RecordingDocument(opened, self._window.palette_, self._settings), STREAM)
 
-    def _forget(self, window: MainWindow) -> None:
-        if window in self._windows:
-            self._windows.remove(window)
+    def _settings(self) -> Settings:
+        return self._window.session.settings
 
-    @property
-    def windows(self) -> tuple[MainWindow, ...]:
-        """The windows of opened recordings."""
-        return tuple(self._windows)
+    def _add(self, document: RecordingDocument, key: Path | str) -> None:
+        document.ready.connect(lambda: self._window.serve(document))
+        document.refused.connect(lambda sentence: self._refuse(document, sentence))
+        document.again.connect(self._window.run_again)
+        self._window.documents.add(document, key, document.title)
 
-    def set_palette(self, palette: Palette) -> None:
-        """Draw the opened recordings in other colours."""
-        for window in self._windows:
-            window.set_palette(palette)
+    def _refuse(self, document: RecordingDocument, sentence: str) -> None:
+        self._window.documents.close_document(document)
+        self._window.documents.notice.tell(sentence)
 
     def close(self) -> bool:
-        """Close the windows of recordings; false when one was still being read and could not be waited for."""
-        for window in list(self._windows):
-            window.close()
-        self._windows.clear()
-        joined = [loading.join(JOIN_S) for loading in self._loading]
-        self._loading.clear()
+        """Wait for what is being read; false when it did not end in time. Called when its documents are closed."""
+        joined = [opened.join(JOIN_S) for opened in self._reading]
+        self._reading.clear()
         return all(joined)
 
     def fill_recent(self, menu: QMenu, last: QAction) -> None:
@@ -157,42 +155,9 @@ class Opening:
             entry = QAction("No file has been opened yet", menu)
             entry.setEnabled(False)
             menu.insertAction(last, entry)
+            list_samples(menu, last, self.open)
         menu.insertSeparator(last)
 
     def _open_again(self, path: Path) -> None:
         if not self.open(path) and not path.exists():
             forget_recent(path)
-
-
-class LoadingRecording:
-    """A recording that is being read by a thread, which ends by itself.
-
-    Attributes:
-        replay: the recording, once it has been read.
-        problem: one sentence, when it cannot be.
-    """
-
-    def __init__(self, found: FoundFile) -> None:
-        self._found = found
-        self.replay: Replay | None = None
-        self.problem = ""
-        self._thread = threading.Thread(target=self._load, name="gpudash-open-recording", daemon=True)
-        self._thread.start()
-
-    def _load(self) -> None:
-        try:
-            self.replay = Replay(self._found.path)
-        except RecordingError as error:
-            self.problem = str(error)
-        except Exception as error:
-            self.problem = f"{self._found.title} cannot be read ({type(error).__name__}: {error})."
-
-    @property
-    def done(self) -> bool:
-        """Whether there is an answer."""
-        return not self._thread.is_alive()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the thread; false when it did not end in time."""
-        self._thread.join(timeout_s)
-        return self.done

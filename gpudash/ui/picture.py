@@ -9,11 +9,9 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
 from gpudash.ui.app import application
-from gpudash.ui.main_window import SLOW_REFRESH, MainWindow
+from gpudash.ui.dashboard import SLOW_REFRESH
+from gpudash.ui.main_window import MainWindow
 from gpudash.ui.theme import apply_theme
-
-MARGIN_S, MARGIN_RATIO = 0.5, 0.05
-"""Seconds shown on either side of a run, and their largest share of a short one."""
 
 
 def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["light", "dark"] = "dark") -> None:
@@ -30,7 +28,7 @@ def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["
         window.timer.stop()
         window.resize(*size)
         window.show()
-        show_run(window)
+        window.dashboard.show_run()
         for _frame in range(SLOW_REFRESH + 1):
             QApplication.processEvents()
             window.refresh()
@@ -40,17 +38,3 @@ def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["
         window.close()
         window.deleteLater()
         QApplication.processEvents()
-
-
-def show_run(window: MainWindow) -> None:
-    """Set the time axis to the last run, or to everything when there was none."""
-    store = window.session.store
-    with store.lock:
-        run, newest = store.run, store.newest_s
-    if run is None:
-        window.view.show(0.0, max(newest, 1.0))
-    else:
-        end = newest if run.ended_s is None else run.ended_s
-        margin = min(MARGIN_S, (end - run.began_s) * MARGIN_RATIO)
-        window.view.show(max(0.0, run.began_s - margin), end + margin)
-        window.panel.show_spec(run.workload, run.device, run.spec)

@@ -27,6 +27,7 @@ TITLES: Mapping[str, str] = {
     "smoothing": "Smoothing",
     "window_s": "Seconds shown",
     "frames_hz": "Redraws a second",
+    "hints": "Hints after the first run",
 }
 LATER = ("record", "recordings_bytes", "recordings_count")
 """Settings that concern the recording, which is opened when a session begins."""

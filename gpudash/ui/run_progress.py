@@ -8,6 +8,7 @@ from collections.abc import Callable
 from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
 
 from gpudash.devices import SIMULATED
+from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.runs import RunView
 from gpudash.units import format_clock, format_count, format_percent, format_throughput
 
@@ -25,10 +26,15 @@ FINEST = 10_000
 
 
 class RunProgress(QWidget):
-    """Shows the run that is on, or how the last one ended."""
+    """Shows the run that is on, or how the last one ended.
+
+    Attributes:
+        unfinished: what is said of a run that neither is on nor has ended.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.unfinished = "Ended"
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
@@ -67,7 +73,7 @@ class RunProgress(QWidget):
             return
         self._set(run.step, max(run.steps, 1))
         if not stopping:
-            self.say(_progress_words(run, running))
+            self.say(_progress_words(run, running, self.unfinished))
 
     def _set(self, value: int, maximum: int) -> None:
         if maximum > FINEST:
@@ -76,16 +82,18 @@ class RunProgress(QWidget):
         self.bar.setValue(value)
 
 
-def _progress_words(run: RunView, running: bool) -> str:
+def _progress_words(run: RunView, running: bool, unfinished: str) -> str:
     parts = [SIMULATED] if run.simulated else []
     if not running:
-        parts.append(ENDINGS.get(run.status, "Ended"))
+        parts.append(ENDINGS.get(run.status, unfinished))
     elif run.workload == WATCH:
         parts.append("Running")
     if run.workload == WATCH:
         parts += [f"step {format_count(run.step)}"] if run.step else []
     elif run.steps:
-        parts.append(f"step {run.step} of {run.steps}")
+        compared = run.workload == ComparisonSpec.name
+        about = "about " if compared and running else ""
+        parts.append(f"{'repetition' if compared else 'step'} {run.step} of {about}{run.steps}")
     left = run.seconds_left
     if left is not None:
         parts.append(f"{format_clock(left)} left")

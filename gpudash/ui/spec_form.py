@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -30,15 +30,22 @@ LABEL_WIDTH = 118
 class SpecForm(QWidget):
     """The fields of one spec class, for one device.
 
+    Args:
+        spec: the class.
+        without: fields that are left out, because another form has them.
+
     Signals:
         changed: any value changed.
     """
 
     changed = Signal()
+    hidden: ClassVar[Collection[str]] = ()
+    """Fields whose control is not shown, since others fill it in."""
 
-    def __init__(self, spec: type[Spec], parent: QWidget | None = None) -> None:
+    def __init__(self, spec: type[Spec], parent: QWidget | None = None, *, without: Collection[str] = ()) -> None:
         super().__init__(parent)
         self.spec_type = spec
+        self._without = without
         self._device = "cpu"
         self._controls: dict[str, Control] = {}
         self._rows: dict[str, QWidget] = {}
@@ -49,15 +56,22 @@ class SpecForm(QWidget):
         self._layout.setVerticalSpacing(6)
         self._layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         self._layout.setRowWrapPolicy(QFormLayout.RowWrapPolicy.DontWrapRows)
-        for name, field in _in_order(spec):
-            self._add(name, field)
+        for name in self._names():
+            self._add(name, spec.model_fields[name])
         self.set_values({})
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Fill the form with defaults and the values that differ from them."""
-        for name, field in self.spec_type.model_fields.items():
-            write_control(self._controls[name], values.get(name, field.default), is_bytes(field))
+        for name, control in self._controls.items():
+            field = self.spec_type.model_fields[name]
+            write_control(control, values.get(name, field.default), is_bytes(field))
         self._check()
+
+    def change_fields(self, fields: Mapping[str, Any]) -> None:
+        """Put new values into some fields, where what is there is allowed."""
+        spec = self.spec()
+        if spec is not None:
+            self.set_values({**spec.model_dump(), **fields})
 
     def set_device(self, device: str) -> None:
         """Disable what ``device`` cannot do, with the reason as tooltip."""
@@ -100,7 +114,7 @@ class SpecForm(QWidget):
 
     def _add(self, name: str, field: FieldInfo) -> None:
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        control = make_control(field, extra)
+        control = self._make(name, field, extra)
         title = _title(name)
         control.setAccessibleName(title)
         control.setToolTip(tooltip(field, extra))
@@ -123,6 +137,16 @@ class SpecForm(QWidget):
         self._controls[name], self._rows[name], self._errors[name] = control, row, error
         on_change(control, self._check_and_tell)
 
+    def _names(self) -> list[str]:
+        """The fields that are shown, the workload's own first."""
+        common = Spec.model_fields.keys()
+        own = [name for name in self.spec_type.model_fields if name not in common]
+        return [name for name in [*own, *common] if name not in self._without]
+
+    def _make(self, _name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
+        """The control of a field."""
+        return make_control(field, extra)
+
     def _check_and_tell(self) -> None:
         self._check()
         self.changed.emit()
@@ -137,18 +161,13 @@ class SpecForm(QWidget):
                 control.setProperty("invalid", bool(message))
                 control.style().unpolish(control)
                 control.style().polish(control)
-        values = self.values()
-        for name, field in self.spec_type.model_fields.items():
+        values = {name: read_control(control) for name, control in self._controls.items()}
+        for name in self._controls:
+            field = self.spec_type.model_fields[name]
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
             when = typing.cast("Mapping[str, list[str]]", extra.get("when", {}))
-            matters = all(str(values[other]) in allowed for other, allowed in when.items())
+            matters = name not in self.hidden and all(str(values[other]) in allowed for other, allowed in when.items())
             self._layout.setRowVisible(self._rows[name], matters)
-
-
-def _in_order(spec: type[Spec]) -> list[tuple[str, FieldInfo]]:
-    common = Spec.model_fields.keys()
-    own = [(name, field) for name, field in spec.model_fields.items() if name not in common]
-    return own + [(name, field) for name, field in spec.model_fields.items() if name in common]
 
 
 def _title(name: str) -> str:

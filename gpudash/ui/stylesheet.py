@@ -7,10 +7,12 @@ chip, primary, danger. A banner's ground follows its property ``level`` (note, f
 from __future__ import annotations
 
 import dataclasses
+import re
 from string import Template
 from typing import TYPE_CHECKING
 
 from gpudash.resources import resource
+from gpudash.ui.text_size import text_scale
 
 if TYPE_CHECKING:
     from gpudash.ui.theme import Palette
@@ -94,8 +96,8 @@ QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"], QComboBox[invalid="
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $muted; background: $panel; }
 QComboBox::drop-down { border: 0px; width: 20px; }
 QComboBox::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
-QComboBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
-QComboBox QLineEdit:focus { border: 0px; padding: 0px; }
+QComboBox QLineEdit, QAbstractSpinBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
+QComboBox QLineEdit:focus, QAbstractSpinBox QLineEdit:focus { border: 0px; padding: 0px; }
 QPlainTextEdit:disabled { color: $muted; background: $panel; }
 QPlainTextEdit[invalid="true"] { border-color: $critical; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: 0;
@@ -159,9 +161,16 @@ QSplitter::handle:hover { background: $border; }
 )
 
 
+_POINTS = re.compile(r"(\d+)pt\b")
+
+
 def style_sheet(palette: Palette) -> str:
-    """The style sheet in the colours of ``palette``."""
+    """The style sheet in the colours of ``palette``, at the text size in force."""
     colours = {f.name: getattr(palette, f.name) for f in dataclasses.fields(palette)}
     pictures = {"arrow": "arrow-down", "check": "check-dark" if palette.dark else "check-light"}
     paths = {name: resource("icons", f"{picture}.svg").as_posix() for name, picture in pictures.items()}
-    return _SHEET.substitute(colours, **paths)
+    return _POINTS.sub(_scaled, _SHEET.substitute(colours, **paths))
+
+
+def _scaled(size: re.Match[str]) -> str:
+    return f"{float(size[1]) * text_scale():g}pt"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QAction, QGuiApplication
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLabel, QStackedLayout, QTableView, QWidget
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QLabel,
+    QPushButton,
+    QStackedLayout,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.ui.text_size import scaled, text_scale
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -77,6 +88,8 @@ class RowsModel(QAbstractTableModel):
         return None if orientation is Qt.Orientation.Vertical else self.columns[section].heading(role)
 
 
+ROW_PX = 24
+
 MEASURED_ROWS = 100
 """Rows from the top whose cells set the columns' widths; more are never in sight together."""
 
@@ -95,7 +108,8 @@ class Table(QWidget):
         self.view.setShowGrid(False)
         self.view.setTabKeyNavigation(False)
         self.view.verticalHeader().hide()
-        self.view.verticalHeader().setDefaultSectionSize(24)
+        self._scale = text_scale()
+        self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
         self.view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         header = self.view.horizontalHeader()
         header.setHighlightSections(False)
@@ -109,8 +123,19 @@ class Table(QWidget):
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
         self._empty.setProperty("role", "muted")
+        self._offer = QPushButton()
+        self._offer.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._offer.hide()
+        nothing = QWidget()
+        words = QVBoxLayout(nothing)
+        words.setContentsMargins(8, 0, 8, 0)
+        words.setSpacing(4)
+        words.addStretch(1)
+        words.addWidget(self._empty)
+        words.addWidget(self._offer, alignment=Qt.AlignmentFlag.AlignHCenter)
+        words.addStretch(1)
         self._layers = QStackedLayout(self)
-        self._layers.addWidget(self._empty)
+        self._layers.addWidget(nothing)
         self._layers.addWidget(self.view)
         copy = QAction("Copy values", self.view)
         copy.setToolTip("Copy the selected rows, or all of them, as tab-separated text")
@@ -122,6 +147,12 @@ class Table(QWidget):
     def set_empty_words(self, words: str) -> None:
         """Say ``words`` in place of rows."""
         self._empty.setText(words)
+
+    def set_offer(self, words: str, act: Callable[[], object]) -> None:
+        """Offer, while the table is empty, the one thing that fills it."""
+        self._offer.setText(words)
+        self._offer.clicked.connect(lambda: act())
+        self._offer.show()
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
         """Show ``rows``; columns only ever grow, so that a live table does not jump."""
@@ -142,6 +173,23 @@ class Table(QWidget):
             if width > before and not self.model.columns[position].wide:
                 self._widths[position] = width
                 self.view.setColumnWidth(position, width)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._fit_text()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and self.isVisible():
+            self._fit_text()
+
+    def _fit_text(self) -> None:
+        """Give rows and columns the room that words of another size need; while it is hidden nothing moves."""
+        if self._scale != text_scale():
+            self._scale = text_scale()
+            self._widths = []
+            self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+            self.show_rows(self.model.rows)
 
     def text(self) -> str:
         """The selected rows, or all when none is, as tab-separated text under a header."""

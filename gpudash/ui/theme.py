@@ -18,6 +18,7 @@ from PySide6.QtGui import QColor, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
 from gpudash.ui.stylesheet import style_sheet
+from gpudash.ui.text_size import set_text_scale
 
 Choice = Literal["system", "light", "dark"]
 
@@ -216,10 +217,18 @@ def apply_theme(app: QApplication, choice: Choice) -> Palette:
     palette = chosen_palette(app, choice)
     if choice != "system":
         app.styleHints().setColorScheme(Qt.ColorScheme.Dark if palette.dark else Qt.ColorScheme.Light)
+    app.setStyleSheet("")  # Qt takes five times as long to put one style sheet in the place of another
     app.setStyle("Fusion")
     app.setPalette(qt_palette(palette))
     app.setStyleSheet(style_sheet(palette))
     return palette
+
+
+def restyle(app: QApplication, palette: Palette, scale: float) -> None:
+    """Draw every word ``scale`` times as large as the system says, in the colours of ``palette``."""
+    app.setStyleSheet("")  # see `apply_theme`
+    set_text_scale(scale)
+    app.setStyleSheet(style_sheet(palette))
 
 
 def qt_palette(palette: Palette) -> QPalette:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QResizeEvent, QStandardItemModel
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -21,10 +21,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.devices import SIMULATED, Device
+from gpudash.devices import Device
 from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.cards import short_product, whole_words
+from gpudash.ui.comparison_form import ComparisonForm, form_of
+from gpudash.ui.device_choice import device_choice, device_words, offer
 from gpudash.ui.fit_panel import FitPanel
 from gpudash.ui.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
@@ -35,9 +36,6 @@ WIDTH = 312
 
 ROOMY_HEIGHT = 980
 """Logical pixels from which the form and what would fit can be seen side by side."""
-
-DEVICE_WORDS_WIDTH = 116
-"""Logical pixels for a device's name and product in its choice."""
 
 
 class WorkloadPanel(QFrame):
@@ -67,6 +65,8 @@ class WorkloadPanel(QFrame):
         self._commanding = True
         self._wanted_device: str | None = None
         self._offered: list[tuple[str, str | None]] = []
+        self._devices: tuple[Device, ...] = ()
+        self._preferred = "cpu"
         self._forecast = ""
         self._build()
         self._choose_workload()
@@ -133,11 +133,7 @@ class WorkloadPanel(QFrame):
         row.setContentsMargins(0, 0, 0, 0)
         label = QLabel("Device")
         label.setProperty("role", "muted")
-        self.device = QComboBox()
-        self.device.setAccessibleName("Device")
-        self.device.setToolTip("Where the workload runs")
-        self.device.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.device.setMinimumContentsLength(12)
+        self.device = device_choice("Device", "Where the workload runs", 12)
         self.device.currentIndexChanged.connect(self._device_changed)
         self.device.activated.connect(self._device_activated)
         label.setBuddy(self.device)
@@ -153,23 +149,22 @@ class WorkloadPanel(QFrame):
         if offered == self._offered:
             return
         self._offered = offered
+        self._devices, self._preferred = tuple(devices), preferred
+        self._offer_both()
         kept = self.device.currentData() if self._running else self._wanted_device
         with QSignalBlocker(self.device):
             self.device.clear()
             for device in devices:
-                self._offer(device)
+                offer(self.device, device_words(device, self.device), device, device.problem)
             wanted = kept if self.device.findData(kept) >= 0 else preferred
             self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
         self._device_changed()
 
-    def _offer(self, device: Device) -> None:
-        words = f"{device.name} · {SIMULATED if device.simulated else short_product(device.product)}"
-        self.device.addItem(whole_words(words, self.device.fontMetrics(), DEVICE_WORDS_WIDTH), device.name)
-        row = self.device.count() - 1
-        self.device.setItemData(row, device.problem or device.product, Qt.ItemDataRole.ToolTipRole)
-        model = self.device.model()
-        assert isinstance(model, QStandardItemModel)
-        model.item(row).setEnabled(device.problem is None)
+    def _offer_both(self) -> None:
+        """Offer the devices to a comparison, which has a choice of two of its own."""
+        form = self._forms.get(self.workload.currentData())
+        if isinstance(form, ComparisonForm) and self._devices and self._commanding:
+            form.set_devices(self._devices, self._preferred)
 
     def set_commanding(self, commanding: bool) -> None:
         """Whether a run can be started here at all; a recording's panel only shows what was run."""
@@ -208,9 +203,8 @@ class WorkloadPanel(QFrame):
 
     def change_fields(self, fields: Mapping[str, Any]) -> None:
         """Put new values into some fields of the form."""
-        spec = self.spec()
-        if spec is not None:
-            self.form.set_values({**spec.model_dump(), **fields})
+        if not self.watching:
+            self.form.change_fields(fields)
             self._form_changed()
 
     def set_forecast(self, words: str) -> None:
@@ -229,7 +223,10 @@ class WorkloadPanel(QFrame):
 
     @property
     def device_name(self) -> str:
-        """torch's name of the chosen device."""
+        """torch's name of the chosen device; of a comparison's two, the one that is measured against the other."""
+        spec = None if self.watching or self._device_choice.isVisibleTo(self) else self.form.spec()
+        if spec is not None and spec.own_device is not None:
+            return spec.own_device
         return str(self.device.currentData() or "cpu")
 
     @property
@@ -305,10 +302,12 @@ class WorkloadPanel(QFrame):
     def _choose_spec(self, name: str) -> None:
         spec = workloads()[name]
         if name not in self._forms:
-            form = SpecForm(spec)
+            form = form_of(spec)
             form.changed.connect(self._form_changed)
             self._forms[name] = form
             self._stack.addWidget(form)
+        self._device_choice.setVisible(not isinstance(self._forms[name], ComparisonForm))
+        self._offer_both()
         self._show_form(self._forms[name])
         self._summary.setText(spec.summary)
         while self._preset_row.count():

@@ -9,18 +9,14 @@ from typing import Any, Literal, Protocol
 import torch
 
 from gpudash.specs import TrainingSpec
-from gpudash.specs.training import IMAGE_SIDE
-from gpudash.units import MIB
-from gpudash.workloads.classes import CLASSES, COLOURS, FEATURES, classes, images
+from gpudash.specs.training import CLASSES, COLOURS, FEATURES, IMAGE_SIDE
+from gpudash.workloads.classes import classes, images
 from gpudash.workloads.context import Context
 from gpudash.workloads.placement import same_device
 from gpudash.workloads.text import corpus
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets."""
-
-MOST_BYTES = 128 * MIB
-"""Size of the generated samples kept; a longer training set repeats them."""
 
 
 class Batches(Protocol):
@@ -98,8 +94,7 @@ class ClassBatches:
 
     def __init__(self, spec: TrainingSpec, context: Context) -> None:
         numbers = COLOURS * IMAGE_SIDE**2 if spec.model == "cnn" else FEATURES
-        batches = min(batches_per_epoch(spec), max(1, MOST_BYTES // (numbers * 4 * spec.step_batch)))
-        samples = batches * spec.step_batch
+        samples = spec.samples
         context.about_to_allocate(samples * (numbers * 4 + 8), "cpu")
         drawn = images(samples, IMAGE_SIDE, spec.seed) if spec.model == "cnn" else classes(samples, spec.seed)
         self._points, self._labels = drawn
@@ -130,7 +125,7 @@ class ClassBatches:
 
 def batches_per_epoch(spec: TrainingSpec) -> int:
     """Batches of the training set: the steps shared out over the epochs, rounded up."""
-    return -(-spec.steps // spec.passes)
+    return spec.batches_per_epoch
 
 
 def epoch_order(spec: TrainingSpec, epoch: int) -> list[int]:

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import torch
 
-FEATURES = 32
-CLASSES = 10
-COLOURS = 3
-
-SPREAD = 0.9
-"""Distance of class centres over the noise's: chosen so that a small MLP reaches about nine in ten, not all."""
-
-TILE = 4
-"""Rows and columns of the tile that an image repeats."""
-
-CONTRAST = 0.4
-"""Amplitude of an image's pattern over the noise's: chosen so that a CNN learns it in some dozen steps, not at once."""
+from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, SPREAD, TILE
 
 
 def classes(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,16 +7,19 @@ from typing import Any
 
 from gpudash.devices import OFFERED_BYTES, SIMULATED, Simulation, kind_of
 from gpudash.simulator.card import CONTEXT_BYTES
-from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
+from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
+from gpudash.specs.matmul import WARM_UP, threads_for
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.workloads.matmul import WARM_UP, threads_for
-from gpudash.workloads.pipeline import COUNT_LIMIT
+from gpudash.specs.pipeline import COUNT_LIMIT
+from gpudash.workloads.comparison_code import comparison_code
 from gpudash.workloads.pressure_code import ending, pressure_code
+from gpudash.workloads.program_text import fitted
 from gpudash.workloads.training_code import training_code
+from gpudash.workloads.transfer_code import transfer_code
 
 
 def code(spec: Spec, device: str, simulation: Simulation | None = None, memory_cap: MemoryCap | None = None) -> str:
-    """A program that does with torch alone what ``spec`` does on ``device``; it prints its outcome.
+    """A program of at most 60 lines that does with torch alone what ``spec`` does on ``device``; prints its outcome.
 
     Args:
         spec: the run.
@@ -29,10 +32,11 @@ def code(spec: Spec, device: str, simulation: Simulation | None = None, memory_c
     """
     writers: dict[type[Spec], Callable[[Any, str], list[str]]] = {
         PipelineSpec: _pipeline,
-        TransferSpec: _transfer,
+        TransferSpec: transfer_code,
         MatmulSpec: _matmul,
         TrainingSpec: training_code,
         PressureSpec: pressure_code,
+        ComparisonSpec: comparison_code,
     }
     write = writers.get(type(spec))
     if write is None:
@@ -45,7 +49,7 @@ def code(spec: Spec, device: str, simulation: Simulation | None = None, memory_c
         begin = 1 + max(number for number, line in enumerate(lines) if line.startswith(("import ", "from ")))
         lines[begin:begin] = ["", *_capped(memory_cap, device)]
     added = _simulated(simulation) if kind_of(device) == "sim" else []
-    return "\n".join([*added, *lines]) + "\n"
+    return "\n".join(fitted([*added, *lines])) + "\n"
 
 
 def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | None:
@@ -99,15 +103,17 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
         "relu": "torch.relu(moved)",
     }[spec.operation]
     back = "result.cpu()" if spec.back == "cpu" else 'result.to("cpu")'
+    again = [f"    torch.manual_seed({spec.seed})"] if spec.fill == "random" else []
     lines = [
         "import torch",
         "",
-        f"torch.manual_seed({spec.seed})",
         f"torch.set_num_threads({spec.threads or 1})",
         f'device = torch.device("{device}")',
         f"rows, columns = {rows}, {columns}",
         f"for _ in range({spec.repeat}):",
+        *again,
         f"    x = {_fill(spec, None)}",
+        *(again if spec.move == "direct" else []),
         f"    moved = {move}",
         f"    result = {operation}",
         f"    back = {back}",
@@ -151,36 +157,6 @@ _PITFALLS: dict[str, list[str]] = {
 }
 
 
-def _transfer(spec: TransferSpec, device: str) -> list[str]:
-    cuda = device.startswith("cuda")
-    ends = {"h2d": '("cpu", device)', "d2h": '(device, "cpu")', "h2h": '("cpu", "cpu")'}
-    wanted = [ends[name] for name in ends if spec.directions in ("all", name) and (device != "cpu" or name == "h2h")]
-    pinned = [name == "pinned" for name in ("pageable", "pinned") if spec.memory in ("both", name)]
-    return [
-        "import statistics",
-        "import time",
-        "",
-        "import torch",
-        "",
-        f"torch.set_num_threads({spec.threads or 1})",
-        f'device = "{device}"',
-        f"for source, target in [{', '.join(wanted)}]:",
-        f"    for pinned in {pinned if cuda else [False]}:",
-        f"        for size in {spec.block_sizes}:",
-        '            a = torch.ones(size, dtype=torch.uint8, device=source, pin_memory=pinned and source == "cpu")',
-        '            b = torch.ones(size, dtype=torch.uint8, device=target, pin_memory=pinned and target == "cpu")',
-        "            rates = []",
-        f"            for _ in range({spec.samples}):",
-        *(["                torch.cuda.synchronize()"] if cuda else []),
-        "                began = time.perf_counter()",
-        "                b.copy_(a, non_blocking=pinned)",
-        *(["                torch.cuda.synchronize()"] if cuda else []),
-        "                rates.append(size / (time.perf_counter() - began))",
-        '            memory = "pinned" if pinned else "pageable"',
-        '            print(source, target, memory, size, f"{statistics.median(rates):.3e} B/s")',
-    ]
-
-
 def _matmul(spec: MatmulSpec, device: str) -> list[str]:
     wait = ["    torch.cuda.synchronize()"] if device.startswith("cuda") else []
     return [
@@ -193,11 +169,11 @@ def _matmul(spec: MatmulSpec, device: str) -> list[str]:
         f"torch.set_num_threads({spec.threads or threads_for(spec.size)})",
         f"n = {spec.size}",
         f'a = torch.empty(n, n, dtype=torch.{spec.dtype}, device="{device}").uniform_(-1, 1)',
-        "b = torch.empty_like(a).uniform_(-1, 1)",
+        "b, product = torch.empty_like(a).uniform_(-1, 1), torch.empty_like(a)",
         "seconds = []",
         f"for _ in range({WARM_UP + spec.repeat}):",
         "    began = time.perf_counter()",
-        "    a @ b",
+        "    torch.mm(a, b, out=product)",
         *wait,
         "    seconds.append(time.perf_counter() - began)",
         f"median = statistics.median(seconds[{WARM_UP}:])",

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gpudash.telemetry.records import EpochFinished, Event, Note, StepFinished
 from gpudash.workloads.endings import Cancelled, GuardRefused
 from gpudash.workloads.host_heap import give_back
+from gpudash.workloads.profiling import ProfileWish, Profiling
 from gpudash.workloads.stages import Follower, Stage, Stages
 from gpudash.workloads.traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
 
+_Kind = TypeVar("_Kind", bound="Context")
+
 PROGRESS_PERIOD_S = 0.05
 """Shortest time between two steps that carry no metric; those with one are all told."""
+
+RECENT_STEPS = 20
+"""Newest steps whose seconds are kept, to hold profiled ones against."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +37,18 @@ class MemoryLevel:
 
 
 class Wishes:
-    """What other threads want of the run: to stop, to give idle memory back, or to explain what it holds."""
+    """What other threads want of the run: to stop, to give idle memory back, to explain what it holds, or a profile.
+
+    Attributes:
+        profile: the steps to profile; ``None`` again when the profile has been told.
+    """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.because: str | None = None
         self.free_cache = threading.Event()
         self.explain = threading.Event()
+        self.profile: ProfileWish | None = None
 
     def take_explain(self) -> bool:
         """Whether an explanation is wanted; the wish is then fulfilled."""
@@ -55,6 +67,8 @@ class Context:
         link_bytes_per_second: theoretical rate of the link to the device, where it is known.
         steps_done: the newest step told.
         kept: facts that belong to the result even when the run does not reach its end.
+        peaks: reads the run's highest allocated and reserved bytes until now, on a GPU.
+        energy_counter: reads the energy counter of "cpu" or a GPU: when and how many joules, or why there is none.
     """
 
     def __init__(
@@ -76,6 +90,8 @@ class Context:
         self.link_bytes_per_second = link_bytes_per_second
         self.steps_done = 0
         self.kept: dict[str, Any] = {}
+        self.peaks: Callable[[], Mapping[str, int | None]] | None = None
+        self.energy_counter: Callable[[str], tuple[float, float] | str] | None = None
         self._run_id = run_id
         self._emit = emit
         self._clock = clock
@@ -88,6 +104,8 @@ class Context:
         self._untold: tuple[int, int, float] | None = None
         self._step_told_s = -PROGRESS_PERIOD_S
         self._step_ended_s = clock()
+        self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._profiling: Profiling | None = None
 
     def stage(self, name: str, **facts: Any) -> Stage:
         """Time a block as a stage called ``name``: CUDA events on a GPU, the monotonic clock on the CPU.
@@ -121,9 +139,15 @@ class Context:
             self._tell_step(step, steps, seconds, now)
         else:
             self._untold = (step, steps, seconds)
+        if self._wishes.profile is not None:
+            self._profile(step, seconds, last=step == steps)
+        else:
+            self._step_seconds.append(seconds)
 
     def begin_steps(self) -> None:
         """Let the first step's time begin now, after everything that happens once."""
+        if self._wishes.profile is not None and self._wishes.profile.from_start:
+            self._new_profiling(self._wishes.profile).begin(1)
         self._step_ended_s = self._clock()
         if self._stages.follower is not None:
             self._stages.follower.step = 1
@@ -206,6 +230,8 @@ class Context:
         self.check_stopped()
         if self._wishes.free_cache.is_set():
             self.free_cache()
+        if self._profiling is not None:
+            self._profiling.look()
 
     def check_stopped(self) -> None:
         """`check_cancelled` and nothing else: for the inside of torch's calls, on whichever thread they run it.
@@ -224,6 +250,35 @@ class Context:
         """
         self._wishes.stop.wait(max(0.0, seconds))
         self.check_cancelled()
+
+    def beside(self, kind: type[_Kind], device: torch.device, emit: Callable[[Event], None]) -> _Kind:
+        """A context of the same run on ``device``, with steps and stages of its own.
+
+        Args:
+            kind: its class.
+            device: where the part of the run computes.
+            emit: takes what that part tells; `tell` passes it on.
+        """
+        same = device == self.device
+        return kind(
+            device,
+            run_id=self._run_id,
+            emit=emit,
+            clock=self._clock,
+            wishes=self._wishes,
+            refuse=self._refuse,
+            memory=self._memory if same else None,
+            warn_ratio=self.warn_ratio,
+            link_bytes_per_second=self.link_bytes_per_second if same else None,
+        )
+
+    def energy(self, device: str) -> tuple[float, float] | str:
+        """The energy counter of "cpu" or a GPU: when it was read (s) and what it said (J), or why there is none."""
+        return "nothing reads it" if self.energy_counter is None else self.energy_counter(device)
+
+    def tell(self, event: Event) -> None:
+        """Pass on an event that a part of the run has told."""
+        self._emit(event)
 
     def free_cache(self) -> None:
         """Give idle memory back, torch's cached segments and the host's freed heap."""
@@ -247,9 +302,38 @@ class Context:
         if self._untold is not None:
             self._tell_step(*self._untold, self._clock())
 
+    def end_profile(self) -> None:
+        """Tell what has been profiled so far: the run has reached its end."""
+        if self._wishes.profile is not None:
+            (self._profiling or self._new_profiling(self._wishes.profile)).end()
+            self._profiling = self._wishes.profile = None
+
+    def drop_profile(self) -> None:
+        """Leave the profiler, if it is on: the run has been stopped or has failed."""
+        if self._wishes.profile is not None:
+            (self._profiling or self._new_profiling(self._wishes.profile)).drop()
+            self._profiling = self._wishes.profile = None
+
     def drop_stages(self) -> None:
         """Forget stages that a broken device will not report any more."""
         self._stages.drop()
+
+    def _profile(self, step: int, seconds: float, *, last: bool) -> None:
+        """Let the profile that is wanted learn of a step; what that takes belongs to no step."""
+        wish = self._wishes.profile
+        if wish is None:
+            return
+        profiling = self._profiling or self._new_profiling(wish)
+        profiling.step_ended(step, seconds, last=last)
+        if profiling.done:
+            self._profiling = self._wishes.profile = None
+        self._step_ended_s = self._clock()
+
+    def _new_profiling(self, wish: ProfileWish) -> Profiling:
+        first = 0 if self.steps_done > RECENT_STEPS else 1  # the first step carries what happens once
+        plain = list(self._step_seconds)[first:]
+        self._profiling = Profiling(wish, self.device, self.note, self._stages.annotate_with, plain)
+        return self._profiling
 
     def _copied(self, stage: Stage, seconds: float) -> None:
         facts = stage.facts

@@ -13,18 +13,8 @@ from typing import Any, Literal
 
 import torch
 
+from gpudash.specs.transfer import COMPUTE_MARGIN, COMPUTE_SIZE, SERIES, SERIES_BYTES
 from gpudash.workloads.context import Context
-
-SERIES_BYTES = 64 * 2**20
-"""Bytes a sample copies at least, in as many copies as that takes (at most `SERIES`), so that timing costs nothing."""
-
-SERIES = 64
-
-COMPUTE_SIZE = 2048
-"""Rows of the matrices multiplied while an overlapped copy runs: a few milliseconds a product on any GPU."""
-
-COMPUTE_MARGIN = 1.5
-"""How much longer than the copies the computation beside them is made to last."""
 
 MOST_PRODUCTS = 4096
 

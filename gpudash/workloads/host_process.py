@@ -7,8 +7,8 @@ FAULTS when it crashes.
 * It tells: ``ready`` {protocol, pid, torch}, once torch is imported; ``events`` {events}, in their order, as
   `Event.to_json` writes them; ``reading`` {allocator, cards}, some 40 times a second; ``ask`` {number, what, ...};
   ``ending`` {event}, the last of all.
-* It is told: ``request``, as `hosted_request` writes it; ``stop`` {because}, ``explain``, ``free_cache``; ``answer``
-  {number, value}.
+* It is told: ``request``, as `hosted_request` writes it; ``stop`` {because}, ``explain``, ``free_cache``, ``profile``
+  {steps, stem, from_start}; ``answer`` {number, value}.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from gpudash.workloads.hosted_endings import UNHEARD
 from gpudash.workloads.hosted_outbox import Outbox
 from gpudash.workloads.hosted_request import request_from
 from gpudash.workloads.installed import torch_report
+from gpudash.workloads.profiling import ProfileWish
 
 if TYPE_CHECKING:
     from gpudash.simulator.card import Card
@@ -197,6 +198,8 @@ class _Host:
             self._wishes.stop.set()
         elif kind == "explain":
             self._wishes.explain.set()
+        elif kind == "profile":
+            self._wishes.profile = ProfileWish(message["steps"], message["stem"], message["from_start"])
         elif kind == "free_cache":
             self._wishes.free_cache.set()
         elif kind == "answer":

@@ -66,6 +66,12 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
         found = ask("memory")
         return None if found is None else MemoryLevel(**found)
 
+    def energy(device: str) -> tuple[float, float] | str:
+        found = ask("energy", device=device)
+        if found is None:
+            return "nothing reads it"
+        return found if isinstance(found, str) else (found[0], found[1])
+
     cap = message["memory_cap"]
     return RunRequest(
         spec=_spec(message),
@@ -79,6 +85,7 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
         cards=cards,
         memory_cap=None if cap is None else MemoryCap(**cap),
         surroundings=lambda: surroundings_from(ask("surroundings")),
+        energy=energy,
     )
 
 
@@ -99,6 +106,8 @@ def answer(request: RunRequest, question: Mapping[str, Any], host_pid: int) -> A
         found = request.surroundings()
         others = [asdict(process) for process in found.processes if process.pid != host_pid]
         return {"processes": others, "context_bytes": found.context_bytes}
+    if what == "energy" and request.energy is not None:
+        return request.energy(question["device"])
     return None
 
 

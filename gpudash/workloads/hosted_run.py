@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from gpudash.agent.wire import Message
@@ -11,6 +12,7 @@ from gpudash.devices import kind_of
 from gpudash.memory.guard import REMEDY as GUARD_REMEDY
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import (
+    OPERATORS,
     Event,
     Note,
     OutOfMemory,
@@ -25,6 +27,7 @@ from gpudash.workloads.endings import Progress, ending_of
 from gpudash.workloads.hosted_endings import MemoryKills, died
 from gpudash.workloads.hosted_request import answer, message_of
 from gpudash.workloads.hosting import DYING_S, Host
+from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.run import Probe, RunRequest
 
 STOP_S = 0.6
@@ -69,6 +72,7 @@ class HostedRun:
         self._steps = 0
         self._allocator: PushedReading | None = None
         self._stop_asked_s: float | None = None
+        self._profile: ProfileWish | None = None
         self._ending: Event | None = None
         self._kills = MemoryKills()
         self.torch: Mapping[str, Any] | None = None
@@ -116,6 +120,7 @@ class HostedRun:
         while self._ending is None:
             if host.ready and not asked:
                 asked = True
+                self._pass_on_wishes(host)  # ahead of the request: a short run may be over before the next look
                 host.send(message_of(self._request, self._clock))
             for message in host.receive(LOOK_S):
                 self._take(message, host)
@@ -127,7 +132,8 @@ class HostedRun:
                 return self._stopped()
             if not asked and time.monotonic() > start_until:
                 return self._never_ready()
-            self._pass_on_wishes(host)
+            if asked:
+                self._pass_on_wishes(host)
         return self._ending
 
     def _pass_on_wishes(self, host: Host) -> None:
@@ -136,6 +142,10 @@ class HostedRun:
         if self._wishes.free_cache.is_set():
             self._wishes.free_cache.clear()
             host.send({"type": "free_cache"})
+        profile = self._wishes.profile
+        if profile is not None and profile is not self._profile:
+            self._profile = profile
+            host.send({"type": "profile", **asdict(profile)})
 
     def _stop_is_overdue(self, host: Host) -> bool:
         """Whether the process, once told to stop, has had its time."""
@@ -163,6 +173,8 @@ class HostedRun:
             self._started = True
         elif isinstance(event, StepFinished):
             self._steps = event.step
+        elif isinstance(event, Note) and event.topic == OPERATORS:
+            self._wishes.profile = None
         self._emit(event)
 
     def _read(self, message: Message, pid: int) -> None:

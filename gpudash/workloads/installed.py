@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gpudash.workloads.simulated import problem as simulator_problem
 
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """An environment variable for a library that reads it now, unless the user has set it; no child is to have it."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 def torch_report(*, properties: bool = False) -> dict[str, Any]:
@@ -36,7 +52,7 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
         "simulator_problem": "torch cannot be imported.",
     }
     try:
-        import torch
+        torch = _imported()
     except ModuleNotFoundError as error:
         if error.name not in ("torch", None):
             report["problem"] = _broken(error)
@@ -51,6 +67,13 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
         report.update(_cuda_devices(properties))
     report["seconds"] = time.perf_counter() - began
     return report
+
+
+def _imported() -> Any:
+    """torch, which learns at its import that warnings of its C++ code, a profiler's above all, are for no terminal."""
+    with variable("TORCH_CPP_LOG_LEVEL", "ERROR"):
+        import torch
+    return torch
 
 
 def torch_words(report: dict[str, Any]) -> str:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from gpudash.specs import DTYPE_BYTES, MatmulSpec
+from gpudash.specs.matmul import WARM_UP, threads_for
 from gpudash.workloads.context import Context
 from gpudash.workloads.spread import median_and_iqr
-
-WARM_UP = 2
-"""Products before the measured ones: the first pays for threads, handles and memory."""
-
-LARGE = 256
-"""Rows from which more than one CPU thread is worth its cost."""
 
 
 def run(spec: MatmulSpec, context: Context) -> Mapping[str, Any]:
@@ -50,14 +44,6 @@ def run(spec: MatmulSpec, context: Context) -> Mapping[str, Any]:
         "size": spec.size,
         "dtype": spec.dtype,
     }
-
-
-def threads_for(size: int) -> int:
-    """CPU threads for a product of ``size`` rows: all but one of the cores, which is left to the window."""
-    if size < LARGE:
-        return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores - 1)
 
 
 def _matrices(spec: MatmulSpec, context: Context) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gpudash.specs import DTYPE_BYTES, PipelineSpec
+from gpudash.specs.pipeline import COUNT_LIMIT
 from gpudash.units import format_duration
 from gpudash.workloads.context import Context
 from gpudash.workloads.pitfalls import show
@@ -18,9 +19,6 @@ WHOLE = 1000
 """Elements up to which the result is reported whole; of a larger one, the first `FIRST`."""
 
 FIRST = 9
-
-COUNT_LIMIT = {"float64": 2**53, "float32": 2**24, "float16": 2**11, "bfloat16": 2**8, "int64": 2**53, "int32": 2**31}
-"""Largest integer up to which the type holds every integer (2 to its mantissa's length): counting restarts there."""
 
 CHUNK = 2**22
 """Elements filled or checked in one operation, so that Stop waits a few milliseconds."""

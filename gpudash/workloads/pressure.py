@@ -11,14 +11,12 @@ from gpudash.specs import PressureSpec
 from gpudash.units import format_bytes
 from gpudash.workloads.context import Context, MemoryLevel
 from gpudash.workloads.endings import WorkloadError
-from gpudash.workloads.pressure_leak import leak, leak_within
+from gpudash.workloads.pressure_leak import leak
 from gpudash.workloads.pressure_patterns import fragmentation, ramp, sawtooth, spike
+from gpudash.workloads.pressure_sizes import OF_FREE, leak_within
 
 ABOVE_WARNING = 0.05
 """How far above the warning level the default cap lies, as a share of capacity."""
-
-OF_FREE = 0.80
-"""Share of the memory free at the start that the default cap never exceeds."""
 
 PATTERNS: Mapping[str, Callable[[PressureSpec, Context, int | None], None]] = {
     "ramp": ramp,

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any
-
 from gpudash.specs import PressureSpec
+from gpudash.specs.training import CLASSES, FEATURES, SPREAD
 from gpudash.units import GIB
-from gpudash.workloads.classes import CLASSES, FEATURES, SPREAD, classes
-from gpudash.workloads.pressure import OF_FREE
-from gpudash.workloads.pressure_leak import (
+from gpudash.workloads.pressure_sizes import (
     DEPTH,
-    LEARNING_RATE,
-    SAMPLE_BYTES,
-    WIDTH,
-    leak_within,
-    small_model,
-    train_step,
-)
-from gpudash.workloads.pressure_patterns import (
     FIRST_TOOTH,
     KEPT,
+    LEARNING_RATE,
     LONGER,
+    OF_FREE,
     OWN_SEGMENT,
+    SAMPLE_BYTES,
     SMALL,
     TEETH,
-    growing,
-    kept_bytes,
+    WIDTH,
+    leak_within,
 )
 
 LEAST_CAP = 1024
@@ -58,32 +48,35 @@ def pressure_code(spec: PressureSpec, device: str) -> list[str]:
         "spike": _spike,
     }[spec.pattern]
     cap = "float('inf')" if spec.until == "oom" else str(spec.cap)
+    lines = write(spec)
+    own = [f"import {module}" for module in ("itertools", "time") if any(f"{module}." in line for line in lines)]
+    leaks = spec.pattern == "leak"
+    hold = [] if spec.until == "oom" else [f"time.sleep({spec.hold!r})"]
     return [
-        "import itertools",
-        "import time",
-        "from collections.abc import Iterator",
+        *(own if "import time" in own or not hold else [*own, "import time"]),
         "",
         "import torch",
-        "from torch import nn",
-        "from torch.nn import functional",
+        *(["from torch import nn", "from torch.nn import functional"] if leaks else []),
         "",
         f"torch.set_num_threads({spec.threads or 1})",
         f"torch.manual_seed({spec.seed})",
         f'device = torch.device("{device}")',
         f"cap = {cap}  # bytes",
         "",
-        "",
-        "def filled(size):",
-        "    return torch.empty(size, dtype=torch.uint8, device=device).fill_(1)",
-        *write(spec),
-        *([] if spec.until == "oom" else [f"time.sleep({spec.hold!r})"]),
+        *([] if leaks else ["def filled(size):", f"    return {_filled(device)}", ""]),
+        *lines,
+        *hold,
     ]
+
+
+def _filled(device: str) -> str:
+    """Memory nobody touches is not used; a simulated GPU counts what is asked for."""
+    memory = "torch.empty(size, dtype=torch.uint8, device=device)"
+    return memory if device.startswith("sim") else f"{memory}.fill_(1)"
 
 
 def _ramp(spec: PressureSpec) -> list[str]:
     return [
-        "",
-        "",
         "held = []",
         "level = 0",
         "while level < cap:",
@@ -95,21 +88,22 @@ def _ramp(spec: PressureSpec) -> list[str]:
 
 
 def _leak(spec: PressureSpec) -> list[str]:
-    functions = [line for function in (classes, small_model, train_step) for line in ("", "", *_source(function))]
+    hidden = ", ".join(f"nn.Linear({FEATURES if n == 0 else WIDTH}, {WIDTH}), nn.GELU()" for n in range(DEPTH))
     return [
-        "",
-        "",
-        f"FEATURES, CLASSES, SPREAD, WIDTH, DEPTH = {FEATURES}, {CLASSES}, {SPREAD}, {WIDTH}, {DEPTH}",
-        *functions,
-        "",
-        "",
         f"samples = int(max(1, min({spec.step}, cap) // {SAMPLE_BYTES}))",
-        f"inputs, targets = (tensor.to(device) for tensor in classes(samples, {spec.seed}))",
-        "model = small_model().to(device)",
+        f"generator = torch.Generator().manual_seed({spec.seed})",
+        f"centres = {SPREAD} * torch.randn({CLASSES}, {FEATURES}, generator=generator)",
+        f"labels = torch.randint({CLASSES}, (samples,), generator=generator)",
+        f"points = centres[labels] + torch.randn(samples, {FEATURES}, generator=generator)",
+        "inputs, targets = points.to(device), labels.to(device)",
+        f"model = nn.Sequential({hidden}, nn.Linear({WIDTH}, {CLASSES})).to(device)",
         f"optimizer = torch.optim.Adam(model.parameters(), lr={LEARNING_RATE})",
         "losses = []",
         f"while (len(losses) + 1) * samples * {SAMPLE_BYTES} <= cap:",
-        "    train_step(model, optimizer, inputs, targets, losses)",
+        "    losses.append(functional.cross_entropy(model(inputs), targets))  # .item() would keep no graph",
+        "    torch.autograd.backward(losses[-1], retain_graph=True)",
+        "    optimizer.step()",
+        "    optimizer.zero_grad(set_to_none=True)",
         '    print(f"{len(losses)} {losses[-1].item():.4f}")',
         f"    time.sleep({1 / spec.rate!r})",
     ]
@@ -121,8 +115,6 @@ def _sawtooth(spec: PressureSpec) -> list[str]:
     else:
         tops = f"[cap] * {TEETH}"
     return [
-        "",
-        "",
         f"for top in {tops}:",
         "    held = []",
         "    level = 0",
@@ -136,34 +128,30 @@ def _sawtooth(spec: PressureSpec) -> list[str]:
 
 
 def _fragmentation(spec: PressureSpec) -> list[str]:
-    functions = [line for function in (kept_bytes, growing) for line in ("", "", *_source(function))]
+    first = max(spec.step, OWN_SEGMENT)
+    size = f"{first}" if spec.until == "oom" else f"min({first}, cap)"
     return [
-        "",
-        "",
-        f"KEPT, SMALL, LONGER, OWN_SEGMENT = {KEPT}, {SMALL}, {LONGER}, {OWN_SEGMENT}",
-        *functions,
-        "",
-        "",
         "def keep_a_part(size, part):",
         "    buffer = filled(size)",
         "    del buffer",
         "    rest = torch.empty(size - part, dtype=torch.uint8, device=device)",
         "    return filled(part)  # and what lies before it becomes a hole",
         "",
-        "",
         "kept = []",
-        f"for size in growing({spec.step}, {'None' if spec.until == 'oom' else 'cap'}):",
-        "    kept.append(keep_a_part(size, kept_bytes(size)))",
+        f"size = taken = {size}",
+        "while taken <= cap:",
+        f"    least = {SMALL + LONGER} if size > {SMALL} else 1",
+        f"    kept.append(keep_a_part(size, min(size, max(size // {KEPT}, least))))",
         '    print(f"{sum(part.nbytes for part in kept) / 2**20:.0f} MiB kept")',
         f"    time.sleep({1 / spec.rate!r})",
+        f"    size += {LONGER}",
+        "    taken += size",
     ]
 
 
 def _spike(spec: PressureSpec) -> list[str]:
     sizes = "((2 * flat) << spike for spike in itertools.count())" if spec.until == "oom" else "[cap - flat]"
     return [
-        "",
-        "",
         f"flat = min({spec.step}, cap // 2)" if spec.until == "cap" else f"flat = {spec.step}",
         "held = filled(flat)",
         *([f"time.sleep({spec.hold!r})"] if spec.until == "cap" else []),
@@ -173,7 +161,3 @@ def _spike(spec: PressureSpec) -> list[str]:
         f"    time.sleep({1 / spec.rate!r})",
         "    del memory",
     ]
-
-
-def _source(function: Callable[..., Any]) -> list[str]:
-    return inspect.getsource(function).rstrip().splitlines()

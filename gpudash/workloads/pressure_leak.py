@@ -6,46 +6,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.allocator.rounding import segment_size
 from gpudash.specs import PressureSpec
-from gpudash.units import MIB
-from gpudash.workloads.classes import CLASSES, FEATURES, classes
+from gpudash.specs.training import CLASSES, FEATURES
+from gpudash.workloads.classes import classes
 from gpudash.workloads.context import Context
 from gpudash.workloads.pressure_pace import Pace
-
-WIDTH = 32
-"""Width of the hidden layers: narrow, so that a step computes little for the memory it keeps."""
-
-DEPTH = 2
-"""Hidden layers: few, so that what a step of the default size keeps comes in blocks of more than 10 MiB, for which
-torch's CUDA allocator takes segments of their own; smaller ones would leave part of theirs idle."""
-
-LEARNING_RATE = 0.01
-
-BATCH_BYTES = 4 * FEATURES + 8
-"""Of a sample and its class, as they are given to the model."""
-
-RESERVE = 2 * 20 * MIB
-"""For the model, its gradients, the optimizer and the libraries' workspaces, which share segments of 2 and 20 MiB."""
-
-SAMPLE_BYTES = 4 * (2 * DEPTH * WIDTH + CLASSES)
-"""What the graph keeps of a sample, in float32: each hidden layer before and after GELU, and the log-softmax of the
-outputs."""
-
-
-def leak_within(most: int, step: int) -> int:
-    """Bytes that may be lost by steps of ``step`` bytes so that the run takes no more than ``most`` in all.
-
-    Beside what is lost it takes the batch, what a step needs for a moment, which is less than two steps lose, and what
-    torch's allocator rounds each lost block up by.
-    """
-    batch = max(1, step // SAMPLE_BYTES)
-    layer = batch * WIDTH * 4
-    segment = segment_size(layer, AllocatorSettings())
-    taken = 2 * DEPTH * (segment // (segment // layer)) + batch * CLASSES * 4
-    steps = (most - 2 * taken - batch * BATCH_BYTES - RESERVE) // taken
-    return steps * batch * SAMPLE_BYTES if steps > 0 else max(0, most) // 8
+from gpudash.workloads.pressure_sizes import BATCH_BYTES, DEPTH, LEARNING_RATE, SAMPLE_BYTES, WIDTH
 
 
 def leak(spec: PressureSpec, context: Context, cap: int | None) -> None:

@@ -10,27 +10,7 @@ import torch
 from gpudash.specs import PressureSpec
 from gpudash.workloads.context import Context
 from gpudash.workloads.pressure_pace import Pace, filled, let_go
-
-TEETH = 5
-"""Times a sawtooth goes up to its cap."""
-
-FIRST_TOOTH = 8
-"""Steps of the first tooth where there is no cap; each further one has twice as many."""
-
-KEPT = 16
-"""Of each buffer that fragments memory, one part in so many is kept."""
-
-OWN_SEGMENT = 10 * 2**20
-"""Bytes from which torch's CUDA allocator takes a segment of its own for a request (`kMinLargeAlloc` in its source);
-a smaller buffer would leave room in its segment, and what is kept would fill holes instead of making them."""
-
-SMALL = 2**20
-"""Requests up to this many bytes are placed apart from larger ones by torch's CUDA allocator (`kSmallSize`): what is
-kept of a larger buffer has to be larger too."""
-
-LONGER = 512
-"""Bytes by which a buffer is longer than the one before: what torch's CUDA allocator rounds requests to
-(`kMinBlockSize`), so that no hole an earlier buffer has left fits."""
+from gpudash.workloads.pressure_sizes import FIRST_TOOTH, TEETH, growing, kept_bytes
 
 
 def ramp(spec: PressureSpec, context: Context, cap: int | None) -> None:
@@ -87,11 +67,6 @@ def fragmentation(spec: PressureSpec, context: Context, cap: int | None) -> None
     let_go(kept, context)
 
 
-def kept_bytes(buffer_bytes: int) -> int:
-    """Bytes kept of a buffer when memory is fragmented; all of one that is hardly larger than `SMALL`."""
-    return min(buffer_bytes, max(buffer_bytes // KEPT, SMALL + LONGER if buffer_bytes > SMALL else 1))
-
-
 def _keep_a_part(size: int, part: int, context: Context) -> torch.Tensor:
     """Use a buffer of ``size`` bytes, then keep ``part`` bytes at the end of where it was."""
     buffer = filled(size, context)
@@ -133,18 +108,3 @@ def steps_to(cap: int, step: int) -> list[int]:
 
 def _doubling(first: int) -> Iterator[int]:
     return (first << doublings for doublings in itertools.count())
-
-
-def growing(first: int, cap: int | None) -> Iterator[int]:
-    """Sizes that grow by `LONGER` from ``first`` or `OWN_SEGMENT`, as many as together stay within ``cap`` bytes.
-
-    A cap that is smaller than the first of them is taken whole.
-    """
-    size = max(first, OWN_SEGMENT)
-    if cap is not None:
-        size = min(size, cap)
-    taken = size
-    while cap is None or taken <= cap:
-        yield size
-        size += LONGER
-        taken += size

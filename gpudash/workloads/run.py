@@ -27,6 +27,7 @@ from gpudash.workloads.endings import Progress, WorkloadError, ending_of
 from gpudash.workloads.host_heap import give_back
 from gpudash.workloads.installed import gpu_uuid
 from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
+from gpudash.workloads.profiling import ProfileWish
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,9 @@ class RunRequest:
         cards: the simulated GPUs ``sim:0``, ``sim:1`` and so on.
         memory_cap: the most that torch may reserve on the device.
         surroundings: what else holds memory of the device, for explaining an out-of-memory.
+        energy: reads the energy counter of a device, as `Context.energy` answers.
         isolate: whether the run has a process of its own.
+        profile: steps to profile from the run's beginning, or after its first step.
         on_host: given that process's number before the run begins there, and ``None`` once it has ended.
         on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
             it has ended.
@@ -71,7 +74,9 @@ class RunRequest:
     cards: tuple[Card, ...] = ()
     memory_cap: MemoryCap | None = None
     surroundings: Callable[[], Surroundings] | None = None
+    energy: Callable[[str], tuple[float, float] | str] | None = None
     isolate: bool = False
+    profile: ProfileWish | None = None
     on_host: Callable[[int | None], None] | None = None
     on_cards: Callable[[int, Sequence[Mapping[str, Any]]], None] | None = None
 
@@ -158,6 +163,7 @@ class Run:
             warn_ratio=request.warn_ratio,
             link_bytes_per_second=request.link_bytes_per_second,
         )
+        context.energy_counter = request.energy
         if device.type == "sim":
             context.keep(remark=SPEED_REMARK.format(device=device))
         with (
@@ -169,8 +175,10 @@ class Run:
             context.check_cancelled()
             try:
                 result = workload(request.spec, context)
+                context.end_profile()
                 context.flush()
             except BaseException:
+                context.drop_profile()
                 self._tell_what_was_done(context)
                 raise
             return dict(result)
@@ -225,6 +233,8 @@ class Run:
         from gpudash.workloads.allocator import AllocatorProbe
 
         probe = AllocatorProbe(device)
+        if self._context is not None:
+            self._context.peaks = probe.peaks
         if self._on_probe is not None:
             self._on_probe(self._request.device, probe)
         try:

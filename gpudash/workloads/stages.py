@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
@@ -20,6 +21,10 @@ REPORT_PERIOD_S = 0.2
 
 FIRST_VALUES = 9
 """Elements shown of a stage's tensor: the whole of a 3×3."""
+
+
+Annotate = Callable[[str], AbstractContextManager[Any]]
+"""Opens a span called as the text says in the profile that is on."""
 
 
 class Follower(Protocol):
@@ -41,7 +46,7 @@ class Stage:
     event leaves when the next stage begins.
     """
 
-    __slots__ = ("_begun", "_outer", "_stages", "facts", "memory", "name")
+    __slots__ = ("_begun", "_outer", "_span", "_stages", "facts", "memory", "name")
 
     memory: Literal["pageable", "pinned"]
     """What the host's end of a copy is; a copy between two devices is told as a transfer too."""
@@ -51,11 +56,15 @@ class Stage:
         self.name = name
         self.facts = facts
         self.memory = "pageable"
+        self._span: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Self:
         follower = self._stages.follower
         if follower is not None:
             self._outer, follower.stage = follower.stage, self.name
+        if self._stages.annotate is not None:
+            self._span = self._stages.annotate(self.name)
+            self._span.__enter__()
         self._begun = self._stages.timing.begin()
         return self
 
@@ -64,6 +73,8 @@ class Stage:
     ) -> None:
         if kind is None:
             self._stages.closed(self, self._begun)
+        if self._span is not None:
+            self._span.__exit__(None, None, None)
         follower = self._stages.follower
         if follower is not None:
             follower.stage = self._outer
@@ -149,6 +160,7 @@ class Stages:
 
     Attributes:
         follower: is told which stage is on.
+        annotate: names a stage in the profile that is on; ``None`` without one.
     """
 
     def __init__(
@@ -164,10 +176,15 @@ class Stages:
         self._run_id = run_id
         self._on_copied = on_copied
         self.follower: Follower | None = None
+        self.annotate: Annotate | None = None
         self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
         self._closed: deque[tuple[Stage, Any]] = deque()
         self._tallies: dict[str, _Tally] = {}
         self._newest_seconds: dict[str, float] = {}
+
+    def annotate_with(self, annotate: Annotate | None) -> None:
+        """Name the stages that begin from now on in a profile; ``None``: no more."""
+        self.annotate = annotate
 
     def open(self, name: str, facts: dict[str, Any]) -> Stage:
         """A stage about to begin."""

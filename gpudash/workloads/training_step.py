@@ -14,12 +14,9 @@ from torch import nn
 from torch.nn import functional
 
 from gpudash.specs import TrainingSpec
-from gpudash.specs.training import HALVINGS
+from gpudash.specs.training import COLOURS, FEATURES, HALVINGS, MOMENTUM
 from gpudash.workloads.batches import Batch
-from gpudash.workloads.classes import COLOURS, FEATURES
 from gpudash.workloads.models import Cnn, Mlp, Transformer
-
-MOMENTUM = 0.9
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """`TrainingSpec.precision` → type of the forward pass under autocast."""

@@ -10,18 +10,13 @@ import torch
 
 from gpudash.devices import SPEED_REMARK, kind_of
 from gpudash.specs import NEEDS_CUDA, NEEDS_GPU, TransferSpec
+from gpudash.specs.transfer import COMPARED_BYTES, COPY_STEPS
 from gpudash.workloads.context import Context
 from gpudash.workloads.copies import Path, buffers, products_beside, sample, series_of
 from gpudash.workloads.spread import median_and_iqr
 
 WARM_UP = 1
 """Samples before the measured ones."""
-
-COPY_STEPS = 20
-"""Steps of the comparison between copying every step and copying once."""
-
-COMPARED_BYTES = 16 * 2**20
-"""Largest block of that comparison."""
 
 
 def run(spec: TransferSpec, context: Context) -> Mapping[str, Any]:

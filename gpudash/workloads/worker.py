@@ -16,6 +16,7 @@ from gpudash.workloads.endings import WorkloadError
 from gpudash.workloads.hosted_run import START_S, HostedRun
 from gpudash.workloads.hosting import Host
 from gpudash.workloads.installed import torch_report, torch_words
+from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.run import Probe, Run, RunRequest, release
 
 __all__ = ["MemoryLevel", "RunRequest", "Worker"]
@@ -86,6 +87,7 @@ class Worker:
             if self._closing:
                 raise RuntimeError("The worker is closed.")
             wishes = self._wishes = Wishes()
+            wishes.profile = request.profile
         self._orders.put(lambda: self._run(request, wishes))
 
     def stop(self, because: str | None = None) -> None:
@@ -104,6 +106,19 @@ class Worker:
         with self._lock:
             if self._wishes is not None:
                 self._wishes.explain.set()
+
+    def profile(self, wish: ProfileWish) -> None:
+        """Profile the next steps of the run; a note of topic `OPERATORS` answers.
+
+        Raises:
+            RuntimeError: when no run is on, or steps of it are being profiled.
+        """
+        with self._lock:
+            if self._wishes is None:
+                raise RuntimeError("No run is on whose steps could be profiled; start one.")
+            if self._wishes.profile is not None:
+                raise RuntimeError("Steps of this run are being profiled already.")
+            self._wishes.profile = wish
 
     def free_cache(self) -> None:
         """Give idle memory back: between two operations of the run, or now when there is none."""

@@ -47,6 +47,8 @@ BUDGETS = (
     Budget("snapshot", "sampler_core_percent", "sampler at the default rate", 1.0, "absolute", "% of a core"),
     Budget("first_paint", "with_torch_over_without", "first painted window, over one without torch", 1.1, "ratio", "×"),
     Budget("instrumentation", "cost_percent", "instrumentation of a run, of a bare loop", 5.0, "ratio", "%"),
+    Budget("profiling", "step_over_plain", "profiled step, over a plain one", 3.0, "ratio", "×"),
+    Budget("profiling", "reading_s_a_step", "reading a profile of it, a step", 1.0, "absolute", "s"),
     Budget("bare", "transfer_off", "transfer's rate against a bare copy_, either way", 1.25, "ratio", "×"),
     Budget("bare", "matmul_off", "matmul's rate against a bare product, either way", 1.25, "ratio", "×"),
     Budget(
@@ -63,6 +65,12 @@ BUDGETS = (
     Budget("forecast", "reading_us", "forecast, a reading", 1000.0, "absolute", "µs"),
     Budget("series_and_recorder", "row_us", "recorder, a row", 25.0, "absolute", "µs"),
     Budget("series_and_recorder", "lost_rows", "committed rows lost by kill -9", 0.5, "ratio", "rows"),
+    Budget("reopening", "picture_s", "first picture of a recording of 10 000 000 rows", 3.0, "absolute", "s"),
+    Budget("reopening", "over_scan", "it, over SQLite's own scan of four columns", 3.0, "ratio", "×"),
+    Budget("reopening", "peak_mib", "memory of the whole process meanwhile", 500.0, "ratio", "MiB"),
+    Budget("reopening", "pan_ms", "panning it, a frame", 50.0, "absolute", "ms"),
+    Budget("reopening", "seek_ms", "going to any moment of it", 50.0, "absolute", "ms"),
+    Budget("series_and_recorder", "summarised_us", "recorder with summaries and store, a row", 50.0, "absolute", "µs"),
     Budget(
         "allocator", "events_per_second", "allocator's model, events", 300_000, "absolute", "a second", at_least=True
     ),

@@ -16,6 +16,7 @@ from gpudash.telemetry.reading import open_recording
 from gpudash.telemetry.recorder import Recorder
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series
+from gpudash.telemetry.store import Store
 
 ROWS = 50_000
 WINDOWS = 200
@@ -58,7 +59,10 @@ def series() -> dict[str, float]:
 
 
 def recorder() -> dict[str, float]:
-    """`row_us` a row of a GPU with a commit a second; `over_bare` times a bare insert; `lost_rows` by ``kill -9``."""
+    """`row_us` a row of a GPU with a commit a second; `over_bare` times a bare insert; `lost_rows` by ``kill -9``.
+
+    `summarised_us` is a row with its part of the summaries, and its way into the store, which they are made of.
+    """
     with tempfile.TemporaryDirectory() as folder:
         written = Recorder(Path(folder) / "rows.gpudash", meta={})
         began = time.perf_counter()
@@ -68,10 +72,12 @@ def recorder() -> dict[str, float]:
                 written.commit()
         row_us = (time.perf_counter() - began) / ROWS * 1e6
         written.close()
+        summarised_us = _summarised_row_us(Path(folder) / "summarised.gpudash")
         bare_us = _bare_row_us(Path(folder) / "bare.db")
         return {
             "row_us": row_us,
             "over_bare": row_us / bare_us,
+            "summarised_us": summarised_us,
             "lost_rows": _lost_rows(Path(folder) / "killed.gpudash"),
         }
 
@@ -79,6 +85,22 @@ def recorder() -> dict[str, float]:
 def measure() -> dict[str, float]:
     """All figures of this module."""
     return {**series(), **recorder()}
+
+
+def _summarised_row_us(path: Path) -> float:
+    """The same rows with their summaries, as a session writes them; the store that both need is counted."""
+    written, store = Recorder(path, meta={}), Store()
+    written.summarise(store)
+    began = time.perf_counter()
+    for i in range(ROWS):
+        sample = Sample(i * TICK_S, "gpu", "GPU-1", GPU_ROW)
+        store.apply(sample)
+        written.add(sample)
+        if i % 20 == 19:
+            written.commit()
+    row_us = (time.perf_counter() - began) / ROWS * 1e6
+    written.close()
+    return row_us
 
 
 def _bare_row_us(path: Path) -> float:

@@ -205,3 +205,19 @@ def test_a_script_that_leaks_is_watched_warned_of_explained_and_its_report_opens
     for name in ("watched", "explained", "opened", "compared"):
         for theme in ("dark", "light"):
             assert (tmp_path / f"{name}-{theme}.png").stat().st_size > 20_000
+
+
+def test_a_recording_reopens_in_a_tab_plays_runs_again_and_follows_what_is_still_written(
+    play: Play, tmp_path: Path
+) -> None:
+    seen = play("reopened")
+    assert seen["title"] == "training.gpudash – gpudash"
+    assert "finished" in seen["words"] and "150 steps" in seen["words"]
+    assert seen["middle_s"] > 0
+    assert seen["again"] == [150, "cpu"]
+    assert seen["live"] is True and seen["left"] == 0
+    assert seen["followed_steps"] == "150"
+    assert seen["seconds_to_leave"] < 4.0
+    for name in ("reopened", "replayed"):
+        for theme in ("dark", "light"):
+            assert (tmp_path / f"{name}-{theme}.png").stat().st_size > 20_000

@@ -27,6 +27,9 @@ from gpudash.ui import app as app_module
 from gpudash.ui.banner import report_of
 from gpudash.ui.main_window import MainWindow
 from gpudash.units import GIB, MIB
+from tests.end_to_end.comparison_scenario import comparison
+from tests.end_to_end.demo_scenario import demo
+from tests.end_to_end.reopened_scenario import reopened
 
 Steps = Generator[Callable[[], bool], None, None]
 """A scenario yields conditions and goes on when each has come true."""
@@ -148,7 +151,7 @@ def warnings_while_blocked(player: Player) -> Steps:
     window = player.window
     yield lambda: bool(player.session.gpus)
     yield _frames(window, 3)
-    window.select_device(player.session.gpus[0].uuid)
+    window.dashboard.select_device(player.session.gpus[0].uuid)
     yield lambda: any(event.level == "warning" for event in player.warnings())
     yield lambda: any(event.level == "critical" for event in player.warnings())
     ctypes.CDLL(None).sleep(2)  # the GUI thread answers nobody, and holds no lock
@@ -179,7 +182,7 @@ def look(player: Player) -> Steps:
     began = time.monotonic()
     yield lambda: bool(player.session.gpus) or time.monotonic() - began > 3.0
     if player.session.gpus:
-        player.window.select_device(player.session.gpus[0].uuid)
+        player.window.dashboard.select_device(player.session.gpus[0].uuid)
     yield lambda: time.monotonic() - began > 8.0
     player.picture("look")
 
@@ -261,7 +264,7 @@ def watched_until_full(player: Player) -> Steps:
     yield lambda: any("leak.py:" in warning.text for warning in player.warnings())
     player.seen["warning"] = next(warning.text for warning in player.warnings() if "leak.py:" in warning.text)
     yield lambda: "leak.py:" in window.banner.accessibleName() and "step 1" in window.tabs.output.text.toPlainText()
-    player.seen["selected"] = session.device_words(window.selected)
+    player.seen["selected"] = session.device_words(window.dashboard.selected)
     yield from _pictures(player, "watched")
     yield player.run_ended
     yield lambda: report_of(window.banner.shown) is not None
@@ -312,6 +315,9 @@ def _pictures(player: Player, name: str) -> Steps:
 SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,))}
 """Scenario → GPUs that are simulated for it."""
 
+PATIENCE = {"demo": 230.0}
+"""Scenario → seconds it may take, where it has much to do."""
+
 SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -325,6 +331,9 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         look,
         out_of_memory_and_again,
         watched_until_full,
+        reopened,
+        comparison,
+        demo,
     )
 }
 
@@ -343,7 +352,7 @@ def _play(name: str, folder: Path) -> None:
     timer = QTimer(window)
 
     def tick() -> None:
-        late = time.monotonic() - began > PATIENCE_S
+        late = time.monotonic() - began > PATIENCE.get(name, PATIENCE_S)
         if not late and not waiting[0]():
             return
         try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QLabel, QVBoxLayout
 
+from gpudash.ui.document import Document
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.theme import Palette
 
 
-class FakeDocument(QWidget):
+class FakeDocument(Document):
     """What the window needs of a document.
 
     Attributes:
@@ -20,9 +21,6 @@ class FakeDocument(QWidget):
         copied: what was copied, in order.
         closings: how often it was asked to close what reads its file.
     """
-
-    closed = Signal()
-    said = Signal(str)
 
     def __init__(self, path: Path, palette: Palette) -> None:
         super().__init__()
@@ -32,6 +30,8 @@ class FakeDocument(QWidget):
         self.refreshed = 0
         self.closings = 0
         self.copied: list[str] = []
+        for key in ("Ctrl+C", "Ctrl+Shift+C"):
+            QShortcut(QKeySequence(key), self)
         QVBoxLayout(self).addWidget(QLabel(f"document of {path.name}"))
 
     def refresh(self) -> None:

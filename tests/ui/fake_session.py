@@ -99,6 +99,12 @@ class FakeSession:
         simulated = (simulated_device(found, self.simulator_problem) for found in self.gpus if found.simulated)
         return [host, *cuda, *simulated]
 
+    def gpu_facts(self) -> list[tuple[str, str]]:
+        return [("NVML", "Driver Not Loaded"), ("torch", "torch 2.13.0+cpu")]
+
+    def check_gpus(self) -> None:
+        self.asked.append(("check_gpus",))
+
     def default_device(self) -> str:
         return "cuda:0" if any(not found.simulated for found in self.gpus) else "cpu"
 
@@ -163,6 +169,9 @@ class FakeSession:
 
     def mark(self, label: str, time_s: float | None = None) -> None:
         self.asked.append(("mark", label, time_s))
+
+    def unmark(self, label: str, time_s: float) -> None:
+        self.asked.append(("unmark", label, time_s))
 
     def close(self) -> bool:
         self.asked.append(("close",))

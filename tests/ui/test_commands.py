@@ -138,5 +138,5 @@ def test_the_sheet_of_keys_names_every_key_that_works(window: MainWindow) -> Non
 
 def test_a_window_width_from_the_menu_is_shown_as_chosen(window: MainWindow) -> None:
     window.commands.actions["5 min"].trigger()
-    chosen = [button.text() for button in window.view_bar._windows.buttons() if button.isChecked()]
+    chosen = [button.text() for button in window.dashboard.view_bar._windows.buttons() if button.isChecked()]
     assert window.view.window_s == 300 and chosen == ["5 min"]

@@ -50,8 +50,8 @@ def asked_window(
 ) -> MainWindow:
     """A window whose form was asked about once."""
     opened = open_window(session, size=size, theme=theme)
-    assert opened.fit is not None
-    opened.fit._clock = clock
+    assert opened.dashboard.fit is not None
+    opened.dashboard.fit._clock = clock
     opened.panel.changed.emit()
     wait(opened, clock, DEBOUNCE_S)
     session.estimates.questions = session.estimates.questions[-1:]
@@ -233,7 +233,7 @@ def test_applying_another_device_selects_it(window: MainWindow, session: FakeSes
     tell(window, session, SHORT)
     press(window, ON_THE_CPU)
     assert window.panel.device_name == "cpu"
-    assert window.selected == "host"
+    assert window.dashboard.selected == "host"
     wait(window, clock, DEBOUNCE_S)
     assert session.estimates.questions[-1][1] == "cpu"
 

@@ -16,7 +16,6 @@ from gpudash.session.watch_request import WatchRequest
 from gpudash.telemetry.recorder import Recorder
 from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Warning
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.picture import show_run
 from gpudash.ui.remembered import recall
 from gpudash.ui.script import Script
 from gpudash.ui.script_form import ScriptForm
@@ -140,15 +139,15 @@ def test_while_it_runs_its_output_its_steps_and_its_device_are_shown(
     settle(window)
     assert window.tabs.output_in_front and window.tabs.output.text.toPlainText() == "epoch 1"
     assert window.panel.progress.words.text() == "Running · step 1\u202f200\nloss 2.500"
-    assert window.selected == "host"
+    assert window.dashboard.selected == "host"
     assert complaints(window) == []
 
 
 def test_the_device_of_the_program_is_shown_once_it_is_there(window: MainWindow, session: FakeSession) -> None:
-    window.select_device("host")
+    window.dashboard.select_device("host")
     session.watched("cuda:0")
     settle(window)
-    assert window.selected == session.gpus[0].uuid
+    assert window.dashboard.selected == session.gpus[0].uuid
 
 
 def test_stop_is_asked_for_once_and_then_more_firmly(window: MainWindow, session: FakeSession, script: Path) -> None:
@@ -339,7 +338,7 @@ def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
         recorder.add(record)
     recorder.close("closed")
     window = open_window(Replay(tmp_path / "run.gpudash"))
-    show_run(window)
+    window.dashboard.show_run()
     settle(window)
     form = window.panel.script
     assert form.isVisible() and not form.file.isEnabled() and not window.panel.button.isVisible()

@@ -14,7 +14,7 @@ from gpudash.session import Replay
 from gpudash.telemetry.recorder import Recorder
 from gpudash.telemetry.records import Record
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.picture import draw, show_run
+from gpudash.ui.picture import draw
 from gpudash.ui.theme import DARK, LIGHT
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -56,7 +56,7 @@ def recorded(path: Path, seconds: float, idle_s: float = 3.0) -> Path:
 @pytest.fixture
 def window(open_window: OpenWindow, tmp_path: Path) -> MainWindow:
     window = open_window(Replay(recorded(tmp_path / "run.gpudash", 20.0)), size=SIZE)
-    show_run(window)
+    window.dashboard.show_run()
     settle(window)
     return window
 
@@ -80,7 +80,7 @@ def test_every_plot_of_the_run_has_data_over_most_of_its_time_axis(window: MainW
 
 def test_a_short_run_fills_its_time_axis_too(open_window: OpenWindow, tmp_path: Path) -> None:
     window = open_window(Replay(recorded(tmp_path / "short.gpudash", 2.0)), size=SIZE)
-    show_run(window)
+    window.dashboard.show_run()
     settle(window)
     assert min(coverage(window).values()) >= COVERED
 
@@ -93,7 +93,7 @@ def test_nothing_in_the_picture_is_cut_and_the_last_loss_can_be_read(window: Mai
 
 
 def test_a_recording_offers_no_button_it_could_not_serve(window: MainWindow) -> None:
-    assert not window.panel.button.isVisible() and not window.view_bar.pause.isVisible()
+    assert not window.panel.button.isVisible() and not window.dashboard.view_bar.pause.isVisible()
     assert "Start or Stop Run" not in window.commands.actions and "Add Mark…" not in window.commands.actions
     assert "run.gpudash" in window.status_line._left.text()
 

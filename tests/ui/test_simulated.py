@@ -89,16 +89,16 @@ def test_where_torch_cannot_the_list_shows_it_disabled_with_the_reason(open_wind
 
 def test_plots_of_a_simulated_gpu_and_of_speeds_taken_on_it_say_so(open_window: OpenWindow) -> None:
     window = open_window(session_with_a_run())
-    window.select_device("SIM-0")
+    window.dashboard.select_device("SIM-0")
     settle(window)
-    specs = {spec.id: spec for spec in window._layout_key}
+    specs = {spec.id: spec for spec in window.dashboard.layout_key}
     assert specs["memory"].title == "MEMORY sim:0 (SIMULATED)"
     assert specs["throughput"].title == "THROUGHPUT (SIMULATED)"
     assert specs["transfer"].title == "TRANSFER BANDWIDTH (SIMULATED)"
     assert specs["utilisation"].curves[0].name == "GPU (SIMULATED)"
     names = {curve.name for spec in specs.values() for curve in spec.curves}
     assert not {"memory controller", "PCIe to the GPU", "PCIe from the GPU"} & names
-    assert "sim:0 (SIMULATED)" in window._caption("SIM-0", "")
+    assert "sim:0 (SIMULATED)" in window.dashboard.caption("SIM-0", "")
 
 
 def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> None:
@@ -107,9 +107,11 @@ def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> No
     session.start("cuda:0")
     session.train(1.0, device="cuda:0")
     window = open_window(session)
-    window.select_device("GPU-00000000")
+    window.dashboard.select_device("GPU-00000000")
     settle(window)
-    words = [word for spec in window._layout_key for word in (spec.title, *(curve.name for curve in spec.curves))]
+    words = [
+        word for spec in window.dashboard.layout_key for word in (spec.title, *(curve.name for curve in spec.curves))
+    ]
     assert not [word for word in words if SIMULATED in word]
 
 

@@ -81,7 +81,7 @@ def test_space_on_a_control_means_the_control(window: MainWindow, control: str, 
         "legend": next(button for button in legend.findChildren(QToolButton) if button.text() == "this process"),
         "field": window.panel.form.control("steps"),
         "choice": window.panel.form.control("optimizer"),
-        "slider": window.view_bar.smoothing,
+        "slider": window.dashboard.view_bar.smoothing,
         "table": window.tabs.stages.view,
     }[control]
     widget.setFocus()
@@ -273,7 +273,7 @@ def test_every_command_has_a_name_a_tip_and_a_menu_place(window: MainWindow) -> 
         assert action.toolTip().strip() and action.toolTip() != action.text(), name
         assert action in placed, name
     titles = [action.text() for action in window.menuBar().actions()]
-    assert titles == ["&File", "&Edit", "&Run", "&View", "&Help"]
+    assert titles == ["&File", "&Edit", "&Run", "&View", "&Analyse", "&Help"]
 
 
 def test_no_key_means_two_things_in_one_context(window: MainWindow) -> None:
@@ -300,6 +300,9 @@ def test_no_menu_entry_is_a_greyed_promise(window: MainWindow) -> None:
         "Close Document": "No document is open.",
         "Next Tab": "No document is open.",
         "Save Snapshot Now": "No program of yours is running here.",
+        "Profile Next Steps…": "No run is on.",
+        "Undo": "There is nothing to take back.",
+        "Redo": "There is nothing to make again.",
     }
     grey = [action for menu in menus(window) for action in menu.actions() if not action.isEnabled()]
     assert {action.text(): action.toolTip().split("\n")[-1] for action in grey} == idle

@@ -97,14 +97,14 @@ def test_plots_share_their_left_and_right_edge(open_window: OpenWindow) -> None:
 
 def test_dragging_the_handle_is_respected_until_the_layout_is_reset(open_window: OpenWindow) -> None:
     window = open_window(busy_session(), size=(1440, 960))
-    window.splitter.moveSplitter(window.splitter.sizes()[0] - 40, 1)
-    by_hand = window.splitter.sizes()
+    window.dashboard.splitter.moveSplitter(window.dashboard.splitter.sizes()[0] - 40, 1)
+    by_hand = window.dashboard.splitter.sizes()
     window.session.feed(3)  # type: ignore[union-attr]
     settle(window)
-    assert window.splitter.sizes() == by_hand
+    assert window.dashboard.splitter.sizes() == by_hand
     window.reset_layout()
     settle(window)
-    assert window.splitter.sizes() != by_hand
+    assert window.dashboard.splitter.sizes() != by_hand
 
 
 def test_reset_layout_brings_everything_back(open_window: OpenWindow) -> None:

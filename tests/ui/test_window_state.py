@@ -131,7 +131,7 @@ def test_a_gpu_that_is_found_later_becomes_the_device_unless_the_user_chose(open
     session.gpus = (gpu(0),)
     settle(window)
     assert window.panel.device_name == "cuda:0"
-    window.select_device("host")
+    window.dashboard.select_device("host")
     session.gpus = (gpu(0), gpu(1))
     settle(window)
     assert window.panel.device_name == "cpu"
@@ -259,7 +259,7 @@ def test_changing_the_device_again_and_again_leaves_no_object_behind(open_window
     keys = [session.gpus[0].uuid, session.gpus[1].uuid, "host"]
     seen = set()
     for number in range(21):
-        window.select_device(keys[number % 3])
+        window.dashboard.select_device(keys[number % 3])
         settle(window, 4)
         if number % 3 == 0:
             seen.add(counted(window))

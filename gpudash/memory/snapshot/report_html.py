@@ -111,18 +111,18 @@ def _device(study: Study, capacity: int | None) -> list[str]:
         parts.append(f"<p>{escape(study.outcome_words)}</p>")
     drawn = curve(study.history, chosen_moment(study.history), capacity)
     if found.parts:
-        parts += ["<h3>What filled it</h3>", _bars(found)]
+        parts += ["<h3>What filled it</h3>", filled_bars(found)]
     if drawn:
         parts += ["<h3>When</h3>", drawn, '<p class="soft">Light: reserved; dark: allocated.</p>']
     if found.owners:
-        parts += ["<h3>Who allocated it</h3>", _owners(found), *_stacks(found)]
+        parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
     evidence = evidence_words(found.evidence)
     if evidence:
         parts.append(f'<p class="soft">Evidence: {escape(evidence)}</p>')
     return parts
 
 
-def _table(head: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
     """A table; of each column its title and whether it holds numbers. The cells are HTML already."""
     numbers = ['class="number"' if number else "" for _, number in head]
     titles = "".join(f"<th {kind}>{escape(title)}</th>" for (title, _), kind in zip(head, numbers, strict=True))
@@ -133,7 +133,8 @@ def _table(head: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> s
     return f"<table><tr>{titles}</tr>{body}</table>"
 
 
-def _bars(found: Explanation) -> str:
+def filled_bars(found: Explanation) -> str:
+    """What filled the memory, as bars."""
     largest = max((part.bytes for part in found.parts), default=1)
     rows = "".join(
         f'<tr><td>{escape(part_name(part))}</td><td class="number">{format_bytes(part.bytes)}</td>'
@@ -143,7 +144,8 @@ def _bars(found: Explanation) -> str:
     return f"<table>{rows}</table>"
 
 
-def _owners(found: Explanation) -> str:
+def owners_table(found: Explanation) -> str:
+    """Who allocated it."""
     head = (("own", True), ("total", True), ("blocks", True), ("per step", True), ("what", False), ("where", False))
     rows = [
         (
@@ -156,13 +158,13 @@ def _owners(found: Explanation) -> str:
         )
         for owner in found.owners
     ]
-    table = _table(head, rows)
+    shown = table(head, rows)
     if found.rest_owners:
-        table += f"<p>{format_bytes(found.rest_bytes)} by {others_words(found.rest_owners)}.</p>"
-    return table
+        shown += f"<p>{format_bytes(found.rest_bytes)} by {others_words(found.rest_owners)}.</p>"
+    return shown
 
 
-def _stacks(found: Explanation) -> list[str]:
+def stack_details(found: Explanation) -> list[str]:
     """Stacks of the largest call sites, folded."""
     parts = []
     for owner in found.owners[:SHOWN_STACKS]:

@@ -29,6 +29,7 @@ from gpudash.ui.plots.layers import Bands, Frame
 from gpudash.ui.plots.mouse import Gestures
 from gpudash.ui.plots.overlay import PEN_STYLES, Overlay
 from gpudash.ui.plots.shaping import Floats, Points, dashes
+from gpudash.ui.text_size import text_scale
 from gpudash.ui.theme import Palette
 
 MIN_HEIGHT_PX = 96
@@ -191,12 +192,19 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             connect = _connected(pattern, y)
         else:
             pen.setStyle(PEN_STYLES[style])
-        pen.setWidth(round(pen.width() * self.devicePixelRatioF()))
+        pen.setWidth(max(1, round(pen.width() * self.devicePixelRatioF() * text_scale())))
         pen.setCosmetic(True)
         if pen != item.opts["pen"]:
             item.setPen(pen)
         smooth_edges = len(t) < (DENSE * self._area.width() if pen.width() == 1 else WIDE_POINTS)
         item.setData(t - geometry.origin_s, y, connect=connect, antialias=smooth_edges)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and hasattr(self, "frame"):
+            font = label_font(self)
+            self.frame.set_font(font)
+            self.overlay.set_font(font)
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)

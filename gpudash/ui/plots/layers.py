@@ -113,6 +113,11 @@ class Frame(Layer):
         self._palette = palette
         self._forget_picture()
 
+    def set_font(self, font: QFont) -> None:
+        """Write ticks and names in another font from the next `arrange` on."""
+        self._font, self._metrics = font, QFontMetricsF(font)
+        self._key = None
+
     def width_of(self, ticks: Ticks) -> float:
         """Room that an axis with these ticks needs beside the plot area."""
         if not ticks.marks:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from PySide6.QtCore import QEvent, QMargins, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QMargins, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.text_size import scaled
 from gpudash.ui.theme import Palette
 
 HEIGHT_PX = 18
@@ -20,6 +21,9 @@ ONLY_PX = 24
 
 MORE_PX = 64
 """Room for the button that holds the entries for which there is none."""
+
+SWATCH_LEFT_PX = 4
+"""Room to the left of an entry's swatch."""
 
 _BEFORE_ENTRIES = 2
 """Places in the row before the first curve: the title and a space."""
@@ -60,7 +64,6 @@ class Entry(QWidget):
         self._only = QToolButton(self)
         self._only.setProperty("role", "only")
         self._only.setText("only")
-        self._only.setFixedWidth(ONLY_PX)
         self._only.setAccessibleName(f"Show only {spec.name}")
         self._only.setToolTip(f"Show only {spec.name}")
         self._only.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -73,7 +76,7 @@ class Entry(QWidget):
         row.setSpacing(0)
         row.addWidget(self._button)
         row.addWidget(self._only)
-        self.setFixedHeight(HEIGHT_PX)
+        self._measure()
         self.set_palette(palette)
         self.set_shown(True)
 
@@ -89,6 +92,16 @@ class Entry(QWidget):
         self._button.setFont(font)
         self._button.setAccessibleName(f"{self.spec.name}, {'shown' if shown else 'hidden'}")
 
+    def _measure(self) -> None:
+        """Take the room that the text size in force needs."""
+        self._only.setFixedWidth(scaled(ONLY_PX))
+        self.setFixedHeight(scaled(HEIGHT_PX))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._measure()
+
     @property
     def icon(self) -> QIcon:
         """The curve's swatch."""
@@ -98,6 +111,17 @@ class Entry(QWidget):
     def least_width(self) -> int:
         """Room for the entry without its "only"."""
         return self._button.sizeHint().width()
+
+    def paint(self, painter: QPainter, palette: Palette) -> None:
+        """Paint swatch and name where they are in the legend."""
+        place = self.geometry()
+        painter.save()
+        painter.translate(place.left() + SWATCH_LEFT_PX, place.center().y() - 5)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        paint_swatch(painter, self.spec, palette)
+        painter.restore()
+        words = place.adjusted(SWATCH_LEFT_PX + 18, 0, 0, 0)
+        write_words(painter, self._button, self.spec.name, words, palette.text)
 
     def set_roomy(self, roomy: bool) -> None:
         """Keep room for "only" beside the name, or do without it."""
@@ -135,7 +159,7 @@ class Legend(QWidget):
         self._hidden: set[str] = set()
         self._hidden_before: set[str] = set()
         self._entries: list[Entry] = []
-        self.setFixedHeight(HEIGHT_PX)
+        self.setFixedHeight(scaled(HEIGHT_PX))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._row = QHBoxLayout(self)
         self._row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
@@ -201,7 +225,7 @@ class Legend(QWidget):
         return entry
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(80, HEIGHT_PX)
+        return QSize(80, scaled(HEIGHT_PX))
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -229,11 +253,32 @@ class Legend(QWidget):
         self._hidden_before = set()
         self._set_hidden(set())
 
+    def set_hidden(self, names: Iterable[str]) -> None:
+        """Hide these curves and no others."""
+        self._hidden_before = set()
+        self._set_hidden(set(names) & {entry.spec.name for entry in self._entries})
+
+    def paint(self, painter: QPainter) -> None:
+        """Paint title and shown curves as lines and text, for a picture that nobody can click."""
+        self._row.activate()  # a plot that was laid out anew has not told it yet
+        write_words(painter, self._title, self._title.text(), self._title.geometry(), self._palette.text)
+        for entry in self._entries:
+            if entry.isVisible() and entry.spec.name not in self._hidden:
+                entry.paint(painter, self._palette)
+        if self._more.isVisible():
+            write_words(painter, self._more, self._more.text(), self._more.geometry(), self._palette.muted)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
 
     def showEvent(self, event: QShowEvent) -> None:
         self._fit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self.setFixedHeight(scaled(HEIGHT_PX))
+            self._fit()
 
     def _fit(self) -> None:
         """Give up the room for "only" first, then let the last entries go into a menu; no word is ever cut."""
@@ -241,10 +286,10 @@ class Legend(QWidget):
         chip = self._chip.sizeHint().width() + 4 if self._hidden else 0
         room = self.width() - margins.left() - margins.right() - chip - self._title.sizeHint().width() - 10
         widths = [entry.least_width for entry in self._entries]
-        roomy = sum(widths) + ONLY_PX * len(widths) <= room
+        roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
         shown = len(widths)
         if not roomy and sum(widths) > room:
-            while shown and sum(widths[:shown]) + MORE_PX > room:
+            while shown and sum(widths[:shown]) + scaled(MORE_PX) > room:
                 shown -= 1
         for position, entry in enumerate(self._entries):
             entry.set_roomy(roomy)
@@ -287,6 +332,20 @@ def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:
     pixmap.setDevicePixelRatio(ratio)
     pixmap.fill(Qt.GlobalColor.transparent)
     painter = QPainter(pixmap)
+    paint_swatch(painter, spec, palette)
+    painter.end()
+    return pixmap
+
+
+def write_words(painter: QPainter, like: QWidget, text: str, place: QRect, colour: str) -> None:
+    """Write in the font of the widget ``like``."""
+    painter.setFont(like.font())
+    painter.setPen(QColor(colour))
+    painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
+
+
+def paint_swatch(painter: QPainter, spec: CurveSpec, palette: Palette) -> None:
+    """Paint the patch of a curve at the painter's origin."""
     colour = QColor(palette.curves[spec.colour])
     if spec.stack:
         if spec.faint:
@@ -300,5 +359,3 @@ def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:
             pen.setDashPattern([2.0, 1.0])
         painter.setPen(pen)
         painter.drawLine(0, 6, 12, 6)
-    painter.end()
-    return pixmap

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from gpudash.telemetry.records import EpochFinished, Event, Marker, SourceFailed, SourceRecovered
+from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, SourceFailed, SourceRecovered
 from gpudash.telemetry.store import MAX_EVENTS, Store
 
 CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
@@ -52,6 +52,7 @@ class Marks:
         self._store = store
         self._all: list[Mark] = []
         self._seen = 0
+        self._rewound = store.rewound
         self._last_marker: Marker | None = None
 
     def hide(self, categories: Iterable[str]) -> None:
@@ -63,20 +64,24 @@ class Marks:
         """Take in what happened since the last call. Called under the store's lock."""
         new = self._store.event_count - self._seen
         markers = self._store.markers
-        if not new and (not markers or markers[-1] is self._last_marker):
+        rewound, self._rewound = self._store.rewound != self._rewound, self._store.rewound
+        if not rewound and not new and (not markers or markers[-1] is self._last_marker):
             return
-        if len(self._all) > MOST:
+        if rewound or len(self._all) > MOST:
             new = self._begin_anew()
         for marker in reversed(list(takewhile(lambda m: m is not self._last_marker, reversed(markers)))):
-            self._add(Mark(marker.time_s, marker.label, marker.category))
             self._last_marker = marker
+            if marker.category == REMOVED:
+                self._remove(Mark(marker.time_s, marker.label, "user"))
+            else:
+                self._add(Mark(marker.time_s, marker.label, marker.category))
         for event in reversed(list(islice(reversed(self._store.events), new))):
             if (mark := _mark_of(event)) is not None:
                 self._add(mark)
         self._seen = self._store.event_count
 
     def _begin_anew(self) -> int:
-        """Forget marks whose events the store has let go; returns how many events are to be read."""
+        """Forget marks whose events the store let go, or has yet to come to; returns how many events are to be read."""
         self._all, self.shown, self._last_marker = [], [], None
         return len(self._store.events)
 
@@ -84,6 +89,11 @@ class Marks:
         insort(self._all, mark, key=_time)
         if mark.category not in self.hidden:
             insort(self.shown, mark, key=_time)
+
+    def _remove(self, mark: Mark) -> None:
+        for marks in (self._all, self.shown):
+            if mark in marks:
+                marks.remove(mark)
 
 
 def _time(mark: Mark) -> float:

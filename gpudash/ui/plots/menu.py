@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import QPoint
 from PySide6.QtGui import QGuiApplication
@@ -36,7 +37,8 @@ class PlotMenu:
         stack, menu = self._stack, QMenu(self._stack)
         menu.addAction("Copy values", partial(self._copy_values, plot))
         menu.addAction("Copy graph as image", partial(self._copy_picture, plot))
-        menu.addAction("Save picture as PNG…", partial(self._save_picture, plot))
+        menu.addAction("Save picture as PNG…", partial(self._save_picture, plot, "PNG"))
+        menu.addAction("Save picture as SVG…", partial(self._save_picture, plot, "SVG"))
         menu.addAction("Export range as CSV…", self._export_csv)
         menu.addSeparator()
         if stack.view.selection is not None:
@@ -67,10 +69,13 @@ class PlotMenu:
         QGuiApplication.clipboard().setImage(self._stack.picture(plot))
         self._stack.told.emit("Copied the graph as an image.")
 
-    def _save_picture(self, plot: TimePlot) -> None:
-        path = self._ask(self._stack, "Save picture as PNG", "gpudash.png", "PNG images (*.png)")
+    def _save_picture(self, plot: TimePlot, kind: Literal["PNG", "SVG"]) -> None:
+        suffix = f".{kind.lower()}"
+        path = self._ask(self._stack, f"Save picture as {kind}", f"gpudash{suffix}", f"{kind} images (*{suffix})")
         if not path:
             return
+        if not Path(path).suffix:
+            path += suffix
         try:
             self._stack.save_picture(path, plot)
         except OSError as error:

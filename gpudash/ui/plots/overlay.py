@@ -68,6 +68,10 @@ class Overlay(Layer):
         self._palette = palette
         self.update()
 
+    def set_font(self, font: QFont) -> None:
+        """Write labels in another font from the next content on."""
+        self._font, self._metrics = font, QFontMetricsF(font)
+
     def text_width(self, text: str) -> float:
         """Width of a label in pixels."""
         return self._metrics.horizontalAdvance(text) + 1

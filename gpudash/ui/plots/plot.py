@@ -23,6 +23,7 @@ from gpudash.ui.plots.scale import Autoscale
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.ui.plots.ticks import Ticks, time_ticks, value_ticks
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.text_size import scaled
 from gpudash.ui.theme import Palette
 
 RIGHT_HIGH = 1.04
@@ -339,14 +340,14 @@ class TimePlot(QWidget):
         return (min(lows), max(highs)) if lows else (math.nan, math.nan)
 
     def _left_ticks(self) -> Ticks:
-        count = max(2, int((self.canvas.area.height() or 96) / _LINE_PX))
+        count = max(2, int((self.canvas.area.height() or 96) / scaled(_LINE_PX)))
         low, high = self.y_range
         return value_ticks(self.spec.unit, low, high, count, log=self._scale.log, unit_name=self.spec.unit_name)
 
     def _right_ticks(self) -> Ticks | None:
         if not any(curve.axis == "right" for curve in self.visible_curves):
             return None
-        count = max(2, int((self.canvas.area.height() or 96) / _LINE_PX))
+        count = max(2, int((self.canvas.area.height() or 96) / scaled(_LINE_PX)))
         ticks = value_ticks("ratio", 0.0, RIGHT_HIGH, count)
         return Ticks(tuple((v / RIGHT_HIGH, text) for v, text in ticks.marks), ticks.name)
 

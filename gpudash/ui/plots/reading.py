@@ -83,6 +83,9 @@ class Smoothing:
             return None
         smoothed = self._by_key.setdefault(curve.key, SmoothedSeries(self._weight))
         smoothed.follow(raw)
+        newest, last = smoothed.series.last(), raw.last()
+        if newest is not None and last is not None and last[0] < newest[0]:
+            return smoothed.series.until(last[0])  # a replay went back; what is smoothed looks back only
         return smoothed.series
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -13,6 +13,7 @@ from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, PlotSpec, format_value
 from gpudash.ui.plots.legend import swatch
 from gpudash.ui.plots.reading import Row
+from gpudash.ui.text_size import scaled
 from gpudash.ui.theme import Palette
 from gpudash.units import format_clock
 
@@ -29,12 +30,17 @@ class Readout(QWidget):
         self._palette = palette
         self._title = ""
         self._groups: list[tuple[str, list[tuple[Row, str]]]] = []
-        self.setFixedWidth(WIDTH_PX)
+        self.setFixedWidth(scaled(WIDTH_PX))
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
         self.setAccessibleName("Values at the cursor")
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(WIDTH_PX, 60)
+        return QSize(scaled(WIDTH_PX), 60)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self.setFixedWidth(scaled(WIDTH_PX))
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QEvent, Qt, Signal
-from PySide6.QtGui import QImage, QImageWriter, QResizeEvent
+from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtGui import QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.store import Store
@@ -20,9 +20,10 @@ from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.readout import Readout
 from gpudash.ui.plots.steering import Steering
 from gpudash.ui.plots.strip import SelectionStrip
-from gpudash.ui.plots.taking import Caption, picture, selection_text, write_csv
+from gpudash.ui.plots.taking import Caption, as_png, picture, selection_text, vector_picture, write_csv, write_picture
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.stylesheet import style_sheet
+from gpudash.ui.text_size import scaled
 from gpudash.ui.theme import Palette
 
 SETTLED_S = 5.0
@@ -235,7 +236,7 @@ class PlotStack(QFrame, Steering):
             newest = self.store.newest_s
             self.view.set_now(newest)
             version = self.store.version if self.view.behind_s < SETTLED_S else -1
-            key = (version, self._changes, tuple(plot.spec.id for plot in plots))
+            key = (version, self.store.sharpened, self._changes, tuple(plot.spec.id for plot in plots))
             if key == self._drawn_key and not force:
                 return False
             frame = self._reader.read(plots, self.plots, measure=self.strip.open, force=force)
@@ -268,26 +269,36 @@ class PlotStack(QFrame, Steering):
         return write_csv(Path(path), self.store, self.visible_curves, self.view.selection or self.view.range())
 
     def save_picture(self, path: str | Path, plot: TimePlot | None = None) -> None:
-        """Write `picture` as a PNG.
+        """Write `picture` as a PNG, or `vector_picture` where the name ends in ".svg"; whole or not at all.
 
         Raises:
             OSError: when the file cannot be written.
         """
-        writer = QImageWriter(str(path), QByteArray(b"png"))
-        if not writer.write(self.picture(plot)):
-            raise OSError(f"the picture could not be written to {path}: {writer.errorString().lower()}")
+        svg = Path(path).suffix.lower() == ".svg"
+        write_picture(Path(path), self.vector_picture(plot) if svg else as_png(self.picture(plot)))
 
-    def picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> QImage:
+    def picture(
+        self, plot: TimePlot | None = None, *, palette: Palette | None = None, ratio: float | None = None
+    ) -> QImage:
         """One plot, or all, with title, device and range.
 
         Args:
             plot: which; ``None`` for all.
             palette: colours to draw in (the light ones for print); ``None`` for those in force.
+            ratio: device pixels per pixel; ``None`` for the screen's.
         """
         plots = self.plots if plot is None else [plot]
-        caption = Caption(self._caption[0], self._caption[1] or self.plots[0].spec.title, self.view.range())
         with self._drawn_alone(plots, palette):
-            return picture(plots, caption, palette or self._palette, self.devicePixelRatioF())
+            return picture(plots, self._said(), palette or self._palette, ratio or self.devicePixelRatioF())
+
+    def vector_picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> bytes:
+        """What `picture` shows, as SVG."""
+        plots = self.plots if plot is None else [plot]
+        with self._drawn_alone(plots, palette):
+            return vector_picture(plots, self._said(), palette or self._palette)
+
+    def _said(self) -> Caption:
+        return Caption(self._caption[0], self._caption[1] or self.plots[0].spec.title, self.view.range())
 
     @contextlib.contextmanager
     def _drawn_alone(self, plots: Sequence[TimePlot], palette: Palette | None) -> Iterator[None]:
@@ -370,7 +381,7 @@ class PlotStack(QFrame, Steering):
     def show_readout(self, wanted: bool) -> None:
         """Show the values beside the plots, where there is room for them."""
         self._readout_wanted = wanted
-        self.readout.setVisible(wanted and self.width() >= READOUT_FROM_PX)
+        self.readout.setVisible(wanted and self.width() >= scaled(READOUT_FROM_PX))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.show_readout(self._readout_wanted)
@@ -378,5 +389,6 @@ class PlotStack(QFrame, Steering):
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() is QEvent.Type.FontChange:
+            self._axes = (0.0, 0.0)
             self._touch()
         super().changeEvent(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -21,11 +21,13 @@ from PySide6.QtWidgets import (
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, format_value
 from gpudash.ui.plots.legend import Button, swatch
+from gpudash.ui.text_size import scaled
 from gpudash.ui.theme import Palette
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
 TABLE_HEIGHT_PX = 112
 LOW_TABLE_HEIGHT_PX = 72
+ROW_PX = 20
 
 
 class SelectionStrip(QWidget):
@@ -42,6 +44,7 @@ class SelectionStrip(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
+        self._low = False
         self._curves: list[CurveSpec] = []
         self._chip = Button()
         self._chip.setProperty("role", "chip")
@@ -88,7 +91,18 @@ class SelectionStrip(QWidget):
 
     def set_low(self, low: bool) -> None:
         """Take less height for the table, for low windows."""
-        self._table.setFixedHeight(LOW_TABLE_HEIGHT_PX if low else TABLE_HEIGHT_PX)
+        self._low = low
+        self._measure()
+
+    def _measure(self) -> None:
+        """Take the room that the text size in force needs."""
+        self._table.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+        self._table.setFixedHeight(scaled(LOW_TABLE_HEIGHT_PX if self._low else TABLE_HEIGHT_PX))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and hasattr(self, "_table"):
+            self._measure()
 
     @property
     def words(self) -> str:
@@ -142,7 +156,6 @@ class SelectionStrip(QWidget):
         table.setHorizontalHeaderLabels(list(COLUMNS))
         table.setAccessibleName("Figures of the range")
         table.verticalHeader().hide()
-        table.verticalHeader().setDefaultSectionSize(20)
         header = table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
@@ -154,7 +167,7 @@ class SelectionStrip(QWidget):
         table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         table.setShowGrid(False)
-        table.setFixedHeight(TABLE_HEIGHT_PX)
+        self._measure()
         table.hide()
 
     def _set_open(self, wanted: bool) -> None:

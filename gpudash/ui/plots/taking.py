@@ -6,16 +6,20 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PySide6.QtCore import QPoint, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QImage, QPainter
+from PySide6.QtCore import QBuffer, QByteArray, QPoint, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
 from PySide6.QtWidgets import QWidget
 
 from gpudash.telemetry.store import Store
+from gpudash.ui.plots.canvas import Canvas
 from gpudash.ui.plots.curve import CurveSpec
+from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.reading import ALL_SAMPLES
+from gpudash.ui.plots.vectors import Drawing, draw_canvas
 from gpudash.ui.theme import Palette
 from gpudash.units import format_clock
 
@@ -99,23 +103,98 @@ def picture(parts: Sequence[QWidget], caption: Caption, palette: Palette, ratio:
         palette: ground and text colours.
         ratio: device pixels per pixel.
     """
-    width = max(part.width() for part in parts) + 2 * _MARGIN_PX
-    height = sum(part.height() for part in parts) + _HEADER_PX + _FOOTER_PX
-    image = QImage(round(width * ratio), round(height * ratio), QImage.Format.Format_RGB32)
+    size = picture_size(parts)
+    image = QImage(round(size.width() * ratio), round(size.height() * ratio), QImage.Format.Format_RGB32)
     image.setDevicePixelRatio(ratio)
-    image.fill(QColor(palette.panel))
     image.setText("Software", "gpudash")
     image.setText("Title", f"{caption.title}, {caption.line}")
     painter = QPainter(image)
-    _write(painter, QRectF(_MARGIN_PX, 6, width - 2 * _MARGIN_PX, 18), caption.title, palette.text, bold=True)
-    _write(painter, QRectF(_MARGIN_PX, 24, width - 2 * _MARGIN_PX, 16), caption.line, palette.muted)
-    top = _HEADER_PX
-    for part in parts:
-        part.render(painter, QPoint(_MARGIN_PX, top), renderFlags=QWidget.RenderFlag.DrawChildren)
-        top += part.height()
-    _write(painter, QRectF(_MARGIN_PX, top + 2, width - 2 * _MARGIN_PX, 16), SIGNATURE, palette.muted)
+    _write_caption(painter, size, caption, palette)
+    for child, place in _pieces(parts):
+        if isinstance(child, Canvas):
+            draw_canvas(painter, child, place)
+        else:
+            _paint(painter, child, place)
     painter.end()
     return image
+
+
+def vector_picture(parts: Sequence[QWidget], caption: Caption, palette: Palette) -> bytes:
+    """What `picture` shows as SVG: lines as lines, words as words."""
+    size = picture_size(parts)
+    drawing = Drawing(size, parts[0].logicalDpiX())  # points become as many pixels as on the screen
+    drawing.paint(lambda painter: _write_caption(painter, size, caption, palette))
+    for child, place in _pieces(parts):
+        if isinstance(child, Canvas):
+            drawing.paint_canvas(child, place)
+        else:
+            drawing.paint(partial(_paint, child=child, place=place))
+    return drawing.document(caption.title, f"{caption.line}, {SIGNATURE}")
+
+
+def as_png(drawn: QImage) -> bytes:
+    """A picture as a PNG file holds it.
+
+    Raises:
+        OSError: when it cannot be.
+    """
+    buffer = QBuffer()
+    writer = QImageWriter(buffer, QByteArray(b"png"))
+    if not writer.write(drawn):
+        raise OSError(f"the picture could not be drawn: {writer.errorString().lower()}")
+    return bytes(buffer.data().data())
+
+
+def write_picture(path: Path, picture: bytes) -> None:
+    """Write a picture, whole or not at all.
+
+    Raises:
+        OSError: when the file cannot be written; what was there before is left.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(picture)
+        part.replace(path)
+    except OSError as error:
+        raise OSError(f"the picture could not be written to {path}: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def picture_size(parts: Sequence[QWidget]) -> QSize:
+    """Logical pixels of a picture of these widgets."""
+    width = max(part.width() for part in parts) + 2 * _MARGIN_PX
+    return QSize(width, sum(part.height() for part in parts) + _HEADER_PX + _FOOTER_PX)
+
+
+def _pieces(parts: Sequence[QWidget]) -> Iterator[tuple[QWidget, QPoint]]:
+    """What the parts are made of, and where in the picture it is."""
+    top = _HEADER_PX
+    for part in parts:
+        for child in part.children():
+            if isinstance(child, QWidget) and child.isVisible():
+                yield child, QPoint(_MARGIN_PX, top) + child.pos()
+        top += part.height()
+
+
+def _paint(painter: QPainter, child: QWidget, place: QPoint) -> None:
+    """Paint a legend as lines and words: its buttons would ask for a click, and bring their icons as pixels."""
+    if isinstance(child, Legend):
+        painter.save()
+        painter.translate(place)
+        child.paint(painter)
+        painter.restore()
+    else:
+        child.render(painter, place, renderFlags=QWidget.RenderFlag.DrawChildren)
+
+
+def _write_caption(painter: QPainter, size: QSize, caption: Caption, palette: Palette) -> None:
+    width = size.width() - 2 * _MARGIN_PX
+    painter.fillRect(QRect(QPoint(), size), QColor(palette.panel))
+    _write(painter, QRectF(_MARGIN_PX, 6, width, 18), caption.title, palette.text, bold=True)
+    _write(painter, QRectF(_MARGIN_PX, 24, width, 16), caption.line, palette.muted)
+    foot = QRectF(_MARGIN_PX, size.height() - _FOOTER_PX + 2, width, 16)
+    _write(painter, foot, SIGNATURE, palette.muted)
 
 
 def _write(painter: QPainter, place: QRectF, text: str, colour: str, *, bold: bool = False) -> None:

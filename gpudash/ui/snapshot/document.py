@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QKeySequence, QPixmap, QShortcut
 from PySide6.QtWidgets import QFileDialog, QStackedWidget, QVBoxLayout, QWidget
 
 from gpudash.memory.explanation_text import report
 from gpudash.memory.snapshot.model import Snapshot, SnapshotError
 from gpudash.session.snapshot_opener import OpenedSnapshot
+from gpudash.ui.document import Document
 from gpudash.ui.snapshot.exporting import Reporting, as_csv, not_written, picture
 from gpudash.ui.snapshot.opening_page import OpeningPage
 from gpudash.ui.snapshot.source_lines import SourceLines
@@ -34,24 +35,14 @@ LEAVING_S = 1.0
 KINDS = {"csv": "Table (*.csv)", "png": "Picture (*.png)", "html": "Report (*.html)"}
 
 
-class SnapshotDocument(QWidget):
+class SnapshotDocument(Document):
     """One file.
 
     Args:
         opened: the file; it is started here when nobody has.
         palette: of the window.
         opener: opens a second file for comparing.
-
-    Attributes:
-        title: of the tab.
-
-    Signals:
-        closed: the document wants to be closed.
-        said: a sentence for the status line.
     """
-
-    closed = Signal()
-    said = Signal(str)
 
     def __init__(
         self,

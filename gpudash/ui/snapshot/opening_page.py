@@ -10,6 +10,8 @@ REFUSED_TIP = (
     "torch.cuda.memory._record_memory_history() for its history."
 )
 
+READ_ADVICE = "The file is read in a process of its own. No data leaves this computer."
+
 MB = 1_000_000
 
 WIDTH = 560
@@ -25,7 +27,7 @@ class OpeningPage(QWidget):
 
     cancelled = Signal()
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+    def __init__(self, name: str, advice: str = READ_ADVICE, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._name = name
         self.title = QLabel(f"Opening {name}")
@@ -34,7 +36,7 @@ class OpeningPage(QWidget):
         self.words.setProperty("role", "muted")
         self.words.setWordWrap(True)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.advice = QLabel("The file is read in a process of its own. No data leaves this computer.")
+        self.advice = QLabel(advice)
         self.advice.setProperty("role", "muted")
         self.advice.setWordWrap(True)
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpudash.cli import run
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.recorder import Recorder
 
 
 class FakeApp(ModuleType):
@@ -19,16 +20,13 @@ class FakeApp(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("gpudash.ui.app")
-        self.given: list[tuple[str, Path]] = []
+        self.given: list[tuple[str, Any]] = []
 
-    def run(self, opened: Path) -> tuple[int, bool]:
-        self.given.append(("snapshot", opened))
-        return 0, True
-
-    def look_at(self, recording: Path) -> tuple[int, bool]:
-        if recording.stat().st_size < 1000:
-            raise RecordingError(f"{recording.name} is not a recording of gpudash.")
-        self.given.append(("recording", recording))
+    def run(self, opened: Path | None = None, begin: Any = None) -> tuple[int, bool]:
+        if opened is not None:
+            self.given.append(("file", opened))
+        else:
+            begin(SimpleNamespace(opening=SimpleNamespace(open_stream=lambda s: self.given.append(("stream", s)))))
         return 0, True
 
 
@@ -50,14 +48,14 @@ def test_a_snapshot_and_the_folder_of_a_report_open_in_the_window(app: FakeApp, 
     path = snapshot(tmp_path / "report")
     assert run(["open", str(path)]) == 0
     assert run(["open", str(path.parent)]) == 0
-    assert app.given == [("snapshot", path)] * 2
+    assert app.given == [("file", path)] * 2
 
 
-def test_a_recording_is_looked_at_whatever_it_is_called(app: FakeApp, tmp_path: Path) -> None:
+def test_a_recording_opens_in_the_window_whatever_it_is_called(app: FakeApp, tmp_path: Path) -> None:
     path = tmp_path / "a.pickle"
     Recorder(path, meta={}).close("closed")
     assert run(["open", str(path)]) == 0
-    assert app.given == [("recording", path)]
+    assert app.given == [("file", path)]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,29 @@ def test_without_a_display_it_says_where_else_to_look(
     assert "There is no display" in capsys.readouterr().err and app.given == []
 
 
-@pytest.mark.parametrize("words", [["open"], ["open", "-"], ["open", "a", "b"]])
+@pytest.mark.parametrize("words", [["open"], ["open", "a", "b"]])
 def test_anything_but_one_file_is_refused(app: FakeApp, words: list[str], capsys: Any) -> None:
     assert run(words) == 2
     assert capsys.readouterr().err.count("\n") == 1 and app.given == []
+
+
+def test_what_is_piped_in_is_shown_as_it_comes(app: FakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert run(["open", "-"]) == 0
+    assert app.given == [("stream", stream)]
+
+
+def test_nothing_piped_in_and_no_display_are_refused(
+    app: FakeApp, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert run(["open", "-"]) == 2
+    assert "Nothing is piped into gpudash open -." in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["open", "-"]) == 2
+    assert "There is no display" in capsys.readouterr().err and app.given == []

@@ -36,6 +36,8 @@ class FakeMonitor:
 
     host_capacity_source = "RAM"
     driver_version = "580.65.06"
+    nvml_words = "Driver Not Loaded"
+    looked = 0
 
     def __init__(self, emit: Callable[[Record], None], clock: Callable[[], float], rate_hz: float) -> None:
         self.emit = emit
@@ -49,6 +51,9 @@ class FakeMonitor:
 
     def adopt(self, pid: int | None) -> None:
         self.adopted.append(pid)
+
+    def look_again(self) -> None:
+        self.looked += 1
 
     def watch_cards(self, cards: Sequence[ShownCard]) -> None:
         self.cards = cards

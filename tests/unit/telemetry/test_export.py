@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry import export as module
-from gpudash.telemetry.export import CSV_COLUMNS, export
+from gpudash.telemetry.export import CSV_COLUMNS, DataFormat, export, json_document
 from gpudash.telemetry.reading import Recording, open_recording
 from gpudash.telemetry.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import RunStarted, Sample, State, StepFinished, Transfer
@@ -100,6 +101,44 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("to", ["csv", "json", "parquet", "trace"])
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_file_and_no_other(
+    recording: Recording, tmp_path: Path, to: DataFormat
+) -> None:
+    out = tmp_path / "out"
+    out.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))  # no file may grow beyond, as where the disk is full
+    try:
+        with pytest.raises(RecordingError) as caught:
+            export(recording, to, out, force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert re.fullmatch(r".*/out cannot be written \(.*File too large.*\); choose another place", str(caught.value))
+    assert out.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["out"]
+
+
+def test_the_recording_itself_is_never_replaced(recording: Recording) -> None:
+    before = recording.path.read_bytes()
+    with pytest.raises(RecordingError, match="is the recording itself"):
+        export(recording, "csv", recording.path.parent / ".." / recording.path.parent.name / recording.path.name, True)
+    assert recording.path.read_bytes() == before
+
+
+def test_what_is_heard_on_the_way_can_end_an_export(recording: Recording, tmp_path: Path) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def heed(rows: int) -> None:
+        assert rows == 8
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        export(recording, "csv", tmp_path / "out.csv", heed=heed)
+    assert not [entry.name for entry in tmp_path.iterdir() if entry.is_file()]
+
+
 def test_an_export_that_breaks_off_leaves_the_old_file_and_no_other(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +147,7 @@ def test_an_export_that_breaks_off_leaves_the_old_file_and_no_other(
 
     out = tmp_path / "out.json"
     out.write_text("old")
-    monkeypatch.setattr(module, "_readings", full)
+    monkeypatch.setattr(json_document, "_readings", full)
     with pytest.raises(RecordingError, match="No space left"):
         export(recording, "json", out, force=True)
     assert out.read_text() == "old"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudash.telemetry.metric_view import EXACT_VALUES, MetricView
 from gpudash.telemetry.records import (
     DEVICE,
     Event,
@@ -23,7 +24,7 @@ from gpudash.telemetry.records import (
     StepFinished,
     Warning,
 )
-from gpudash.telemetry.runs import EXACT_VALUES, MetricView, RunView
+from gpudash.telemetry.runs import RunView
 
 STARTED = RunStarted(time_s=10.0, run_id=1, workload="training", device="cpu", spec={"steps": 4})
 

@@ -19,7 +19,7 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.specs import PressureSpec, build
 from gpudash.telemetry.records import StageFinished, StepFinished
 from gpudash.units import GIB, MIB
-from gpudash.workloads import pressure, pressure_leak, pressure_patterns
+from gpudash.workloads import pressure, pressure_leak, pressure_patterns, pressure_sizes
 from gpudash.workloads.code import code
 from gpudash.workloads.context import Context, MemoryLevel
 from gpudash.workloads.endings import Cancelled, GuardRefused
@@ -153,18 +153,18 @@ def test_fragmentation_leaves_memory_idle_in_holes_that_the_request_does_not_fit
 
     assert refusal.reserved > 3.8 * GIB
     assert refusal.reserved - refusal.allocated >= idle * refusal.reserved
-    assert refusal.size < 1.1 * max(spec.step, pressure_patterns.OWN_SEGMENT)
+    assert refusal.size < 1.1 * max(spec.step, pressure_sizes.OWN_SEGMENT)
     assert refusal.reserved - refusal.allocated > 10 * refusal.size
 
 
 @pytest.mark.parametrize("buffer_bytes", [1, 2**20, 2**20 + 1, 2**20 + 512, 2**24 + 1])
 def test_no_more_of_a_buffer_is_kept_than_it_has(buffer_bytes: int) -> None:
-    assert 0 < pressure_patterns.kept_bytes(buffer_bytes) <= buffer_bytes
+    assert 0 < pressure_sizes.kept_bytes(buffer_bytes) <= buffer_bytes
 
 
 @pytest.mark.parametrize(("first", "cap"), [(MIB + 1, MIB), (MIB, MIB + 1), (1, 1), (64 * MIB, 10 * MIB)])
 def test_a_cap_smaller_than_the_first_buffer_is_filled_by_one(first: int, cap: int) -> None:
-    assert list(pressure_patterns.growing(first, cap)) == [cap]
+    assert list(pressure_sizes.growing(first, cap)) == [cap]
 
 
 @pytest.mark.parametrize("remedy", [{"expandable_segments": True}, {"roundup_power2_divisions": 4}])
@@ -187,7 +187,7 @@ def test_a_sawtooth_falls_back_and_has_no_higher_teeth(monkeypatch: pytest.Monke
     pressure.run(spec_of(pattern="sawtooth", step="64MiB", cap="256MiB"), card.context)
 
     tooth = [64 * MIB * number for number in (1, 2, 3, 4)]
-    assert card.levels == tooth * pressure_patterns.TEETH
+    assert card.levels == tooth * pressure_sizes.TEETH
 
 
 def test_a_sawtooth_without_cap_has_teeth_of_twice_the_height(monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
@@ -239,7 +239,7 @@ def test_a_leaks_step_keeps_what_its_loss_needs_for_another_backward_pass() -> N
 
     known = {tensor.untyped_storage().data_ptr() for tensor in (inputs, targets, *model.parameters())}
     kept = sum(size for place, size in sizes.items() if place not in known)
-    assert kept == pytest.approx(samples * pressure_leak.SAMPLE_BYTES, rel=0.01)
+    assert kept == pytest.approx(samples * pressure_sizes.SAMPLE_BYTES, rel=0.01)
     assert losses[0].grad_fn is not None
     losses[0].backward()
 

@@ -55,5 +55,5 @@ def test_a_program_for_a_gpu_scales_checkpoints_and_accumulates_and_takes_the_sc
     program = code(build(TrainingSpec, values), "cuda:0")
 
     compile(program, "shown.py", "exec")
-    assert "checkpointing=True" in program and "scaler.scale((loss / 2)).backward()" in program
+    assert "checkpoint(" in program and "scaler.scale((loss / 2)).backward()" in program
     assert "scaler.load_state_dict(scale)" in program and "gpudash" not in program

@@ -1,0 +1,157 @@
+"""``gpudash compare A B``: two recorded runs beside one another, and an exit code for CI."""
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from gpudash.cli.output import Exit, RequestError, print_json, print_notice, stdout
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gpudash.telemetry.comparing import ComparedRun, Comparison
+
+NAMED = 6
+"""Fields of a spec that a sentence names; more are counted."""
+
+_STYLES = {"better": "green", "worse": "bold red"}
+
+
+def compare(
+    a: str,
+    b: str,
+    /,
+    *,
+    tolerance: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.
+
+    Of a recording with several runs the last is taken; FILE#2 picks the second.
+
+    Parameters
+    ----------
+    a
+        The recording that is compared with, or FILE#N for its Nth run.
+    b
+        The recording that is compared, or FILE#N.
+    tolerance
+        Exit with 1 when B is worse by more than this (10% or 0.1) and more than the noise in median throughput,
+        seconds, peak memory or final loss, when it did not end as well, or when the specs differ.
+    json
+        Print one JSON document.
+    """
+    share = None if tolerance is None else parse_share(tolerance)
+    from gpudash.telemetry.comparing import compare as compared
+
+    comparison = compared(_run(a), _run(b))
+    found = comparison.document(share)
+    if json:
+        print_json({"status": "finished", **found})
+    else:
+        _print(comparison)
+    if share is None:
+        return Exit.FINISHED
+    reasons = _reasons(comparison, share)
+    if not json or reasons:
+        print_notice(reasons or f"B is not worse than A by more than {share * 100:g} % and the noise.")
+    return Exit.FAILED if reasons else Exit.FINISHED
+
+
+def parse_share(text: str) -> float:
+    """A share from ``10%`` or ``0.1``.
+
+    Raises:
+        RequestError: when it is neither, negative, or above 1 without being a percentage.
+    """
+    number, percent = (text.strip().removesuffix("%"), 100.0) if text.strip().endswith("%") else (text, 1.0)
+    try:
+        share = float(number) / percent
+    except ValueError:
+        share = math.nan
+    if not (math.isfinite(share) and share >= 0):
+        raise RequestError(f"--tolerance {text} is no share.", "Write 10% or 0.1.")
+    if percent == 1.0 and share > 1:
+        raise RequestError(f"--tolerance {text} would be {share * 100:.0f} %.", f"Write {text}% or {share / 100:g}.")
+    return share
+
+
+def _run(text: str) -> "ComparedRun":
+    from gpudash.session.comparing import load_run, split_run
+    from gpudash.telemetry.recorder import RecordingError
+
+    try:
+        path, number = split_run(text)
+        return load_run(path, number)
+    except RecordingError as error:
+        raise RequestError(str(error), "gpudash compare reads what gpudash has recorded.") from None
+    except OSError as error:
+        raise RequestError(f"{text} cannot be read: {error.strerror}.", "Name a recording that can.") from None
+
+
+def _reasons(comparison: "Comparison", tolerance: float) -> str:
+    """Why the comparison fails, in one sentence; "" when it does not."""
+    worse, changed = comparison.worse(tolerance), [pair.field for pair in comparison.changed]
+    parts = []
+    if worse:
+        parts.append(f"B is worse than A by more than {tolerance * 100:g} % and the noise in {', '.join(worse)}")
+    if changed:
+        more = f" and {len(changed) - NAMED} more fields" if len(changed) > NAMED else ""
+        parts.append(f"{'the' if parts else 'The'} specs differ in {', '.join(changed[:NAMED])}{more}")
+    return "; ".join(parts) + "." if parts else ""
+
+
+def _print(comparison: "Comparison") -> None:
+    from rich.text import Text
+
+    from gpudash.telemetry.comparing.words import headline
+
+    console = stdout()
+    for name, run in (("A", comparison.a), ("B", comparison.b)):
+        console.print(Text(f"{name}  {_described(run)}"), soft_wrap=True)
+    console.print(Text(headline(comparison), style="bold"), soft_wrap=True)
+    if comparison.differences:
+        console.print(_figures(comparison))
+    changed = [*comparison.changed, *(pair for pair in comparison.machine if pair.differs)]
+    if changed:
+        console.print(_changes(comparison))
+    for note in comparison.notes:
+        console.print(Text(note), soft_wrap=True)
+
+
+def _described(run: "ComparedRun") -> str:
+    from gpudash.devices import shown_name
+
+    status = run.view.status.replace("_", " ")
+    return f"{run.label}: {run.view.workload} on {shown_name(run.view.device)}, {status}"
+
+
+def _figures(comparison: "Comparison") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    from gpudash.telemetry.comparing.words import FIGURE_TITLES, figure_row
+
+    table = Table(box=None, pad_edge=False)
+    for position, title in enumerate(FIGURE_TITLES):
+        right = title not in ("figure", "verdict")
+        table.add_column(title, justify="right" if right else "left", no_wrap=position > 0)
+    for difference in comparison.differences:
+        style = _STYLES.get(difference.judgement or "", "" if difference.verdict != "same" else "dim")
+        table.add_row(*(Text(cell) for cell in figure_row(difference)), style=style)
+    return table
+
+
+def _changes(comparison: "Comparison") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    from gpudash.telemetry.comparing.words import field_words
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("differs", "A", "B"):
+        table.add_column(title)
+    for pair in (*comparison.changed, *(pair for pair in comparison.machine if pair.differs)):
+        table.add_row(*(Text(cell) for cell in (pair.field, field_words(pair.a), field_words(pair.b))))
+    return table

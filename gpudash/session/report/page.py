@@ -1,0 +1,353 @@
+"""The page: what ran, on what, how it went, what it looked like, and why it ended where it did."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from gpudash import __version__
+from gpudash.devices import SIMULATED, shown_name
+from gpudash.memory.explanation import Explanation, explanation_from_json
+from gpudash.memory.explanation_text import evidence_words, remedies_title, remedy_lines
+from gpudash.memory.snapshot.report_html import STYLE, filled_bars, owners_table, stack_details, table
+from gpudash.session.replay import Replay
+from gpudash.session.report.curves import Plot, plots
+from gpudash.session.report.drawing import draw, read
+from gpudash.specs import workloads
+from gpudash.telemetry.export import Heed, atomically
+from gpudash.telemetry.metric_view import MetricView
+from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.records import REMOVED, Marker, Note, Warning
+from gpudash.telemetry.runs import RunView
+from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_throughput
+
+MOST_RUNS = 10
+"""Runs that are told in full: the newest ones. A page of hundreds would be read by nobody."""
+
+SHARP_S = 2.0
+"""Longest that is waited for a run's samples; past it, the exact extremes of wider columns are drawn."""
+
+MARGIN_RATIO = 0.03
+"""Share of a run's length that is shown on either side of it."""
+
+PLOT_STYLE = """
+:root { --sky: #0b78b5; --blue: #3f6f9f; --green: #0a7d5c; --orange: #b36200; --purple: #a34f80; --red: #b42318;
+  --grey: #6a7480; }
+@media (prefers-color-scheme: dark) { :root { --sky: #56b4e9; --blue: #86a9cf; --green: #2fc292; --orange: #eda81c;
+  --purple: #d98cb8; --red: #ff8f80; --grey: #98a2ae; } }
+body { max-width: 62rem; } figure { margin: 1.2rem 0; break-inside: avoid; } figure h3 { margin: 0; }
+.legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; font-size: .85rem; color: var(--soft); }
+.legend b { font-weight: 500; color: var(--text); font-variant-numeric: tabular-nums; }
+svg.key { width: 22px; height: 8px; margin-right: .4rem; vertical-align: middle; }
+svg path.line { fill: none; stroke-width: 1.5; stroke-linejoin: round; stroke-linecap: round; }
+svg path.dashed { stroke-dasharray: 5 4; } svg path.fill { opacity: .22; stroke: none; }
+.c-sky { stroke: var(--sky); fill: var(--sky); } .c-blue { stroke: var(--blue); fill: var(--blue); }
+.c-green { stroke: var(--green); fill: var(--green); } .c-orange { stroke: var(--orange); fill: var(--orange); }
+.c-purple { stroke: var(--purple); fill: var(--purple); } .c-red { stroke: var(--red); fill: var(--red); }
+.c-grey { stroke: var(--grey); fill: var(--grey); }
+.axis { stroke: var(--soft); } line.mark { stroke: var(--soft); stroke-dasharray: 2 3; }
+line.mark.warning { stroke: var(--orange); } line.mark.run { stroke: var(--soft); stroke-dasharray: none; }
+svg text.warning { fill: var(--orange); } .status { font-weight: 600; } .bad { color: var(--red); }
+.simulated { border: 1px solid var(--orange); color: var(--orange); border-radius: 3px; padding: 0 .35rem;
+  font-size: .8rem; vertical-align: middle; }
+.facts td:first-child { color: var(--soft); width: 16rem; } td { overflow-wrap: break-word; }
+@media print { :root { color-scheme: light; } body { max-width: none; margin: 0; font-size: 12px; }
+  h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
+"""
+
+STATUS = {
+    "finished": "finished",
+    "cancelled": "stopped",
+    "failed": "failed",
+    "out_of_memory": "out of memory",
+    "running": "not ended when this was written",
+}
+
+LEFT_OUT = frozenset({"settings"})
+"""Facts of a recording that say nothing of the machine."""
+
+_CELLS = re.compile(r" {2,}")
+"""What parts the cells of a line that was laid out for a terminal."""
+
+
+def write_report(recording: Path, out: Path, force: bool = False, heed: Heed | None = None) -> list[str]:
+    """Write the report on ``recording`` to ``out``, whole or not at all.
+
+    Args:
+        recording: the file.
+        out: what to write.
+        force: replace ``out`` where it is.
+        heed: called with 0 between reading and writing; what it raises ends it, and nothing is left.
+
+    Returns:
+        What could not be read of the recording, a sentence each.
+
+    Raises:
+        RecordingError: when the recording cannot be read, or ``out`` exists without ``force``, is the recording
+            itself, or cannot be written.
+    """
+    with atomically(out, recording, force) as part:
+        with open_recording(recording) as opened:
+            meta = opened.meta
+        replay = Replay(recording)
+        try:
+            text = report(replay, meta)
+            notices = replay.notices
+            if heed is not None:
+                heed(0)
+            part.write_text(text, encoding="utf-8")
+        finally:
+            replay.close()
+    return notices
+
+
+def report(replay: Replay, meta: Mapping[str, str]) -> str:
+    """The page.
+
+    Args:
+        replay: the recording.
+        meta: its named facts.
+    """
+    store = replay.store
+    with store.lock:
+        runs = list(store.runs)
+        body = [f"<h1>{_title(runs)}</h1>", f'<p class="soft">{escape(_about(replay, len(runs)))}</p>']
+    body += [f'<p class="bad">{escape(text)}.</p>' for text in replay.notices]
+    if len(runs) > MOST_RUNS:
+        body.append(f"<p>The newest {MOST_RUNS} of {len(runs)} runs are told here.</p>")
+    for run in runs[-MOST_RUNS:] or (None,):
+        _sharpen(replay, run)
+        with store.lock:
+            body += _watched(replay) if run is None else _run(replay, run, titled=len(runs) > 1)
+    with store.lock:
+        body += _machine(replay, meta)
+    name = escape(replay.recording.name)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{name}</title>'
+        f"<style>{STYLE}{PLOT_STYLE}</style></head><body>{''.join(body)}"
+        f'<p class="soft">Recorded with gpudash {escape(__version__)}. 1 GiB is 1 073 741 824 bytes; rates are '
+        "decimal. Times are of the session. Every pixel column of a plot shows its lowest and its highest reading; a "
+        "gap is a reading that could not be taken.</p></body></html>\n"
+    )
+
+
+def _title(runs: Sequence[RunView]) -> str:
+    if not runs:
+        return "Watched, no run"
+    run = runs[-1]
+    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+    return f"{escape(run.workload)} on {_device(run)}{more}"
+
+
+def _device(run: RunView) -> str:
+    name = escape(shown_name(run.device).replace(f" ({SIMULATED})", ""))
+    return f'{name} <span class="simulated">{SIMULATED}</span>' if run.simulated else name
+
+
+def _about(replay: Replay, runs: int) -> str:
+    began = datetime.fromtimestamp(replay.began_wall_s, tz=UTC)
+    count = f"{runs} run{'s' if runs != 1 else ''}" if runs else "no run"
+    return f"{replay.recording.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {format_duration(replay.store.newest_s)}, {count}."
+
+
+def _run(replay: Replay, run: RunView, *, titled: bool) -> list[str]:
+    parts = [f"<h2>{escape(run.workload)} on {_device(run)}</h2>"] if titled else []
+    bad = " bad" if run.status in ("failed", "out_of_memory") else ""
+    ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
+    steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""
+    parts.append(f'<p class="status{bad}">{escape(STATUS[run.status].capitalize())}{ended}{steps}.</p>')
+    parts += _error(run)
+    parts.append(_facts(_figures(replay, run)))
+    parts += _plots(replay, run, _uuid(replay, run))
+    if run.metrics:
+        parts += ["<h3>Figures of the steps</h3>", _metrics(run.metrics)]
+    if run.stages:
+        parts += ["<h3>Stages</h3>", _stages([stage.summary() for stage in run.stages.values()])]
+    parts += _warnings(run.warnings)
+    parts += _notes(run.notes)
+    return [*parts, "<h3>What was asked for</h3>", _facts(_spec(run))]
+
+
+def _error(run: RunView) -> list[str]:
+    error = run.error
+    if error is None:
+        return []
+    if error.explanation is not None:
+        return _explanation(explanation_from_json(error.explanation))
+    parts = [f"<p>{escape(f'{error.message} {error.remedy}'.strip())}</p>"]
+    if error.details:
+        parts.append(f"<details><summary>Traceback</summary><pre>{escape(error.details)}</pre></details>")
+    return parts
+
+
+def _explanation(found: Explanation) -> list[str]:
+    parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
+    remedies = [f"<li>{escape(' · '.join(_CELLS.split(line.strip())))}</li>" for line in remedy_lines(found)]
+    if remedies:
+        parts += [f"<h3>{escape(remedies_title(found))}</h3>", "<ul>", *remedies, "</ul>"]
+    if found.parts:
+        parts += ["<h3>What filled it</h3>", filled_bars(found)]
+    if found.owners:
+        parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
+    evidence = evidence_words(found.evidence)
+    return [*parts, f'<p class="soft">Evidence: {escape(evidence)}</p>'] if evidence else parts
+
+
+def _figures(replay: Replay, run: RunView) -> Iterator[tuple[str, str]]:
+    device = next((device for device in replay.devices() if device.name == run.device), None)
+    if device is not None:
+        yield "device", device.product
+    memory = run.memory
+    for words, size in (
+        ("peak allocated", memory.allocated_bytes),
+        ("peak reserved", memory.reserved_bytes),
+        ("peak used", memory.used_bytes),
+    ):
+        if size is not None:
+            of = f" of {format_bytes(memory.capacity_bytes)}" if memory.capacity_bytes else ""
+            yield words, f"{format_bytes(size)}{of}"
+    for row in outcome_rows(run.result):
+        yield str(row[0]), str(row[1])
+
+
+def _watched(replay: Replay) -> list[str]:
+    """What there is of a machine on which nothing ran."""
+    warnings = [event for event in replay.store.events if isinstance(event, Warning)]
+    parts = []
+    for gpu in replay.gpus:
+        name = shown_name(replay.store.torch_name(gpu.uuid) or f"GPU {gpu.nvml_index}")
+        parts += [f"<h2>{escape(f'{name}, {gpu.product}')}</h2>", *_plots(replay, None, gpu.uuid)]
+    parts += ["<h2>cpu</h2>"] if parts else []
+    return [*parts, *_plots(replay, None, None), *_warnings(warnings)]
+
+
+def _sharpen(replay: Replay, run: RunView | None) -> None:
+    """Have the part that is drawn read sample by sample, where the recording is so long that it was not."""
+    with replay.store.lock:
+        start, end = _span(replay, run)
+        uuids = [None, *(gpu.uuid for gpu in replay.gpus)] if run is None else [_uuid(replay, run)]
+        for uuid in uuids if start < end else ():
+            for plot in _wanted(replay, run, uuid):
+                read(replay.store, plot, (start, end))
+    replay.settle(SHARP_S)
+
+
+def _span(replay: Replay, run: RunView | None) -> tuple[float, float]:
+    """Session times that are drawn: the run with a margin, or everything."""
+    newest = replay.store.newest_s
+    if run is None:
+        return 0.0, newest
+    end = newest if run.ended_s is None else run.ended_s
+    margin = (end - run.began_s) * MARGIN_RATIO
+    return max(0.0, run.began_s - margin), end + margin
+
+
+def _uuid(replay: Replay, run: RunView) -> str | None:
+    return next((known.uuid for known in replay.devices() if known.name == run.device), None)
+
+
+def _wanted(replay: Replay, run: RunView | None, uuid: str | None) -> list[Plot]:
+    device = (replay.store.torch_name(uuid or "") or "") if run is None else run.device
+    return plots(replay.store, device, uuid, run)
+
+
+def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:
+    """The plots of a device over the run, or over everything; called under the store's lock."""
+    store = replay.store
+    start, end = _span(replay, run)
+    if not start < end:
+        return ["<p>There are no readings to draw.</p>"]
+    removed = {(mark.time_s, mark.label) for mark in store.markers if mark.category == REMOVED}
+    kept = (mark for mark in store.markers if start <= mark.time_s <= end and (mark.time_s, mark.label) not in removed)
+    marks = sorted(kept, key=_time)
+    drawn: list[str] = []
+    for plot in _wanted(replay, run, uuid):
+        curves = read(store, plot, (start, end))
+        drawn.append(draw(plot, curves, marks, (start, end), labelled=not any(drawn)))
+    return drawn if any(drawn) else ["<p>There are no readings to draw.</p>"]
+
+
+def _time(mark: Marker) -> float:
+    return mark.time_s
+
+
+def _metrics(metrics: Mapping[str, MetricView]) -> str:
+    head = (("", False), *((title, True) for title in ("first", "last", "lowest", "highest", "median", "last 20")))
+    rows = []
+    for name, metric in metrics.items():
+        write = {"accuracy": format_percent, "throughput": format_throughput}.get(name, _number)
+        figures = metric.summary()
+        keys = ("first", "last", "min", "max", "median", "last_20_median")
+        rows.append([escape(name), *(escape(write(figures[key])) for key in keys)])
+    return table(head, rows)
+
+
+def _number(value: float | None) -> str:
+    return "not reported" if value is None else f"{value:.4g}"
+
+
+def _stages(stages: Sequence[Mapping[str, Any]]) -> str:
+    head = (
+        *((title, False) for title in ("stage", "device", "shape", "type")),
+        *((title, True) for title in ("count", "bytes", "time in all", "rate")),
+        ("remark", False),
+    )
+    rows = [
+        [
+            escape(stage["name"]),
+            escape(" → ".join(shown_name(end) for end in dict.fromkeys((stage["from"], stage["to"])) if end)),
+            escape(" × ".join(map(str, stage["shape"] or ()))),
+            escape(stage["dtype"] or ""),
+            format_count(stage["count"]),
+            "" if stage["bytes"] is None else format_bytes(stage["bytes"]),
+            format_duration(stage["seconds"]),
+            "" if stage["bytes_per_second"] is None else format_rate(stage["bytes_per_second"]),
+            escape(stage_remark(stage)),
+        ]
+        for stage in stages
+    ]
+    return table(head, rows)
+
+
+def _warnings(warnings: Sequence[Warning]) -> list[str]:
+    if not warnings:
+        return []
+    rows = [[f"{warning.time_s:.2f} s", escape(warning.level), escape(warning.text)] for warning in warnings]
+    return ["<h3>Warnings</h3>", table((("at", True), ("", False), ("", False)), rows)]
+
+
+def _notes(notes: Sequence[Note]) -> list[str]:
+    told = [[f"{note.time_s:.2f} s", escape(note.topic), escape(note.text)] for note in notes if note.text]
+    return ["<h3>Notes</h3>", table((("at", True), ("", False), ("", False)), told)] if told else []
+
+
+def _machine(replay: Replay, meta: Mapping[str, str]) -> list[str]:
+    rows = [(device.name, f"{device.product}, {format_bytes(device.total_bytes)}") for device in replay.devices()]
+    rows += [(name.replace("_", " "), text) for name, text in meta.items() if name not in LEFT_OUT]
+    return ["<h2>Machine and recording</h2>", _facts(rows)]
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows)
+    return f'<table class="facts">{cells}</table>' if cells else ""
+
+
+def _spec(run: RunView) -> Iterator[tuple[str, str]]:
+    """What was asked for, sizes as sizes; a field of a newer or foreign workload as JSON writes it."""
+    kind = workloads().get(run.workload)
+    fields = {} if kind is None else kind.model_fields
+    for name, value in run.spec.items():
+        extra = fields[name].json_schema_extra if name in fields else None
+        if value is None:
+            yield name, "not set"
+        elif isinstance(extra, dict) and extra.get("unit") == "bytes" and isinstance(value, int):
+            yield name, format_bytes(value)
+        else:
+            yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,134 @@
+"""The spec of the comparison of two devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import ValidationError, model_validator
+
+from gpudash.specs.base import Presets, Spec, field
+from gpudash.specs.invalid import invalid_fields
+
+NOT_COMPARED = {
+    "comparison": "a comparison cannot be compared with itself; name the workload to run on both devices",
+    "pressure": "memory pressure is paced by a clock, so its time says nothing of a device; run it alone",
+    "transfer": "a transfer is already measured between the CPU and a device; run it alone on the device",
+}
+"""Workload → why its times on two devices say nothing of them."""
+
+SIMULATED_SPEED = (
+    "{device} is simulated: its arithmetic is done on the CPU, so its speed is no GPU's and is not compared; "
+    "gpudash estimate tells what fits its memory"
+)
+
+_DEVICE = re.compile(r"cpu|(cuda|sim):\d{1,3}")
+
+COMMON = ("seed", "threads")
+"""Fields that the comparison and the workload it runs share."""
+
+
+class ComparisonSpec(Spec):
+    """Run one workload on two devices in alternation and say which is faster."""
+
+    name = "comparison"
+    title = "Comparison"
+    summary = "Runs a workload on two devices in alternation: is the GPU worth it, and if not, why."
+    run = "gpudash.workloads.comparison.alternation:run"
+    presets: ClassVar[Presets] = {
+        "Training": {},
+        "Products": {"workload": "matmul", "fields": {"size": 2048}},
+        "Small": {"fields": {"model": "mlp", "batch": 8}},
+    }
+
+    workload: str = field("training", "What runs on both devices; its own fields apply as well")
+    devices: str = field("cpu,cuda:0", "The two devices, A,B: the figure is how many times as fast B is as A")
+    confidence: float = field(0.99, "Confidence of the interval around the speedup", ge=0.5, le=0.999)
+    precision: float = field(
+        0.02, "Half the interval's width at which measuring ends: 0.02 is 2 % of the ratio", ge=0.001, le=0.5
+    )
+    repetitions: int = field(200, "The most repetitions on each device", ge=16, le=10_000)
+    limit: float = field(60.0, "The longest that repetitions go on", unit="s", ge=1, le=86400)
+    fields: dict[str, Any] = field({}, "Fields of the workload that differ from its defaults")
+
+    @model_validator(mode="after")
+    def _can_be_compared(self) -> ComparisonSpec:
+        chosen = spec_of(self.workload)
+        names = self.pair
+        for name in names:
+            if name.startswith("sim"):
+                raise ValueError(f"devices: {SIMULATED_SPEED.format(device=name)}")
+        stray = [name for name in self.fields if name in COMMON]
+        if stray:
+            raise ValueError(f"{stray[0]}: give it to the comparison, for both devices")
+        try:
+            one = chosen.model_validate({**self.fields, "seed": self.seed, "threads": self.threads})
+        except ValidationError as error:
+            raise ValueError("; ".join(invalid_fields(error).values())) from None
+        if getattr(one, "move_at_epoch", 0):
+            raise ValueError("move_at_epoch: a run that changes its device says nothing of either; leave it 0")
+        return self
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The two devices.
+
+        Raises:
+            ValueError: one sentence, when `devices` does not name two.
+        """
+        names = tuple(part.strip() for part in self.devices.split(","))
+        wrong = next((name for name in names if not _DEVICE.fullmatch(name)), None)
+        if wrong is not None:
+            raise ValueError(f"devices: {wrong!r} is not a device; write cpu,cuda:0")
+        if len(names) != 2:
+            raise ValueError(f"devices: {len(names)} are named, and two are compared; write cpu,cuda:0")
+        return names[0], names[1]
+
+    @property
+    def chosen(self) -> Spec:
+        """The workload with its fields, as each device runs it."""
+        return spec_of(self.workload).model_validate({**self.fields, "seed": self.seed, "threads": self.threads})
+
+    @property
+    def own_device(self) -> str | None:
+        first, second = self.pair
+        return second if second != "cpu" else first
+
+    @property
+    def predicted(self) -> Spec:
+        return self.chosen
+
+    def problems(self, device: str) -> list[str]:
+        found = super().problems(device)
+        pair = self.pair
+        if device not in pair:
+            found.append(f"--device {device}: a comparison runs on {' and '.join(pair)}; leave --device out")
+        for name in dict.fromkeys(pair):
+            found += [problem for problem in self.chosen.problems(name) if problem not in found]
+        return found
+
+    def cautions(self, device: str) -> list[str]:
+        found = [caution for name in dict.fromkeys(self.pair) for caution in self.chosen.cautions(name)]
+        return list(dict.fromkeys(found))
+
+
+def spec_of(workload: str) -> type[Spec]:
+    """The spec class of a workload that can be compared.
+
+    Raises:
+        ValueError: one sentence, when there is none of that name, or its times say nothing of a device.
+    """
+    from gpudash.specs import workloads  # the registry holds this class too
+
+    if workload in NOT_COMPARED:
+        raise ValueError(f"workload: {NOT_COMPARED[workload]}")
+    there = workloads()
+    if workload not in there:
+        raise ValueError(f"workload: there is no {workload!r}; choose one of {', '.join(compared(there))}")
+    return there[workload]
+
+
+def compared(there: Mapping[str, type[Spec]]) -> list[str]:
+    """The names of those workloads that can be compared."""
+    return [name for name in there if name not in NOT_COMPARED]

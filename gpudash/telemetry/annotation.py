@@ -1,0 +1,58 @@
+"""What the user says of a recording, kept in the recording: that it is locked, what it is called."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recorder import RecordingError, being_written
+
+BUSY_S = 1.0
+"""Longest that is waited for somebody else who has the file open."""
+
+
+def set_locked(path: Path, locked: bool) -> None:
+    """Protect a recording from being deleted and tidied away, or no longer.
+
+    Raises:
+        RecordingError: one sentence, when it cannot be changed.
+    """
+    annotate(path, "locked", "1" if locked else "")
+
+
+def set_title(path: Path, title: str) -> None:
+    """Call a recording ``title``; "" gives it back its file's name.
+
+    Raises:
+        RecordingError: one sentence, when it cannot be changed.
+    """
+    annotate(path, "title", title.strip())
+
+
+def annotate(path: Path, key: str, value: str) -> None:
+    """Set a key of the table ``meta``, "" removes it. The file's date stays: it says when the session was.
+
+    Raises:
+        RecordingError: one sentence, when the file is gone, no recording, damaged, being written or not writable.
+    """
+    with open_recording(path) as recording:
+        damaged = bool(recording.notices)
+    if damaged:
+        raise RecordingError(f"{path.name} is damaged and is left as it is.")
+    if being_written(path):
+        raise RecordingError(f"{path.name} is being recorded; it can be changed when its session has ended.")
+    if not os.access(path, os.W_OK):
+        raise RecordingError(f"{path.name} is read-only; make it writable to change it.")
+    status = path.stat()
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
+            if value:
+                connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            else:
+                connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    except (sqlite3.Error, OSError) as error:
+        raise RecordingError(f"{path.name} cannot be changed ({error}).") from None

@@ -1,0 +1,169 @@
+"""The figures of a run that are compared, each with its noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from gpudash.telemetry.comparing import noise
+from gpudash.telemetry.comparing.differences import Direction, Figure
+from gpudash.telemetry.comparing.run import ComparedRun
+from gpudash.telemetry.runs import StageView
+from gpudash.telemetry.thinning import Floats
+from gpudash.units import format_bytes
+
+LAST = 20
+"""Steps whose median is a run's final loss and accuracy, as in ``last_20_median``."""
+
+LOSS = "final_loss"
+"""Name of the figure that a run whose loss became infinite does not have."""
+
+_PEAKS = (("allocated", noise.COUNTED_SHARE), ("reserved", noise.COUNTED_SHARE), ("used", noise.READ_SHARE))
+
+_RESULTS: tuple[tuple[str, str, str, Direction], ...] = (
+    ("items_per_second", "throughput, whole run", "items/s", "higher"),
+    ("latency_p50_seconds", "latency, median", "s", "lower"),
+    ("latency_p95_seconds", "latency, 95 of 100 below", "s", "lower"),
+    ("copy_every_step_seconds", "copied every step", "s", "lower"),
+    ("copy_once_seconds", "copied once", "s", "lower"),
+)
+"""Results measured once: name, title, unit and which way is better."""
+
+
+def figures(run: ComparedRun) -> dict[str, Figure]:
+    """Every figure that ``run`` has, by name, the most telling first."""
+    found = [*_pace(run), *_peaks(run), *_ends(run), *_results(run), *_stages(run)]
+    return {figure.name: figure for figure in found if math.isfinite(figure.value)}
+
+
+def _pace(run: ComparedRun) -> Iterator[Figure]:
+    view, steps = run.view, run.steps
+    metric = view.metrics.get("throughput")
+    if metric is not None and metric.median is not None:
+        own, name = noise.spread(steps.throughput, _median), "median_throughput"
+        yield _timed(run, name, "throughput, median", "items/s", metric.median, own, "higher", judged=True)
+    unsteady = _unsteadiness(run)
+    pace = view.result.get("steps_per_second")
+    if _number(pace):
+        yield _timed(run, "steps_per_second", "steps a second", "1/s", pace, unsteady * pace, "higher")
+    if view.seconds is not None:
+        stepping = min(float(np.nansum(steps.seconds)), view.seconds)
+        whole = math.hypot(unsteady * stepping, noise.SET_UP_SHARE * (view.seconds - stepping))
+        ended = view.status == "finished"  # one that was stopped early is not faster
+        wanted: Direction | None = "lower" if ended else None
+        yield _timed(run, "seconds", "whole run", "s", view.seconds, whole, wanted, judged=ended)
+
+
+def _unsteadiness(run: ComparedRun) -> float:
+    """Noise of the time that steps take, as a share of it; `noise.ALONE_SHARE` where the steps do not tell."""
+    seconds = run.steps.seconds[np.isfinite(run.steps.seconds)]
+    mean = float(seconds.mean()) if len(seconds) else 0.0
+    own = noise.spread(seconds, _mean)
+    return noise.ALONE_SHARE if own is None or mean <= 0 else own / mean
+
+
+def _peaks(run: ComparedRun) -> Iterator[Figure]:
+    for name, share in _PEAKS:
+        size = getattr(run.view.memory, f"{name}_bytes")
+        if size is not None:
+            title = f"peak {name}"
+            yield Figure(f"peak_{name}_bytes", title, "bytes", float(size), share * size, "lower", judged=True)
+
+
+def _ends(run: ComparedRun) -> Iterator[Figure]:
+    for metric, name, unit, wanted in (
+        ("loss", LOSS, "nats" if run.view.workload != "watch" else "", "lower"),
+        ("accuracy", "final_accuracy", "ratio", "higher"),
+    ):
+        view = run.view.metrics.get(metric)
+        if view is not None and view.last_20_median is not None:
+            own = noise.trending(run.steps.metric(metric), LAST)
+            value = view.last_20_median
+            spread = noise.ALONE_SHARE * abs(value) if own is None else own
+            title = f"{metric}, last {LAST} steps"
+            yield Figure(name, title, unit, value, spread, wanted, judged=metric == "loss")  # type: ignore[arg-type]
+
+
+def _results(run: ComparedRun) -> Iterator[Figure]:
+    result = run.view.result
+    for name, title, unit, wanted in _RESULTS:
+        if _number(value := result.get(name)):
+            yield _timed(run, name, title, unit, value, _unsteadiness(run) * value, wanted)
+    median, spread = result.get("seconds_median"), result.get("seconds_iqr")
+    if _number(median) and _number(spread) and median > 0:
+        yield _timed(run, "seconds_median", "one product, median", "s", median, spread, "lower")
+        if _number(rate := result.get("flops_per_second")):
+            own = rate * spread / median
+            yield _timed(run, "flops_per_second", "arithmetic rate", "FLOP/s", rate, own, "higher")
+    ratio, interval = result.get("ratio"), result.get("interval")
+    if _number(ratio) and isinstance(interval, (list, tuple)) and len(interval) == 2 and all(map(_number, interval)):
+        own = (interval[1] - interval[0]) / 2
+        yield Figure("ratio", "speedup of the second device", "times", float(ratio), own, "higher")
+    for rate in result.get("rates") or ():
+        yield from _transfer(run, rate)
+
+
+def _transfer(run: ComparedRun, rate: Mapping[str, Any]) -> Iterator[Figure]:
+    median, spread = rate.get("bytes_per_second_median"), rate.get("bytes_per_second_iqr")
+    if not (_number(median) and _number(spread)):
+        return
+    way = f"{rate['from']} → {rate['to']}, {rate['memory']}{'' if rate['blocking'] else ', overlapped'}"
+    name = "rate." + ".".join(
+        str(part)
+        for part in (
+            rate["from"],
+            rate["to"],
+            rate["memory"],
+            "blocking" if rate["blocking"] else "overlapped",
+            rate["block_bytes"],
+        )
+    )
+    yield _timed(run, name, f"{way}, {format_bytes(rate['block_bytes'])}", "B/s", median, spread, "higher")
+
+
+def _stages(run: ComparedRun) -> Iterator[Figure]:
+    for stage in run.view.stages.values():
+        if stage.count and stage.seconds > 0:
+            yield from _stage(run, stage, run.stages.get(stage.name, np.empty(0)))
+
+
+def _stage(run: ComparedRun, stage: StageView, told: Floats) -> Iterator[Figure]:
+    """Time of one execution. What is told a few times a second hides its spread: it is no steadier than the steps."""
+    each = stage.seconds / stage.count
+    own = max(noise.spread(told, _mean) or 0.0, _unsteadiness(run) * each, noise.TIMER_S)
+    yield _timed(run, f"stage.{stage.name}.seconds", f"{stage.name}, each", "s", each, own, "lower")
+    rate = stage.bytes_per_second
+    if rate is not None:
+        speed, name = rate * own / each, f"stage.{stage.name}.bytes_per_second"
+        yield _timed(run, name, f"{stage.name}, rate", "B/s", rate, speed, "higher")
+
+
+def _timed(
+    run: ComparedRun,
+    name: str,
+    title: str,
+    unit: str,
+    value: float,
+    own: float | None,
+    wanted: Direction | None,
+    *,
+    judged: bool = False,
+) -> Figure:
+    """A time or a rate, whose noise knows of other programs on the same processor."""
+    noise_of = noise.of_time if unit == "s" else noise.of_rate
+    return Figure(name, title, unit, float(value), noise_of(value, own, run.crowding), wanted, judged=judged)
+
+
+def _number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _median(values: Floats) -> float:
+    return float(np.median(values))
+
+
+def _mean(values: Floats) -> float:
+    return float(np.mean(values))

@@ -1,0 +1,33 @@
+"""Shows the session library in a window, once."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpudash.session.library import Librarian
+from gpudash.ui.compare import open_comparison
+from gpudash.ui.library.document import TITLE, LibraryDocument
+
+if TYPE_CHECKING:
+    from gpudash.ui.main_window import MainWindow
+
+KEY = "recordings"
+"""The library's among the documents of a window."""
+
+
+def open_library(window: MainWindow) -> None:
+    """Bring the library to the front; it is opened where it is not open."""
+    documents = window.documents
+    if documents.show_path(KEY):
+        return
+    document = LibraryDocument(
+        Librarian(),
+        window.undoing,
+        window.palette_,
+        settings=lambda: window.session.settings,
+        open_recording=window.opening.open,
+        compare=partial(open_comparison, window),
+        is_open=documents.is_open,
+    )
+    documents.add(document, KEY, TITLE)

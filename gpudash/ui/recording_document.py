@@ -1,0 +1,195 @@
+"""A recording in a tab: the dashboard over it, what it is a recording of, and the bar that plays it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut
+from PySide6.QtWidgets import QPushButton, QStackedWidget, QVBoxLayout
+
+from gpudash.session import Replay
+from gpudash.settings import Settings
+from gpudash.telemetry.recorder import RecordingError
+from gpudash.ui.dashboard import SLOW_REFRESH, Dashboard
+from gpudash.ui.document import Document
+from gpudash.ui.notice import Notice
+from gpudash.ui.recording_head import RecordingHead
+from gpudash.ui.replay_bar import ReplayBar
+from gpudash.ui.snapshot.opening_page import OpeningPage
+from gpudash.ui.theme import Palette
+
+READ_ADVICE = "The file is only read, never changed. No data leaves this computer."
+
+
+class Opened(Protocol):
+    """A recording that is being read, as `OpenedRecording` or `OpenedStream`."""
+
+    title: str
+    size_bytes: int
+    part: float
+
+    @property
+    def place(self) -> Path | str:
+        """The file, or the name of what is read."""
+
+    def poll(self) -> Replay | None:
+        """The recording; ``None`` while it is being read."""
+
+    def give_up(self) -> None:
+        """Let go of it."""
+
+
+class RecordingDocument(Document):
+    """One recording: a page with progress until it is read, then the dashboard.
+
+    Args:
+        opened: the recording, which is being read.
+        palette: of the window.
+        settings: called when it has been read, for what is in force then.
+
+    Signals:
+        ready: the dashboard is there.
+        refused: the recording cannot be read: one sentence.
+        again: the run that is to be run again, a `RunView`.
+    """
+
+    ready = Signal()
+    refused = Signal(str)
+    again = Signal(object)
+
+    def __init__(self, opened: Opened, palette: Palette, settings: Callable[[], Settings] = Settings) -> None:
+        super().__init__()
+        self.title = opened.title
+        self.setAccessibleName(f"Recording {self.title}")
+        self._opened = opened
+        self._palette = palette
+        self._settings = settings
+        self._closed = False
+        self._frame = 0
+        self._told: list[str] = []
+        self._shown_run: int | None = None
+        self.replay: Replay | None = None
+        self.opening = OpeningPage(self.title, READ_ADVICE)
+        self.opening.cancelled.connect(self.closed)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self.opening)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(self._stack)
+        self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
+        self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        self._escape.activated.connect(self.closed)
+
+    def refresh(self) -> None:
+        """Go on with opening, play on, and draw what is new."""
+        if self._closed:
+            return
+        if self.replay is None:
+            self._poll()
+            return
+        assert self.dashboard is not None
+        self.bar.refresh()
+        if self._frame % SLOW_REFRESH == 0:
+            self._show_words(self.replay)
+        self.dashboard.refresh()
+        self._frame += 1
+
+    def _poll(self) -> None:
+        try:
+            replay = self._opened.poll()
+        except RecordingError as error:
+            self.refused.emit(str(error))
+            return
+        if replay is not None:
+            self._show(replay)
+        else:
+            self.opening.show_progress(round(self._opened.part * self._opened.size_bytes), self._opened.size_bytes)
+
+    def _show(self, replay: Replay) -> None:
+        self.replay = replay
+        replay.set_settings(self._settings())
+        dashboard = self.dashboard = Dashboard(replay, self._palette, live=False)
+        self.head = RecordingHead()
+        self.notice = Notice()
+        self.bar = ReplayBar(replay, dashboard.view, replay.settings.window_s)
+        self.run_again = QPushButton("↻  Run again")
+        self.run_again.setProperty("role", "primary")
+        self.run_again.setMinimumHeight(32)
+        self.run_again.setToolTip("Put these values into the live dashboard, ready to start")
+        self.run_again.clicked.connect(self._again)
+        dashboard.tabs.verdict.again.connect(self._again)
+        panel = dashboard.panel.layout()
+        assert panel is not None
+        panel.addWidget(self.run_again)
+        dashboard.rows.insertWidget(0, self.head)
+        dashboard.rows.insertWidget(1, self.notice)
+        dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.bar)
+        self._escape.setEnabled(False)
+        focused = self.opening.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
+        self._stack.addWidget(dashboard)
+        self._stack.setCurrentWidget(dashboard)
+        if focused:
+            self.setFocus()
+        if replay.following:
+            dashboard.view.follow()
+        else:
+            dashboard.show_run()
+        self._show_words(replay)
+        self.ready.emit()
+
+    def _show_words(self, replay: Replay) -> None:
+        """Bring up to date what the line above says, what the run was asked, and what could not be read."""
+        assert self.dashboard is not None
+        with replay.store.lock:
+            run = replay.store.run
+        start_s, end_s = replay.extent_s
+        unfinished = "Being recorded" if replay.following else "Under way" if not replay.at_end else "Never ended"
+        self.head.show_recording(self._opened.place, replay.began_wall_s, run, end_s - start_s, unfinished)
+        self.dashboard.panel.progress.unfinished = unfinished
+        self.run_again.setEnabled(run is not None)
+        if run is not None and run.run_id != self._shown_run:
+            self._shown_run = run.run_id
+            self.dashboard.panel.show_spec(run.workload, run.device, run.spec)
+        notices = replay.notices
+        if notices != self._told:
+            self._told = notices
+            self.notice.tell("\n".join(f"{text.rstrip('.')}." for text in notices))
+
+    def _again(self) -> None:
+        assert self.replay is not None
+        with self.replay.store.lock:
+            run = self.replay.store.run
+        if run is not None:
+            self.again.emit(run)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        if self.dashboard is not None:
+            self.dashboard.set_palette(palette)
+
+    def copy_values(self) -> None:
+        """Copy from the table or output that has the focus, else the selection of the plots."""
+        if self.dashboard is not None:
+            self.dashboard.copy_values()
+
+    def copy_picture(self) -> None:
+        """Copy a picture of the plots."""
+        if self.dashboard is not None:
+            self.dashboard.copy_picture()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if self.replay is not None and event.key() == Qt.Key.Key_Space and not event.modifiers():
+            self.bar.toggle()
+        else:
+            super().keyPressEvent(event)
+
+    def close_document(self) -> None:
+        """Let go of the file, and of what still reads it."""
+        self._closed = True
+        self._opened.give_up()
+        if self.replay is not None:
+            self.replay.close()

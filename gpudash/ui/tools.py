@@ -1,0 +1,66 @@
+"""What a window has beside its documents: undoing, presentation mode, compact cards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpudash.ui.compact_card import CompactCards
+from gpudash.ui.presentation import Presentation
+from gpudash.ui.tool_commands import PRESENTATION, fit_panels, restore_text_size
+from gpudash.ui.view_history import ViewHistory, follow_action
+
+if TYPE_CHECKING:
+    from gpudash.ui.dashboard import Dashboard
+    from gpudash.ui.main_window import MainWindow
+
+NOTHING = {"Undo": "There is nothing to take back.", "Redo": "There is nothing to make again."}
+
+
+class Tools:
+    """Wires them to one window, whose commands are there already."""
+
+    def __init__(self, window: MainWindow) -> None:
+        self._window = window
+        self._histories: dict[Dashboard, ViewHistory] = {}
+        actions = window.commands.actions
+        self._tips = {name: actions[name].toolTip() for name in NOTHING}
+        self.presentation = Presentation(window, actions[PRESENTATION].setChecked)
+        self.compact_cards = CompactCards(window)
+        follow_action(window.undoing, actions["Workload Panel"], "Workload Panel")
+        window.undoing.changed.connect(self._show_undo)
+        window.undoing.failed.connect(window.documents.notice.tell)
+        window.documents.front_changed.connect(self._follow_dashboards)
+        self._follow_dashboards()
+        self._show_undo()
+        restore_text_size(window)
+
+    def refresh(self) -> None:
+        """Bring up to date what is not in the window itself; called by its timer."""
+        self.compact_cards.refresh()
+
+    def close(self) -> None:
+        """Let go of everything outside the window."""
+        self.presentation.set_on(False)
+        self.compact_cards.close()
+
+    def _follow_dashboards(self) -> None:
+        """Make the view of every dashboard undoable; those of closed tabs are forgotten."""
+        dashboards = self._window.documents.dashboards
+        fit_panels(self._window)
+        self._histories = {dashboard: self._history(dashboard) for dashboard in dashboards}
+
+    def _history(self, dashboard: Dashboard) -> ViewHistory:
+        known = self._histories.get(dashboard)
+        if known is None:
+            known = ViewHistory(self._window.undoing, dashboard.plots, dashboard.tabs, dashboard.splitter)
+            dashboard.refreshed.connect(known.settle)
+        return known
+
+    def _show_undo(self) -> None:
+        """Name what Undo and Redo would do; grey them where there is nothing."""
+        undoing = self._window.undoing
+        for name, done in (("Undo", undoing.undo_text), ("Redo", undoing.redo_text)):
+            action = self._window.commands.actions[name]
+            action.setText(f"{name} {done}".strip().replace("&", "&&"))
+            action.setEnabled(bool(done))
+            action.setToolTip(f"{self._tips[name]}\n{'' if done else NOTHING[name]}".strip())

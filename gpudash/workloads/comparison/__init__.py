@@ -1,0 +1,1 @@
+"""One workload on two devices in alternation: measured, and judged in words."""

@@ -1,0 +1,30 @@
+"""A comparison in the real window: chosen, started, its verdict shown in the Result tab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.end_to_end.window_driver import Player
+
+Steps = Generator[Callable[[], bool], None, None]
+
+
+def comparison(player: Player) -> Steps:
+    """Compare the CPU with itself; the verdict is pictured in both themes."""
+    window, session = player.window, player.session
+    window.resize(1440, 960)
+    yield lambda: session.torch_ready
+    window.panel.workload.setCurrentIndex(window.panel.workload.findData("comparison"))
+    window.panel.change_fields({"devices": "cpu,cpu", "limit": 10.0, "fields": {"model": "mlp", "batch": 8}})
+    window.commands.actions["Start or Stop Run"].trigger()
+    yield lambda: session.running
+    yield player.run_ended
+    yield lambda: window.tabs.verdict.isVisible()
+    player.seen["headline"] = window.tabs.verdict.headline.text()
+    for theme in ("Dark", "Light"):
+        window.commands.actions[theme].setChecked(True)
+        shown = window.dashboard._frame
+        yield lambda shown=shown: window.dashboard._frame > shown + 8
+        player.picture(theme.lower())

@@ -1,0 +1,83 @@
+"""The demo in the real window, from its first scene to its last, and the pictures of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage, QImageWriter
+
+from gpudash.session.demo import Tour
+from gpudash.session.demo.tour import Pace
+from gpudash.ui.demo.demo import Demo
+from gpudash.ui.main_window import MainWindow
+
+if TYPE_CHECKING:
+    from tests.end_to_end.window_driver import Player
+
+PACE = Pace(ask=1.5, act=1.0, read=3.0, told=3.0)
+
+
+def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
+    """Play every scene to its end; each is pictured where it has most to show."""
+    window, panel = player.window, player.window.panel
+    window.resize(1440, 900)
+    window.commands.actions["Dark"].setChecked(True)
+    before = panel.workload.currentData(), panel.device_name, panel.spec()
+    shown = Demo(window, auto=True, pace=PACE)
+    over: list[bool] = []
+    shown.over.connect(lambda: over.append(True))
+    shown.start()
+    tour = shown.tour
+    moments: list[tuple[str, int, Callable[[], bool]]] = [
+        ("demo-1", 0, lambda: tour.state == "told"),
+        ("demo-2", 1, lambda: tour.progress[0] == 2 and not tour.run_is_on),
+        ("demo-3", 2, lambda: tour.state == "told"),
+        ("demo-guess", 3, lambda: tour.state == "asking"),
+        ("demo-4", 3, lambda: tour.state == "told"),
+        ("demo-5", 4, lambda: tour.place == "explanation"),
+        ("demo-mended", 4, lambda: tour.state == "told"),
+    ]
+    told: list[str] = []
+    for name, scene, moment in moments:
+        yield partial(_at, tour, scene, moment)
+        yield _frames(window, 8)
+        told.append(tour.caption)
+        _small_picture(window, player.folder / f"{name}.png")
+    yield lambda: bool(over)
+    yield _frames(window, 8)
+    player.seen["told"], player.seen["failures"] = told, tour.failures
+    player.seen["restored"] = (panel.workload.currentData(), panel.device_name, panel.spec()) == before
+    player.seen["hints"] = window.first_minute.hints.isVisible()
+
+
+def _at(tour: Tour, scene: int, moment: Callable[[], bool]) -> bool:
+    return tour.position == scene and moment()
+
+
+def _frames(window: MainWindow, count: int) -> Callable[[], bool]:
+    until = window._frame + count
+    return lambda: window._frame >= until
+
+
+def _small_picture(window: MainWindow, path: Path) -> None:
+    """A picture of 256 colours, for pages that carry many."""
+    writer = QImageWriter(str(path), b"png")
+    writer.setCompression(100)
+    picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
+    flags = Qt.ImageConversionFlag.ThresholdDither | Qt.ImageConversionFlag.AvoidDither  # dots would cost six-fold
+    small = picture.convertToFormat(QImage.Format.Format_Indexed8, _colours(picture), flags)
+    assert writer.write(small), writer.errorString()
+
+
+def _colours(picture: QImage) -> list[int]:
+    """The 256 colours most used, of those that differ in the first five bits of a channel."""
+    pixels = np.frombuffer(picture.constBits(), np.uint32)
+    found, counts = np.unique(pixels, return_counts=True)
+    order = np.argsort(-counts)
+    _, first = np.unique(found[order] & 0xF8F8F8, return_index=True)
+    return [int(colour) for colour in found[order][np.sort(first)][:256]]

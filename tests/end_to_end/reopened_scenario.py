@@ -1,0 +1,67 @@
+"""A recording reopened in the real window: looked at, scrubbed, played, run again; then one that is still written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+from gpudash.ui.recording_document import RecordingDocument
+
+if TYPE_CHECKING:
+    from tests.end_to_end.window_driver import Player
+
+COMMITTED_S = 2.0
+"""Everything recorded is committed by then, and so in a copy."""
+
+Steps = Generator[Callable[[], bool], None, None]
+
+
+def reopened(player: Player) -> Steps:
+    """Run, reopen what was recorded in a tab, move about in it, run it again; then look at what is still recorded."""
+    window, session = player.window, player.session
+    window.resize(1440, 960)
+    yield lambda: session.torch_ready
+    window.panel.change_fields({"width": 32, "depth": 1, "steps": 150, "epochs": 2, "threads": 1})
+    window.commands.actions["Start or Stop Run"].trigger()
+    yield lambda: session.running
+    yield player.run_ended
+    ended_s = session.clock()
+    yield lambda: session.clock() > ended_s + COMMITTED_S
+    copy = player.folder / "training.gpudash"
+    session.save_recording(copy)
+    window.opening.open(copy)
+    yield lambda: window.front_dashboard not in (None, window.dashboard)
+    document = window.documents.front
+    assert isinstance(document, RecordingDocument) and document.dashboard is not None and document.replay is not None
+    player.seen["title"], player.seen["words"] = window.windowTitle(), document.head.words.text()
+    yield from _pictures(player, "reopened")
+    document.bar.slider.setValue(document.bar.slider.maximum() // 2)
+    yield lambda: not document.replay.at_end
+    player.seen["middle_s"] = document.replay.position_s
+    yield from _pictures(player, "replayed")
+    document.bar.speed.setCurrentIndex(document.bar.speed.count() - 1)
+    document.bar.toggle()
+    yield lambda: document.replay.at_end
+    document.run_again.click()
+    player.seen["again"] = (window.panel.spec().model_dump()["steps"], window.panel.device_name)
+    window.opening.open(session.recording)
+    yield lambda: window.front_dashboard not in (None, window.dashboard, document.dashboard)
+    followed = window.documents.front
+    assert isinstance(followed, RecordingDocument) and followed.replay is not None
+    before = followed.replay.extent_s[1]
+    yield lambda: followed.replay.extent_s[1] > before + 1.0
+    player.seen["live"] = followed.bar.live
+    assert followed.dashboard is not None
+    player.seen["followed_steps"] = followed.dashboard.panel.form.values()["steps"]
+    player.picture("followed")
+    window.documents.close_all()
+    player.seen["left"] = window.documents.count
+
+
+def _pictures(player: Player, name: str) -> Steps:
+    """A picture in each theme, once it has been drawn."""
+    for theme in ("Light", "Dark"):
+        player.window.commands.actions[theme].setChecked(True)
+        until = player.window._frame + 8
+        yield lambda until=until: player.window._frame >= until
+        player.picture(f"{name}-{theme.lower()}")

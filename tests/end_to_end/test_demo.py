@@ -1,0 +1,92 @@
+"""The demo as it is started: in the real window, and told in the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import Command, environment
+
+LARGEST_PICTURE = 120_000
+"""Bytes; a page carries one of each scene."""
+
+PICTURES = ("demo-1", "demo-2", "demo-3", "demo-guess", "demo-4", "demo-5", "demo-mended")
+
+
+@pytest.mark.window
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(display: str, home: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.window_driver", "demo", str(tmp_path)],
+        env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb"}),
+        capture_output=True,
+        text=True,
+        timeout=260,
+        check=False,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert "error" not in seen, seen["error"]
+    assert seen["failures"] == [] and seen["restored"] and not seen["hints"]
+    told = dict(zip(PICTURES, seen["told"], strict=True))
+    assert "64 MiB each time" in told["demo-1"] and "twice the tensor" in told["demo-1"]
+    assert "Expected all tensors to be on the same device" in told["demo-2"]
+    assert "2.0 times as much" in told["demo-3"]
+    assert "the same within 1 %" in told["demo-4"] and "nothing is said of speed" in told["demo-4"]
+    assert "every step had been kept" in told["demo-5"]
+    assert "the run finished all 30 steps" in told["demo-mended"]
+    for name in PICTURES:
+        assert 20_000 < (tmp_path / f"{name}.png").stat().st_size < LARGEST_PICTURE
+
+
+@pytest.mark.slow
+def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> None:
+    outcome = gpudash("demo", "--scene", "2")
+    assert outcome.code == 0, outcome.stderr
+    assert "There is no display" in outcome.stderr
+    words = " ".join(outcome.stdout.split())
+    assert "2 What can go wrong" in words and "Move a tensor" not in words
+    assert "torch: “Expected all tensors to be on the same device" in words
+    assert "4 of 5 mistakes and let 1 pass without a word; after x.to(device) alone, x was on cpu." in words
+
+
+@pytest.mark.slow
+def test_scenes_whose_runs_cannot_begin_end_in_one(gpudash: Command) -> None:
+    outcome = gpudash("demo", "--scene", "2", "--simulate", "1MiB")
+    assert outcome.code == 1
+    assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize("scene", ["0", "6", "-1"])
+def test_a_scene_there_is_not_is_a_wrong_request(gpudash: Command, scene: str) -> None:
+    outcome = gpudash("demo", "--scene", scene)
+    assert outcome.code == 2
+    assert outcome.stderr.splitlines() == [f"There is no scene {scene}. There are scenes 1 to 5."]
+
+
+@pytest.mark.slow
+def test_an_interrupted_demo_ends_soon_and_says_so_by_its_code(home: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpudash", "demo", "--scene", "4"],
+        env=environment(home, {"PYTHONUNBUFFERED": "1"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "small transformer" in line:
+            break
+    began = time.monotonic()
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130 and time.monotonic() - began < 20
+    assert "Traceback" not in said

@@ -1,0 +1,338 @@
+"""A comparison in a tab: reading, laying runs over one another, tables, copying, closing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyqtgraph
+import pytest
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QGuiApplication, QMouseEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from gpudash.session.comparing import CancelledError
+from gpudash.telemetry.comparing import ComparedRun
+from gpudash.telemetry.recorder import RecordingError
+from gpudash.ui.compare.document import CompareDocument, comparison_title
+from gpudash.ui.compare.tables import figure_colour
+from gpudash.ui.theme import DARK, LIGHT, Palette, contrast
+from tests.unit.telemetry.comparing.made import MADE, Made
+
+A = MADE.but(marks=(("epoch 2", 0.5),))
+B = MADE.but(step_s=0.02, loss=0.4, marks=(("epoch 2", 1.5),), spec={"model": "mlp", "precision": "bf16"})
+
+Open = Callable[..., CompareDocument]
+
+
+@pytest.fixture
+def open_runs(qtbot: QtBot) -> Iterator[Open]:
+    """Opens documents over runs made by hand, read by a real thread."""
+    opened: list[CompareDocument] = []
+
+    def open_these(*mades: Made) -> CompareDocument:
+        runs = {f"{letter}.gpudash": made.run(letter) for letter, made in zip("abcdefg", mades, strict=False)}
+        load = lambda path, number, cancelled: runs[path.name]  # noqa: E731
+        document = CompareDocument([Path(f"/runs/{name}") for name in runs], DARK, load)
+        opened.append(document)
+        qtbot.addWidget(document)
+        document.resize(1280, 760)
+        document.show()
+        qtbot.waitUntil(lambda: _ready(document))
+        QApplication.processEvents()
+        document.refresh()
+        return document
+
+    yield open_these
+    for document in opened:
+        document.close_document()
+
+
+def _ready(document: CompareDocument) -> bool:
+    document.refresh()
+    return document.comparison is not None
+
+
+def test_the_tab_is_named_for_both_and_reads_in_a_thread(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    assert document.title == "a vs b"
+    assert comparison_title([Path("a.gpudash"), Path("b.gpudash#2"), Path("c.gpudash")]) == "a vs b#2 and 1 more"
+    assert "gpudash-comparison" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_figures_spell_the_sign_and_specs_begin_with_what_differs(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    header = [column.title for column in document.figures.model.columns]
+    assert "B minus A" in header
+    rows = {row[0]: row for row in document.figures.model.rows}
+    assert rows["throughput, median"][3:6] == ["−800 items/s", "0.50×", "less, worse"]
+    assert rows["peak allocated"][5] == "same"
+    assert list(document.specs.model.rows[0]) == ["precision", "differs", "fp32", "bf16"]
+    assert "precision (fp32 in A, bf16 in B)" in document.headline.text()
+
+
+def test_a_run_against_itself_says_same_everywhere(open_runs: Open) -> None:
+    document = open_runs(A, A)
+    assert {row[5] for row in document.figures.model.rows} == {"same"}
+    curve = document.overlay.difference.shown[0]
+    assert len(curve.x) and set(curve.y.tolist()) == {0.0}
+
+
+def test_swapping_flips_the_signs_and_nothing_else(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    document.controls.offset.setValue(5)
+    before = [list(row) for row in document.figures.model.rows]
+    document.swap()
+    after = [list(row) for row in document.figures.model.rows]
+    flipped = str.maketrans("+−", "−+")
+    assert [row[3] for row in after] == [row[3].translate(flipped) for row in before]
+    assert [row[6] for row in after] == [row[6] for row in before]
+    assert [(row[2], row[1]) for row in after] == [(row[1], row[2]) for row in before]
+    assert document.controls.offset.value() == -5
+    document.swap()
+    assert [list(row) for row in document.figures.model.rows] == before
+
+
+def test_runs_with_steps_lie_over_one_another_by_step_first(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    assert document.controls.laying.alignment == "step"
+    assert document.overlay.span == (0.0, 200.0)
+    assert [plot.title for plot in document.overlay.plots.values()] == ["LOSS", "THROUGHPUT", "MEMORY, ALLOCATED"]
+    loss = document.overlay.difference.shown[0]
+    assert loss.y.tolist() == pytest.approx([-0.1] * len(loss.y))
+
+
+def test_runs_are_aligned_by_start_and_by_a_mark(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    document.controls.choose("start")
+    assert document.overlay.span == pytest.approx((0.0, 4.0))
+    assert not document.controls.mark.isVisible()
+    document.controls.choose("mark")
+    assert document.controls.mark.currentText() == "epoch 2"
+    assert document.overlay.span[0] == pytest.approx(-1.5)
+    plain = open_runs(MADE, MADE)
+    plain.controls.choose("mark")
+    assert plain.controls.laying.alignment == "step"
+
+
+def test_the_offset_moves_b_alone(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    a, b = (curve.x[0] for curve in document.overlay._curves["loss"])
+    document.controls.offset.setValue(10)
+    moved = [curve.x[0] for curve in document.overlay._curves["loss"]]
+    assert moved == [a, b + 10]
+
+
+@pytest.fixture
+def every_move_counts() -> Iterator[None]:
+    """pyqtgraph leaves out moves of the mouse that come faster than a person makes them."""
+    before = pyqtgraph.getConfigOption("mouseRateLimit")
+    pyqtgraph.setConfigOption("mouseRateLimit", -1)
+    yield
+    pyqtgraph.setConfigOption("mouseRateLimit", before)
+
+
+@pytest.mark.usefixtures("every_move_counts")
+def test_dragging_a_plot_moves_b_and_shift_pans(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    plot = document.overlay.plots["loss"]
+    centre = plot.mapFromScene(plot.box.sceneBoundingRect().center())
+    _drag(plot.viewport(), centre, 60, Qt.KeyboardModifier.NoModifier)
+    assert document.controls.offset.value() > 5
+    low, offset = document.overlay.span[0], document.controls.offset.value()
+    _drag(plot.viewport(), centre, 60, Qt.KeyboardModifier.ShiftModifier)
+    assert document.controls.offset.value() == offset
+    assert document.overlay.span[0] < low
+
+
+def _drag(widget: QWidget, start: QPoint, pixels: int, modifier: Qt.KeyboardModifier) -> None:
+    left, none = Qt.MouseButton.LeftButton, Qt.MouseButton.NoButton
+    end = start + QPoint(pixels, 0)
+    for kind, place, button, held in (
+        (QEvent.Type.MouseButtonPress, start, left, left),
+        (QEvent.Type.MouseMove, start + QPoint(pixels // 2, 0), none, left),
+        (QEvent.Type.MouseMove, end, none, left),
+        (QEvent.Type.MouseButtonRelease, end, left, none),
+    ):
+        whole = QPointF(widget.mapToGlobal(place))
+        QApplication.sendEvent(widget, QMouseEvent(kind, QPointF(place), whole, button, held, modifier))
+
+
+def test_the_wheel_zooms_at_the_pointer_and_a_double_click_shows_all(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    plot = document.overlay.plots["loss"]
+    place = QPointF(plot.mapFromScene(plot.box.sceneBoundingRect().center()))
+    wheel = QWheelEvent(
+        place,
+        QPointF(plot.viewport().mapToGlobal(place.toPoint())),
+        QPoint(),
+        QPoint(0, 240),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(plot.viewport(), wheel)
+    low, high = document.overlay.span
+    assert high - low == pytest.approx(200 * 0.85**2, rel=0.02)
+    assert (low + high) / 2 == pytest.approx(100, abs=2)
+    plot.box.reset.emit()
+    assert document.overlay.span == (0.0, 200.0)
+
+
+def test_the_cursor_tells_every_run_and_a_dash_where_there_is_none(open_runs: Open) -> None:
+    document = open_runs(A, MADE.but(steps=100))
+    document.overlay.set_cursor(150.0)
+    told = document.overlay.readout.text()
+    assert told.startswith("step 150   loss: A 0.500, B -")
+    document.overlay.set_cursor(float("nan"))
+    assert document.overlay.readout.text() == "Point at a plot to read values."
+
+
+def test_runs_that_do_not_overlap_say_so(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    document.controls.offset.setValue(1000)
+    document.refresh()
+    assert document.overlay.hint.text().startswith("A and B have no common part:")
+
+
+def test_colours_are_grey_within_noise_and_stronger_with_size(open_runs: Open) -> None:
+    palette = DARK
+    found = {difference.name: difference for difference in open_runs(A, B).comparison.differences}  # type: ignore[union-attr]
+    assert figure_colour(found["peak_allocated_bytes"], palette) == QColor(palette.muted)
+    little = open_runs(A, MADE.but(step_s=0.011)).comparison
+    assert little is not None
+    slight = next(d for d in little.differences if d.name == "median_throughput")
+    full = QColor(palette.critical).name()
+
+    def distance(colour: QColor) -> int:
+        other = QColor(full)
+        return sum(abs(one - two) for one, two in zip(colour.getRgb(), other.getRgb(), strict=True))  # type: ignore[misc,call-overload]
+
+    assert figure_colour(found["median_throughput"], palette).name() == full
+    assert distance(figure_colour(slight, palette)) > 100
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_every_strength_of_colour_can_be_read(theme: Palette, qapp: QApplication) -> None:
+    from gpudash.telemetry.comparing import compare
+
+    for step_s in (0.0102, 0.0105, 0.012, 0.015, 0.02, 0.005):
+        for difference in compare(MADE.run(), MADE.but(step_s=step_s).run("b")).differences:
+            assert contrast(figure_colour(difference, theme).name(), theme.panel) >= 4.5
+
+
+def test_three_runs_are_drawn_and_the_compared_one_is_chosen(open_runs: Open) -> None:
+    document = open_runs(A, B, MADE.but(loss=0.9))
+    assert document.controls.compared.isVisible()
+    assert [len(curves) for curves in document.overlay._curves.values()] == [3, 3, 3]
+    document.controls.compared.activated.emit(1)
+    assert document.comparison is not None
+    assert (document.comparison.a.label, document.comparison.b.label) == ("a", "c")
+    assert [run.label for run in document.runs] == ["a", "c", "b"]
+    assert document.overlay.difference.title == "B MINUS A, LOSS"
+    assert document.controls.compared.itemText(0) == "B: c"
+    document.swap()
+    assert [run.label for run in document.runs] == ["c", "a", "b"]
+
+
+def test_runs_without_curves_show_their_figures(open_runs: Open) -> None:
+    nothing = MADE.but(steps=0, loss=None, allocated=None)
+    document = open_runs(nothing, nothing)
+    assert document.overlay.nothing.isVisible()
+    assert not document.overlay.difference.isVisible()
+    assert [row[0] for row in document.figures.model.rows] == ["whole run"]
+
+
+def test_what_is_seen_can_be_taken(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    said: list[str] = []
+    document.said.connect(said.append)
+    document.copy_values()
+    lines = QGuiApplication.clipboard().text().splitlines()
+    assert lines[0].split("\t") == ["figure", "A", "B", "B minus A", "B over A", "verdict", "noise"]
+    assert len(lines) == 1 + len(document.figures.model.rows)
+    document.copy_picture()
+    picture = QGuiApplication.clipboard().image()
+    assert (picture.width(), picture.height()) == (1280, 760)
+    assert said == ["Copied the figures.", "Copied the comparison as a picture."]
+
+
+def test_a_theme_change_repaints_the_plots(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    for theme in (LIGHT, DARK):
+        document.set_palette(theme)
+        image = document.overlay.plots["loss"].grab().toImage()
+        assert image.pixelColor(3, 3).name() == theme.panel
+
+
+def test_plots_say_in_words_what_they_show(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    plot = document.overlay.plots["loss"]
+    assert plot.accessibleName() == "LOSS"
+    assert plot.accessibleDescription() == "Loss: A ends at 0.500, B ends at 0.400."
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RecordingError("/runs/b.gpudash is not a recording: it is no SQLite file"), "is no SQLite file."),
+        (PermissionError(13, "Permission denied"), "cannot be read: Permission denied."),
+        (ValueError("odd"), "cannot be compared (ValueError: odd)."),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence_and_a_way_out(qtbot: QtBot, error: Exception, words: str) -> None:
+    def load(path: Path, number: int | None, cancelled: Callable[[], bool]) -> ComparedRun:
+        if path.name == "a.gpudash":
+            return A.run()
+        raise error
+
+    document = CompareDocument([Path("/runs/a.gpudash"), Path("/runs/b.gpudash")], DARK, load)
+    qtbot.addWidget(document)
+    document.show()
+
+    def failed() -> bool:
+        document.refresh()
+        return document.close_button.isVisible()
+
+    qtbot.waitUntil(failed)
+    assert document.words.text().endswith(words)
+    document.copy_values()
+    document.swap()
+    with qtbot.waitSignal(document.closed):
+        document.close_button.click()
+
+
+def test_closing_while_it_reads_leaves_no_thread(qtbot: QtBot) -> None:
+    begun = threading.Event()
+
+    def load(path: Path, number: int | None, cancelled: Callable[[], bool]) -> ComparedRun:
+        begun.set()
+        while not cancelled():
+            threading.Event().wait(0.001)
+        raise CancelledError
+
+    document = CompareDocument([Path("/runs/a.gpudash"), Path("/runs/b.gpudash")], DARK, load)
+    qtbot.addWidget(document)
+    qtbot.waitUntil(begun.is_set)
+    document.refresh()
+    assert document.words.text() == "Reading a.gpudash…"
+    document.close_document()
+    assert "gpudash-comparison" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_too_few_or_too_many_are_refused(qapp: QApplication, count: int) -> None:
+    with pytest.raises(ValueError, match=f"2 to 6 recordings; {count} were chosen"):
+        CompareDocument([Path(f"{number}.gpudash") for number in range(count)], DARK)
+
+
+def test_a_long_run_is_drawn_on_the_columns_there_are(open_runs: Open) -> None:
+    long = MADE.but(steps=5_000)
+    document = open_runs(long, long.but(loss=0.4))
+    plot = document.overlay.plots["loss"]
+    assert all(len(curve.x) < 6 * plot.columns for curve in plot.shown)
+    assert np.isfinite(document.overlay.difference.shown[0].y).all()

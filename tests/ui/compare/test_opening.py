@@ -1,0 +1,95 @@
+"""Comparisons opened in the window: from the menu, from paths, twice, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QFileDialog
+from pytestqt.qtbot import QtBot
+
+from gpudash.session import Replay
+from gpudash.ui.compare import compare_with, open_comparison
+from gpudash.ui.compare.document import CompareDocument
+from gpudash.ui.main_window import MainWindow
+from tests.ui.conftest import OpenWindow
+from tests.ui.fake_session import FakeSession
+from tests.unit.telemetry.comparing.made import MADE
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> list[Path]:
+    return [MADE.but(steps=20 + 10 * place).record(tmp_path / f"{name}.gpudash") for place, name in enumerate("abc")]
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    names = [str(path) for path in paths]
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_arguments: (names, ""))
+
+
+def ready(window: MainWindow, qtbot: QtBot) -> CompareDocument:
+    document = window.documents.front
+    assert isinstance(document, CompareDocument)
+
+    def read() -> bool:
+        window.refresh()
+        return document.comparison is not None
+
+    qtbot.waitUntil(read)
+    return document
+
+
+def test_recordings_are_compared_in_a_tab_once(open_window: OpenWindow, qtbot: QtBot, recordings: list[Path]) -> None:
+    window = open_window(FakeSession())
+    assert open_comparison(window, recordings[:2]) is not None
+    document = ready(window, qtbot)
+    assert [run.label for run in document.runs] == ["a.gpudash", "b.gpudash"]
+    assert window.documents.bar.tabText(1) == "a vs b"
+    window.documents.show_dashboard()
+    assert open_comparison(window, recordings[:2]) is None
+    assert window.documents.front is document
+    open_comparison(window, [recordings[1], recordings[0]])
+    assert window.documents.count == 2
+    ready(window, qtbot)
+
+
+def test_what_is_recorded_live_is_compared_with_what_is_chosen(
+    open_window: OpenWindow, qtbot: QtBot, recordings: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = FakeSession()
+    session.recording = recordings[2]
+    window = open_window(session)
+    choose(monkeypatch, recordings[0], recordings[1])
+    compare_with(window)
+    assert [run.label for run in ready(window, qtbot).runs] == ["c.gpudash", "a.gpudash", "b.gpudash"]
+
+
+def test_a_recording_that_is_looked_at_is_a(
+    open_window: OpenWindow, qtbot: QtBot, recordings: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window(Replay(recordings[0]))
+    choose(monkeypatch, recordings[1])
+    compare_with(window)
+    assert ready(window, qtbot).title == "a vs b"
+
+
+def test_nothing_chosen_opens_nothing_and_one_alone_is_refused(
+    open_window: OpenWindow, recordings: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = FakeSession()
+    session.recording = None
+    window = open_window(session)
+    choose(monkeypatch)
+    compare_with(window)
+    assert (window.documents.count, window.documents.notice.text) == (0, "")
+    choose(monkeypatch, recordings[0])
+    compare_with(window)
+    assert window.documents.notice.text == "A comparison is of 2 to 6 recordings; 1 were chosen."
+
+
+def test_it_has_a_place_in_the_menus_between_view_and_help(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession())
+    titles = [action.text().replace("&", "") for action in window.menuBar().actions()]
+    assert titles.index("View") < titles.index("Analyse") < titles.index("Help")
+    menu = next(action.menu() for action in window.menuBar().actions() if action.text().replace("&", "") == "Analyse")
+    assert "Compare With…" in [action.text().replace("&", "") for action in menu.actions()]

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QShortcut
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gpudash.devices import simulated_gpu
+from gpudash.session import Replay
+from gpudash.session.demo import SCENES
+from gpudash.session.demo.tour import BUSY, Pace
+from gpudash.session.samples import samples
+from gpudash.specs import TrainingSpec
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.ui.demo.commands import play_demo
+from gpudash.ui.demo.demo import Demo
+from gpudash.ui.main_window import MainWindow
+from gpudash.units import GIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+
+AT_ONCE = Pace(ask=0.0, act=0.0, read=0.0, told=0.0)
+
+
+class Remedies:
+    def wait(self, timeout_s: float) -> bool:
+        return True
+
+
+class PlayingSession(FakeSession):
+    """Takes runs as the real session does."""
+
+    remedies = Remedies()
+
+    def start_run(  # type: ignore[override]
+        self,
+        spec: Any,
+        device: str,
+        guard_bytes: int | None = None,
+        memory_cap: MemoryCap | None = None,
+        isolate: bool | None = None,
+    ) -> int:
+        return super().start_run(spec, device)
+
+
+@pytest.fixture
+def session() -> PlayingSession:
+    session = PlayingSession([simulated_gpu(0, 8 * GIB)])
+    session.feed(5.0)
+    return session
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: PlayingSession) -> MainWindow:
+    return open_window(session)
+
+
+@pytest.fixture
+def begin(window: MainWindow) -> Callable[..., Demo]:
+    """Begins the demo; time passes only when the test says so."""
+
+    def begin(scene: int = 0, **options: Any) -> Demo:
+        demo = Demo(window, pace=AT_ONCE, **options)
+        demo.start(scene)
+        demo._timer.stop()
+        return demo
+
+    return begin
+
+
+def go_on(demo: Demo, times: int = 4) -> None:
+    for _ in range(times):
+        demo.refresh()
+        QApplication.processEvents()
+
+
+def test_the_bar_says_which_scene_it_is_and_asks_first(begin: Callable[..., Demo], window: MainWindow) -> None:
+    demo = begin()
+    settle(window)
+    assert [step.isChecked() for step in demo.bar.steps] == [True, False, False, False, False]
+    assert demo.bar.steps[0].text() == "1  Move a tensor" and demo.bar.steps[1].text() == "2"
+    assert SCENES[0].questions[0].text == demo.bar.caption.text()
+    assert [choice.text() for choice in demo.bar.choices] == list(SCENES[0].questions[0].choices)
+    assert demo.bar.choices[0].isVisible() and not demo.bar.look.isVisible()
+    demo.leave()
+
+
+def test_a_guess_starts_the_run_and_the_panel_shows_what_runs(
+    begin: Callable[..., Demo], window: MainWindow, session: PlayingSession
+) -> None:
+    demo = begin()
+    demo.bar.choices[1].click()
+    go_on(demo)
+    assert demo.tour.guess == 1
+    assert [asked for asked in session.asked if asked[0] == "start"] == [("start", "pipeline", "sim:0")]
+    assert window.panel.workload.currentData() == "pipeline" and window.panel.device_name == "sim:0"
+    assert demo.bar.caption.text() == SCENES[0].acts[0].words
+    assert window.dashboard.selected == "SIM-0"
+    demo.leave()
+
+
+def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWindow) -> None:
+    demo = begin(1)
+    demo.bar.skip.click()
+    go_on(demo)
+    settle(window)
+    go_on(demo)
+    assert demo.pointer.target is window.tabs and demo.pointer.isVisible()
+    assert window.tabs.bar.tabText(window.tabs.bar.currentIndex()) == "Stages" and not window.tabs.collapsed
+    inside = demo.pointer.geometry()
+    assert inside.contains(window.tabs.mapTo(window, window.tabs.rect().center()))
+    assert demo.pointer.testAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+    demo.leave()
+    assert not demo.pointer.isVisible()
+
+
+def test_leaving_shows_what_was_shown_before(begin: Callable[..., Demo], window: MainWindow) -> None:
+    window.panel.change_fields({"width": 64, "steps": 17})
+    window.tabs.bar.setCurrentIndex(4)
+    before = window.panel.workload.currentData(), window.panel.device_name, window.panel.spec()
+    assert isinstance(before[2], TrainingSpec) and before[2].steps == 17
+    demo = begin(2)
+    demo.bar.skip.click()
+    go_on(demo)
+    assert window.panel.spec() != before[2]
+    demo.bar.leave.click()
+    settle(window)
+    assert (window.panel.workload.currentData(), window.panel.device_name, window.panel.spec()) == before
+    assert window.tabs.bar.currentIndex() == 4
+    assert window.findChild(Demo) is None
+    assert not [shortcut for shortcut in window.findChildren(QShortcut) if shortcut.key().toString() == "PgDown"]
+
+
+def test_leaving_stops_the_demos_own_run(begin: Callable[..., Demo], session: PlayingSession) -> None:
+    demo = begin()
+    demo.bar.skip.click()
+    go_on(demo)
+    demo.bar.leave.click()
+    assert ("stop",) in session.asked
+
+
+def test_a_run_of_the_users_is_stopped_by_its_own_button_only(
+    begin: Callable[..., Demo], window: MainWindow, session: PlayingSession
+) -> None:
+    session.start()
+    demo = begin()
+    demo.bar.skip.click()
+    go_on(demo)
+    settle(window)
+    assert demo.bar.caption.text() == BUSY and demo.bar.stop_run.isVisible()
+    assert ("stop",) not in session.asked
+    demo.bar.stop_run.click()
+    assert ("stop",) in session.asked
+    demo.leave()
+
+
+def test_escape_pauses_wherever_the_focus_is_and_is_the_plots_again_while_paused(
+    begin: Callable[..., Demo], window: MainWindow, qtbot: QtBot
+) -> None:
+    clear = window.commands.actions["Clear Selection"]
+    demo = begin()
+    window.plots.plots[0].canvas.setFocus()
+    window.view.select(1.0, 2.0)
+    assert clear.shortcuts() == []
+    qtbot.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Escape)
+    go_on(demo)
+    assert demo.tour.paused and window.view.selection is not None
+    assert demo.bar.pause.text().startswith("Go on")
+    qtbot.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Escape)
+    assert window.view.selection is None and demo.tour.paused
+    demo.bar.pause.click()
+    assert not demo.tour.paused
+    demo.leave()
+    assert [keys.toString() for keys in clear.shortcuts()] == ["Esc"]
+
+
+def test_page_down_and_up_turn_the_scenes(begin: Callable[..., Demo], window: MainWindow, qtbot: QtBot) -> None:
+    demo = begin()
+    qtbot.keyClick(window, Qt.Key.Key_PageDown)
+    assert demo.tour.position == 1
+    qtbot.keyClick(window, Qt.Key.Key_PageUp)
+    assert demo.tour.position == 0
+    demo.leave()
+
+
+def test_every_sentence_of_the_demo_fits_a_narrow_window(open_window: OpenWindow, session: PlayingSession) -> None:
+    window = open_window(session, size=(960, 700))
+    demo = Demo(window)
+    settle(window)
+    sentences = [scene.look for scene in SCENES]
+    sentences += [act.words for scene in SCENES for act in scene.acts]
+    sentences += [question.text for scene in SCENES for question in scene.questions]
+    for words in sentences:
+        demo.tour.log, demo.tour.state = [words], "playing"
+        demo.tour._runs = [None]
+        demo.bar.refresh()
+        QApplication.processEvents()
+        label = demo.bar.caption
+        taken = label.fontMetrics().boundingRect(0, 0, label.width(), 1000, int(Qt.TextFlag.TextWordWrap), label.text())
+        assert label.text() == words and taken.height() <= label.height()
+    demo.leave()
+
+
+def test_the_frame_takes_the_colours_of_the_other_theme(begin: Callable[..., Demo], window: MainWindow) -> None:
+    from gpudash.ui.theme import LIGHT
+
+    demo = begin()
+    window.set_palette(LIGHT)
+    demo.refresh()
+    assert demo.pointer._colour.name() == LIGHT.accent
+    demo.leave()
+
+
+def test_help_begins_the_demo_once(window: MainWindow) -> None:
+    window.commands.actions["Demo"].trigger()
+    demo = window.findChild(Demo)
+    assert isinstance(demo, Demo) and play_demo(window) is demo
+    demo.leave()
+
+
+def test_closing_the_window_ends_the_demos_clock(begin: Callable[..., Demo], window: MainWindow) -> None:
+    demo = begin()
+    demo._timer.start()
+    window.close()
+    assert not demo._timer.isActive()
+
+
+def test_the_demo_recordings_are_in_the_menu_and_open(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr(window.opening, "open", opened.append)
+    for found in samples():
+        action = window.commands.actions[found.title]
+        assert action.toolTip() == found.words
+        action.trigger()
+    assert opened == [found.path for found in samples()]
+
+
+def test_a_recordings_window_offers_no_demo(open_window: OpenWindow) -> None:
+    window = open_window(Replay(samples()[0].path))
+    assert "Demo" not in window.commands.actions and samples()[0].title in window.commands.actions

@@ -1,0 +1,277 @@
+"""The session library in the window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QMessageBox, QPushButton
+from pytestqt.qtbot import QtBot
+
+from gpudash.telemetry.annotation import set_locked
+from gpudash.telemetry.facts import read_facts
+from gpudash.ui.library.document import EMPTY_TRASH, NONE_FOUND, LibraryDocument
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.undoing import Undoing
+from tests.ui.conftest import settle
+from tests.ui.library.conftest import compared, opened, read
+from tests.unit.telemetry.recordings import begin
+
+Key = Qt.Key
+
+
+def workloads(library: LibraryDocument) -> list[str]:
+    """What the table shows, from the top."""
+    return [", ".join(entry.facts.workloads) for entry in library.table.shown() if entry.facts is not None]
+
+
+def select(library: LibraryDocument, *names: str) -> set[Path]:
+    """Select the recordings of these workloads."""
+    paths = {e.path for e in library.table.shown() if e.facts is not None and set(e.facts.workloads) & set(names)}
+    assert len(paths) == len(names)
+    library.table.select(paths)
+    return paths
+
+
+def press(
+    library: LibraryDocument, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier
+) -> None:
+    library.table.setFocus()
+    QTest.keyClick(library.table, key, modifier)
+
+
+def test_the_newest_is_at_the_top_and_a_heading_sorts(library: LibraryDocument) -> None:
+    assert workloads(library) == ["matmul", "pressure", "transfer", "training"]
+    library.table.sortByColumn(5, Qt.SortOrder.DescendingOrder)
+    assert sorted(workloads(library)[:2]) == ["pressure", "training"]
+    library.table.sortByColumn(2, Qt.SortOrder.AscendingOrder)
+    assert workloads(library) == ["matmul", "pressure", "training", "transfer"]
+
+
+def test_a_row_says_what_the_recording_is_about(library: LibraryDocument) -> None:
+    header, *rows = [line.split("\t") for line in library.table.text().split("\n")]
+    assert header == ["began", "recording", "workload", "device", "status", "peak", "length", "size", "locked"]
+    assert rows[1][1:7] == ["pressure", "pressure", "sim:0 (SIMULATED)", "out of memory", "11.0 GiB", "10.0 s"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [("pre", ["pressure"]), ("SIMULATED", ["pressure"]), ("cpu failed", ["transfer"]), ("2025-03-01", ["training"])],
+)
+def test_typing_searches_every_column(library: LibraryDocument, typed: str, found: list[str]) -> None:
+    library.search.clear()
+    QTest.keyClicks(library.search, typed)
+    assert workloads(library) == found
+    library.search.clear()
+    assert len(workloads(library)) == 4
+
+
+def test_words_that_nothing_holds_are_answered(library: LibraryDocument) -> None:
+    QTest.keyClicks(library.search, "xyzzy")
+    assert NONE_FOUND in [label.text() for label in library.findChildren(type(library.disk.words))]
+
+
+def test_enter_goes_from_the_search_to_the_table_and_opens(library: LibraryDocument) -> None:
+    QTest.keyClicks(library.search, "train")
+    QTest.keyClick(library.search, Key.Key_Return)
+    assert library.table.hasFocus()
+    QTest.keyClick(library.table, Key.Key_Return)
+    assert [path.name for path in opened] == ["2025-03-01-120000-training.gpudash"]
+
+
+def test_a_recording_opens_as_a_tab(in_window: LibraryDocument, window: MainWindow, qtbot: QtBot) -> None:
+    (path,) = select(in_window, "training")
+    in_window.open_button.click()
+    qtbot.waitUntil(lambda: (window.refresh(), window.documents.is_open(path))[1])
+    window.documents.show_path("recordings")
+    select(in_window, "training")
+    in_window.delete()
+    assert path.exists()
+    assert "is open in a tab; close it first" in in_window.notice.text
+
+
+def test_delete_then_undo_gives_byte_identical_files(
+    in_window: LibraryDocument, window: MainWindow, qtbot: QtBot
+) -> None:
+    before = {path: path.read_bytes() for path in select(in_window, "training", "transfer")}
+    press(in_window, Key.Key_Delete)
+    assert not any(path.exists() for path in before)
+    assert in_window.notice.text == "2 recordings moved to the trash."
+    settle(window)
+    assert window.commands.actions["Undo"].text() == "Undo Delete of 2 Recordings"
+    QTest.keyClick(in_window.table, Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert {path: path.read_bytes() for path in before} == before
+    assert in_window.notice.text == ""
+    read(in_window, qtbot, 4)
+    QTest.keyClick(in_window.table, Key.Key_Y, Qt.KeyboardModifier.ControlModifier)
+    assert not any(path.exists() for path in before)
+    read(in_window, qtbot, 2)
+
+
+def test_the_notice_has_the_way_back(library: LibraryDocument, undoing: Undoing, qtbot: QtBot) -> None:
+    (path,) = select(library, "training")
+    library.delete_button.click()
+    assert not path.exists()
+    (undo,) = [button for button in library.notice.findChildren(QPushButton) if button.text() == "Undo"]
+    assert undo.isVisible()
+    undo.click()
+    assert path.exists()
+
+
+def test_the_notice_goes_when_undo_would_mean_something_else(library: LibraryDocument, undoing: Undoing) -> None:
+    select(library, "training")
+    library.delete()
+    undoing.push("Hide of Loss", lambda: None, lambda: None)
+    assert library.notice.text == ""
+
+
+def test_an_undo_that_cannot_be_done_is_said_and_forgotten(
+    library: LibraryDocument, undoing: Undoing, qtbot: QtBot
+) -> None:
+    select(library, "training")
+    library.delete()
+    for path in (library._librarian.trash).iterdir():
+        path.unlink()
+    said: list[str] = []
+    undoing.failed.connect(said.append)
+    undoing.undo()
+    assert "is not in the trash any more" in said[0]
+    assert undoing.undo_text == ""
+
+
+def test_the_trash_shows_what_was_deleted_and_restores_it(
+    library: LibraryDocument, undoing: Undoing, qtbot: QtBot
+) -> None:
+    (path,) = select(library, "pressure")
+    library.delete()
+    library.trash_button.click()
+    read(library, qtbot, 1)
+    assert "Trash: 1, " in library.disk.trash_words.text()
+    assert not library.delete_button.isVisible()
+    select(library, "pressure")
+    press(library, Key.Key_Delete)  # what is in the trash stays there
+    library.restore_button.click()
+    assert path.exists()
+    undoing.undo()
+    assert not path.exists()
+    undoing.redo()
+    assert path.exists()
+    library.trash_button.click()
+    read(library, qtbot, 4)
+
+
+def test_emptying_the_trash_asks_with_a_verb_and_the_safe_button_is_the_default(
+    library: LibraryDocument, qtbot: QtBot
+) -> None:
+    select(library, "pressure")
+    library.delete()
+    library.trash_button.click()
+    read(library, qtbot, 1)
+    library.empty_button.click()
+    (box,) = library.findChildren(QMessageBox)
+    assert [button.text() for button in box.buttons()].count("Empty Trash") == 1
+    assert box.defaultButton().text().replace("&", "") == "Cancel"
+    next(button for button in box.buttons() if button.text() == "Empty Trash").click()
+    read(library, qtbot, 0)
+    assert EMPTY_TRASH in [label.text() for label in library.findChildren(type(library.disk.words))]
+
+
+def test_lock_protects_and_unlock_gives_up(library: LibraryDocument, qtbot: QtBot) -> None:
+    (path,) = select(library, "transfer")
+    library.lock_button.click()
+    qtbot.waitUntil(lambda: (library.refresh(), library.lock_button.text() == "Unlock")[1])
+    library.delete()
+    assert path.exists()
+    assert "is locked; unlock it first" in library.notice.text
+    library.lock_button.click()
+    qtbot.waitUntil(lambda: (library.refresh(), library.lock_button.text() == "Lock")[1])
+    library.delete()
+    assert not path.exists()
+
+
+def test_of_several_the_locked_one_stays_and_is_named(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
+    set_locked(folder / "2025-03-02-120000-transfer.gpudash", True)
+    qtbot.waitUntil(lambda: (library.refresh(), "locked" in library.table.text().split("\n", 1)[1])[1])
+    select(library, "transfer", "training")
+    library.delete()
+    assert library.notice.text == (
+        "“2025-03-01-120000-training” moved to the trash. 2025-03-02-120000-transfer is locked; unlock it first."
+    )
+
+
+def test_one_that_is_being_recorded_stays(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
+    recorder = begin(folder / "2025-03-09-120000-live.gpudash", workload="live", status="running")
+    try:
+        qtbot.waitUntil(lambda: (library.refresh(), "live" in workloads(library))[1])
+        select(library, "live")
+        assert "recording now" in library.table.text()
+        library.delete()
+        assert recorder.path.exists()
+        assert "is being recorded" in library.notice.text
+    finally:
+        recorder.close()
+
+
+def test_a_name_is_given_and_taken_back(library: LibraryDocument, undoing: Undoing, qtbot: QtBot) -> None:
+    (path,) = select(library, "training")
+    library.details.title.setFocus()
+    library.details.title.selectAll()
+    QTest.keyClicks(library.details.title, "Baseline")
+    QTest.keyClick(library.details.title, Key.Key_Return)
+    qtbot.waitUntil(lambda: (library.refresh(), "Baseline" in library.table.text())[1])
+    assert read_facts(path).title == "Baseline"
+    assert path.name == "2025-03-01-120000-training.gpudash"
+    undoing.undo()
+    qtbot.waitUntil(lambda: read_facts(path).title == "")
+
+
+def test_compare_needs_two(library: LibraryDocument) -> None:
+    select(library, "training")
+    assert not library.compare_button.isEnabled()
+    paths = select(library, "training", "transfer")
+    library.compare_button.click()
+    assert [set(found) for found in compared] == [paths]
+
+
+def test_what_is_wrong_with_a_damaged_file_is_said(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
+    (folder / "torn.gpudash").write_bytes(b"hello")
+    read(library, qtbot, 5)
+    library.table.select({folder / "torn.gpudash"})
+    words = " ".join(label.text() for label in library.details.findChildren(type(library.disk.words)))
+    assert "no SQLite file" in words
+    assert library.details.title.isReadOnly()
+
+
+def test_disk_use_stands_beside_its_limits(library: LibraryDocument) -> None:
+    assert library.disk.words.text().startswith("4 of 100 recordings, ")
+    assert library.disk.words.text().endswith(" of 2.00 GiB")
+    assert library.disk.bar.value() == 40
+
+
+def test_ctrl_c_copies_the_selected_rows(in_window: LibraryDocument, window: MainWindow) -> None:
+    select(in_window, "matmul")
+    window.commands.copy_values()
+    lines = QGuiApplication.clipboard().text().split("\n")
+    assert len(lines) == 2
+    assert "matmul" in lines[1]
+
+
+def test_the_library_is_there_once_and_closes_with_its_tab(in_window: LibraryDocument, window: MainWindow) -> None:
+    window.documents.show_dashboard()
+    window.commands.actions["Session Library"].trigger()
+    assert window.documents.count == 1
+    assert window.documents.front is in_window
+    window.documents.close_front()
+    assert window.documents.count == 0
+
+
+def test_every_control_has_a_name_and_a_tip(library: LibraryDocument) -> None:
+    for button in library.findChildren(QPushButton):
+        if button.isVisible():
+            assert button.text() or button.accessibleName()
+            assert button.toolTip()
+    assert library.search.accessibleName()
+    assert library.table.accessibleName()

@@ -1,0 +1,134 @@
+"""The compact cards that stay above all other windows."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage
+from PySide6.QtTest import QTest
+
+from gpudash.devices import Gpu
+from gpudash.ui.compact_card import CompactCard
+from gpudash.ui.main_window import MainWindow
+from gpudash.units import GIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+
+SIMULATED = Gpu(0, "SIM-0", "", "Simulated GPU", 8 * GIB, simulated=True)
+
+
+def card_of(window: MainWindow) -> CompactCard:
+    window.commands.actions["Compact Card"].trigger()
+    settle(window)
+    (card,) = window.tools.compact_cards.cards
+    return card
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession((gpu(0), gpu(1)))
+    session.feed(30)
+    return session
+
+
+def test_it_shows_the_memory_of_the_device_in_view_above_all_windows(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    card = card_of(open_window(session))
+    assert card.isVisible()
+    assert card.windowFlags() & Qt.WindowType.WindowStaysOnTopHint
+    assert card.windowFlags() & Qt.WindowType.Tool
+    assert card.accessibleName().startswith("cuda:0: ")
+    assert card.accessibleName().count("of 24.0 GiB VRAM") == 1
+
+
+def test_it_follows_the_readings(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    card = card_of(window)
+    before = card.accessibleName()
+    session.feed(5, full=0.9)
+    settle(window, 8)
+    assert card.accessibleName() != before
+    assert "21.6 of 24.0 GiB" in card.accessibleName()
+
+
+def test_its_curve_is_drawn_from_the_last_minute(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    card = card_of(window)
+    before = card.line.grab().toImage()
+    session.feed(60, full=0.5)
+    settle(window, 8)
+    assert colours(card.line.grab().toImage()) > 2
+    assert card.line.grab().toImage() != before
+
+
+def colours(image: QImage) -> int:
+    return len({image.pixel(x, y) for x in range(0, image.width(), 2) for y in range(image.height())})
+
+
+def test_a_simulated_device_says_so(open_window: OpenWindow) -> None:
+    session = FakeSession((SIMULATED,))
+    session.feed(5)
+    window = open_window(session)
+    window.dashboard.select_device("SIM-0")
+    card = card_of(window)
+    assert "SIMULATED" in card.accessibleName()
+
+
+def test_a_forecast_is_told_in_a_sentence(
+    open_window: OpenWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = SimpleNamespace(seconds=38.2, bytes_per_second=1e8)
+    monkeypatch.setattr(session, "forecast", lambda _device: ahead)
+    card = card_of(open_window(session))
+    assert card.words == "Fills in about 38 s if it goes on growing."
+
+
+def test_every_device_has_its_own_and_the_command_closes_it_again(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    card_of(window)
+    window.dashboard.select_device("host")
+    window.commands.actions["Compact Card"].trigger()
+    assert [card.key for card in window.tools.compact_cards.cards] == [session.gpus[0].uuid, "host"]
+    window.commands.actions["Compact Card"].trigger()
+    assert [card.key for card in window.tools.compact_cards.cards] == [session.gpus[0].uuid]
+
+
+def test_esc_closes_it(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    QTest.keyClick(card_of(window), Qt.Key.Key_Escape)
+    assert window.tools.compact_cards.cards == []
+
+
+def test_it_closes_with_the_window(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    card = card_of(window)
+    window.close()
+    assert not card.isVisible()
+    assert window.tools.compact_cards.cards == []
+
+
+def test_a_gpu_that_stops_answering_says_so(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    card = card_of(window)
+    session.feed(2, lost=session.gpus[0].uuid)
+    settle(window, 8)
+    assert "stopped answering" in card.accessibleName()
+
+
+def test_the_card_of_a_gpu_that_is_gone_closes(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    card_of(window)
+    session.gpus = tuple(dataclasses.replace(found, uuid="other") for found in session.gpus)
+    settle(window, 8)
+    assert window.tools.compact_cards.cards == []
+
+
+def test_a_gpu_before_its_first_reading_shows_no_number(open_window: OpenWindow) -> None:
+    card = card_of(open_window(FakeSession((gpu(0),))))
+    assert "not reported" in card.accessibleName()

@@ -1,0 +1,261 @@
+"""File > Export: written in the background, told with the path, cancelled without a trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog, QPushButton
+from pytestqt.qtbot import QtBot
+
+from gpudash.session import Replay
+from gpudash.telemetry.export import Heed
+from gpudash.ui import exporting
+from gpudash.ui.exporting import WORDING, ExportJob, Kind
+from gpudash.ui.main_window import MainWindow
+from tests.ui.conftest import OpenWindow
+from tests.ui.fake_document import FakeDocument
+from tests.ui.fake_session import FakeSession
+from tests.ui.test_picture import recorded
+
+Choose = Callable[[Path | None], None]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    (tmp_path / "kept").mkdir()
+    return recorded(tmp_path / "kept" / "run.gpudash", 2.0)
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, recording: Path) -> MainWindow:
+    return open_window(Replay(recording))
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
+    """What the user picks in the dialog that asks for a file."""
+
+    def pick(path: Path | None) -> None:
+        monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("" if path is None else str(path), ""))
+
+    return pick
+
+
+def wait(window: MainWindow, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: not window.exporting.busy, timeout=20_000)
+
+
+def test_every_kind_of_file_is_written_and_told_with_its_path(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot
+) -> None:
+    beginnings: dict[Kind, bytes] = {
+        "csv": b"time_s,",
+        "parquet": b"PAR1",
+        "json": b'{"meta"',
+        "trace": b'{"displayTimeUnit"',
+        "html": b"<!doctype html>",
+    }
+    for kind, beginning in beginnings.items():
+        out = tmp_path / f"out{WORDING[kind].suffix}"
+        choose(out)
+        window.commands.actions[WORDING[kind].entry].trigger()
+        wait(window, qtbot)
+        assert out.read_bytes().startswith(beginning)
+        assert window.documents.notice.text == f"Wrote {out}."
+    assert not [thread for thread in threading.enumerate() if thread.name == "gpudash-export"]
+
+
+def test_the_recording_in_front_is_meant_and_not_that_of_the_session(
+    open_window: OpenWindow, recording: Path, choose: Choose, tmp_path: Path, qtbot: QtBot
+) -> None:
+    window = open_window(FakeSession(recording=tmp_path / "session.gpudash"))
+    window.opening.open(recording)
+    qtbot.waitUntil(lambda: _shown(window) == recording, timeout=20_000)
+    choose(tmp_path / "out.html")
+    window.commands.actions["HTML Report…"].trigger()
+    wait(window, qtbot)
+    assert "run.gpudash" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def _shown(window: MainWindow) -> Path | None:
+    """The recording in front, once it has been read."""
+    window.refresh()
+    dashboard = window.front_dashboard
+    return None if dashboard is None else dashboard.session.recording
+
+
+def test_a_document_that_is_no_recording_has_nothing_to_export(
+    window: MainWindow, choose: Choose, tmp_path: Path
+) -> None:
+    window.documents.add(FakeDocument(tmp_path / "fake", window.palette_), "fake", "fake")
+    choose(tmp_path / "out")
+    for entry in ("HTML Report…", "Graph as SVG…"):
+        window.documents.notice.dismiss()
+        window.commands.actions[entry].trigger()
+        assert window.documents.notice.text == "The document in front is no recording; bring one to the front."
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_the_graph_is_written_as_svg(window: MainWindow, choose: Choose, tmp_path: Path) -> None:
+    choose(tmp_path / "graph")
+    window.commands.actions["Graph as SVG…"].trigger()
+    assert "recorded with gpudash" in (tmp_path / "graph.svg").read_text(encoding="utf-8")
+    assert window.documents.notice.text == f"Wrote {tmp_path / 'graph.svg'}."
+
+
+def test_leaving_the_dialog_writes_nothing(window: MainWindow, choose: Choose, tmp_path: Path) -> None:
+    choose(None)
+    for words in WORDING.values():
+        window.commands.actions[words.entry].trigger()
+    window.commands.actions["Graph as SVG…"].trigger()
+    assert not window.exporting.busy
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_whose_name_was_completed_here_is_asked_for(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    asked: list[str] = []
+
+    def answer(_parent: object, _title: str, text: str, *_: object) -> QMessageBox.StandardButton:
+        asked.append(text)
+        return QMessageBox.StandardButton.Yes if replaced else QMessageBox.StandardButton.No
+
+    monkeypatch.setattr(QMessageBox, "question", answer)
+    (tmp_path / "out.csv").write_text("mine")
+    choose(tmp_path / "out")
+    window.commands.actions["Recording as CSV…"].trigger()
+    wait(window, qtbot)
+    assert asked == [f"{tmp_path / 'out.csv'} exists already. Replace it?"]
+    assert ((tmp_path / "out.csv").read_text() == "mine") is not replaced
+
+
+def test_a_session_that_is_not_recorded_has_nothing_to_export(open_window: OpenWindow, choose: Choose) -> None:
+    window = open_window(FakeSession(recording=None))
+    window.commands.actions["HTML Report…"].trigger()
+    assert window.documents.notice.text == "This session is not recorded, so there is nothing to export."
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("kept/run.gpudash", "is the recording itself"), ("kept", "is a folder"), ("absent/out.csv", "does not exist")],
+)
+def test_a_target_that_cannot_be_written_is_told_in_one_sentence_and_the_recording_stays(
+    window: MainWindow, choose: Choose, recording: Path, qtbot: QtBot, target: str, words: str
+) -> None:
+    before = recording.read_bytes()
+    choose(recording.parents[1] / target)
+    if target == "kept":
+        window.exporting._begin(
+            ExportJob(recording.parent, lambda heed: exporting.write_data(recording, "csv", recording.parent, heed))
+        )
+    else:
+        window.commands.actions["Recording as CSV…"].trigger()
+    wait(window, qtbot)
+    assert words in window.documents.notice.text
+    assert window.documents.notice.text.endswith(".")
+    assert recording.read_bytes() == before
+
+
+def test_a_recording_that_has_vanished_is_told(
+    window: MainWindow, choose: Choose, recording: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    recording.unlink()
+    choose(tmp_path / "out.json")
+    window.commands.actions["Recording as JSON…"].trigger()
+    wait(window, qtbot)
+    assert window.documents.notice.text == f"{recording} does not exist."
+    assert not (tmp_path / "out.json").exists()
+
+
+class Slow:
+    """Writes until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    def __call__(self, heed: Heed) -> list[str]:
+        rows = 0
+        while True:
+            rows += 1000
+            heed(rows)
+            self.begun.set()
+
+
+def test_a_long_export_shows_its_rows_and_can_be_cancelled(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    told: list[str] = []
+    monkeypatch.setattr(exporting, "write_data", lambda *arguments: slow(arguments[-1]))
+    monkeypatch.setattr(window.status_line, "tell", told.append)
+    choose(tmp_path / "out.csv")
+    window.commands.actions["Recording as CSV…"].trigger()
+    assert slow.begun.wait(20)
+    dialog = window.findChild(QProgressDialog)
+    assert dialog is not None
+    monkeypatch.setattr(exporting, "PATIENCE_S", 0.0)
+    window.exporting.refresh()
+    assert dialog.isVisible()
+    assert dialog.labelText().startswith("Writing out.csv: ")
+    assert dialog.labelText().endswith(" rows")
+    window.commands.actions["Recording as JSON…"].trigger()  # to the same file
+    assert window.documents.notice.text == f"{tmp_path / 'out.csv'} is being written already."
+    dialog.findChild(QPushButton).click()  # type: ignore[union-attr]  # its only button is Cancel
+    wait(window, qtbot)
+    assert not [shown for shown in window.findChildren(QProgressDialog) if shown.isVisible()]
+    assert told == ["out.csv was not written: cancelled."]
+
+
+def test_closing_the_window_ends_what_is_being_written(
+    window: MainWindow, choose: Choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr(exporting, "write_data", lambda *arguments: slow(arguments[-1]))
+    choose(tmp_path / "out.csv")
+    window.commands.actions["Recording as CSV…"].trigger()
+    assert slow.begun.wait(20)
+    window.close()
+    assert window.joined
+    assert not window.exporting.busy
+
+
+def test_a_cancelled_export_leaves_no_file(recording: Path, tmp_path: Path) -> None:
+    job = ExportJob(
+        tmp_path / "out.csv", lambda heed: exporting.write_data(recording, "csv", tmp_path / "out.csv", heed)
+    )
+    job.cancel()
+    job.run()
+    assert job.words == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_fault_in_writing_is_told_and_not_thrown(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> list[str]:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(exporting, "write_data", broken)
+    choose(tmp_path / "out.csv")
+    window.commands.actions["Recording as CSV…"].trigger()
+    wait(window, qtbot)
+    assert window.documents.notice.text == "out.csv was not written (KeyError: 'odd')."
+
+
+def test_the_report_can_be_opened_from_the_notice(
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toLocalFile()))
+    choose(tmp_path / "out.html")
+    window.commands.actions["HTML Report…"].trigger()
+    wait(window, qtbot)
+    button = next(b for b in window.documents.notice.findChildren(QPushButton) if b.text() == "Open")
+    button.click()
+    assert opened == [str(tmp_path / "out.html")]

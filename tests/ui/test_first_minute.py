@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import pytest
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QMenu, QPushButton
+
+from gpudash.devices import simulated_gpu
+from gpudash.session.samples import sample
+from gpudash.settings import load_settings
+from gpudash.telemetry.records import Marker
+from gpudash.ui.command_table import RECENT_MENU
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.no_gpu_strip import LOOKING
+from gpudash.units import GIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+
+CAUSES = (
+    "No NVIDIA card was found; everything runs on the CPU.",
+    "An NVIDIA card is present, but its driver is not loaded; load it with: sudo modprobe nvidia",
+    "The NVIDIA library and the loaded driver differ in version, as after an update; restart the machine.",
+    "No NVIDIA GPU may be used from here (CUDA_VISIBLE_DEVICES=); give this container access to /dev/nvidia*.",
+    "torch 2.13.0+cpu is a CPU build though a GPU is there; install a CUDA build of torch to run on it.",
+)
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession([simulated_gpu(0, 8 * GIB)], gpu_problem=CAUSES[0])
+    session.feed(2.0)
+    return session
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
+    return open_window(session)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_strip_says_the_cause_and_what_works_and_is_not_modal(open_window: OpenWindow, cause: str) -> None:
+    window = open_window(FakeSession(gpu_problem=cause))
+    strip = window.first_minute.strip
+    assert strip.isVisible() and strip.text.text().startswith(cause)
+    assert "What works now" in strip.text.text() and strip.accessibleName() == strip.text.text()
+    assert QGuiApplication.modalWindow() is None
+
+
+def test_a_machine_with_a_gpu_that_can_be_used_has_no_strip(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession([gpu(0)], gpu_problem="CUDA_VISIBLE_DEVICES=0 hides 1 of 2 GPUs"))
+    assert not window.first_minute.strip.isVisible()
+
+
+def test_the_simulated_gpu_is_among_what_works(window: MainWindow) -> None:
+    assert "on a simulated GPU" in window.first_minute.strip.text.text()
+
+
+def test_the_demo_recording_opens(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr(window.opening, "open", opened.append)
+    window.first_minute.strip.demo.click()
+    found = sample("healthy-training")
+    assert found is not None and opened == [found.path]
+
+
+def test_without_samples_the_button_says_so(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpudash.ui.first_minute.sample", lambda _name: None)
+    window.first_minute.strip.demo.click()
+    assert "no demo recordings" in window.documents.notice.text
+
+
+def test_predict_a_run_shows_what_the_simulated_gpu_would_need(window: MainWindow) -> None:
+    window.panel.setVisible(False)
+    window.first_minute.strip.predict.click()
+    settle(window)
+    assert window.panel.isVisible() and window.panel.device_name == "sim:0"
+    assert window.panel.fit.isVisible()
+
+
+def test_check_again_asks_the_driver_and_the_answer_takes_its_place(window: MainWindow, session: FakeSession) -> None:
+    window.first_minute.strip.check.click()
+    assert ("check_gpus",) in session.asked
+    assert window.first_minute.strip.text.text() == LOOKING
+    settle(window)
+    assert window.first_minute.strip.text.text().startswith(CAUSES[0])
+    session.gpus = (gpu(0),)
+    session.gpu_problem = None
+    settle(window)
+    assert not window.first_minute.strip.isVisible()
+
+
+def test_the_details_unfold_and_can_be_copied(window: MainWindow) -> None:
+    strip = window.first_minute.strip
+    copy = next(button for button in strip.findChildren(QPushButton) if button.text() == "Copy details")
+    assert not copy.isVisible()
+    strip.details.click()
+    assert copy.isVisible()
+    copy.click()
+    lines = QGuiApplication.clipboard().text().splitlines()
+    assert lines == [f"problem\t{CAUSES[0]}", "NVML\tDriver Not Loaded", "torch\ttorch 2.13.0+cpu"]
+
+
+def test_a_cause_that_was_dismissed_is_not_told_again_and_another_one_is(
+    open_window: OpenWindow, window: MainWindow, session: FakeSession
+) -> None:
+    window.first_minute.strip.close_button.click()
+    settle(window)
+    assert not window.first_minute.strip.isVisible()
+    again = open_window(FakeSession(gpu_problem=CAUSES[0]))
+    assert not again.first_minute.strip.isVisible()
+    other = open_window(FakeSession(gpu_problem=CAUSES[1]))
+    assert other.first_minute.strip.isVisible()
+
+
+def run_once(session: FakeSession, window: MainWindow) -> None:
+    session.start(steps=3)
+    session.train(0.3, steps=3)
+    settle(window)
+    assert not window.first_minute.hints.isVisible()
+    session.end()
+    settle(window)
+
+
+def test_three_hints_come_after_the_first_run_and_each_goes_once_done(window: MainWindow, session: FakeSession) -> None:
+    hints = window.first_minute.hints
+    run_once(session, window)
+    assert hints.isVisible() and hints.open == ("measure", "pause", "mark")
+    window.view.select(0.5, 1.0)
+    assert hints.open == ("pause", "mark")
+    window.view.toggle()
+    assert hints.open == ("mark",)
+    session.apply(Marker(time_s=session.now_s, label="here"))
+    settle(window)
+    assert hints.open == () and not hints.isVisible()
+
+
+def test_what_was_learned_before_is_never_shown_again(
+    open_window: OpenWindow, window: MainWindow, session: FakeSession
+) -> None:
+    window.view.select(0.5, 1.0)
+    second = FakeSession()
+    again = open_window(second)
+    run_once(second, again)
+    assert again.first_minute.hints.open == ("pause", "mark")
+
+
+def test_a_warnings_mark_teaches_nobody_to_mark(window: MainWindow, session: FakeSession) -> None:
+    session.apply(Marker(time_s=1.0, label="warning", category="warning"))
+    settle(window)
+    assert "mark" in window.first_minute.hints.open
+
+
+def test_hints_can_be_turned_off_for_good(window: MainWindow, session: FakeSession) -> None:
+    run_once(session, window)
+    window.first_minute.hints.close_button.click()
+    assert not window.first_minute.hints.isVisible() and not session.settings.hints
+    assert load_settings()[0].hints is False
+    run_once(session, window)
+    assert not window.first_minute.hints.isVisible()
+
+
+def test_nothing_is_said_while_something_is_shown(window: MainWindow, session: FakeSession) -> None:
+    window.first_minute.hold(True)
+    run_once(session, window)
+    assert not window.first_minute.strip.isVisible() and not window.first_minute.hints.isVisible()
+    window.first_minute.hold(False)
+    assert window.first_minute.strip.isVisible() and not window.first_minute.hints.isVisible()
+
+
+def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSession) -> None:
+    settle(window)
+    for title in ("Stages", "Result", "Epochs"):
+        row = next(row for row in range(window.tabs.bar.count()) if window.tabs.bar.tabText(row) == title)
+        window.tabs.bar.setCurrentIndex(row)
+        settle(window)
+        table = window.tabs.current()
+        assert table is not None
+        (button,) = table.findChildren(QPushButton)
+        assert button.isVisible() and "F5" in button.text()
+    button.click()
+    assert session.asked[-1][:2] == ("start", "training")
+
+
+def test_with_no_recent_file_the_demo_recordings_are_offered(
+    window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr(window.opening, "open", opened.append)
+    menu = window.findChild(QMenu, RECENT_MENU)
+    assert menu is not None
+    menu.aboutToShow.emit()
+    entry = next(action for action in menu.actions() if action.text() == "Demo: A healthy training")
+    entry.trigger()
+    found = sample("healthy-training")
+    assert found is not None and opened == [found.path]

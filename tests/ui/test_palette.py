@@ -1,0 +1,248 @@
+"""The command palette, and that every command has a name, a place and a key one can look up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit
+from pytestqt.qtbot import QtBot
+
+from gpudash.ui.actions import PLOT_KEYS
+from gpudash.ui.guide import keys_page
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.palette import CommandPalette, PaletteEntry
+from gpudash.ui.remembered import add_recent
+from gpudash.ui.theme import DARK
+from gpudash.ui.tool_commands import open_palette
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+
+Key = Qt.Key
+CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession()
+    session.feed(20)
+    return session
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
+    return open_window(session)
+
+
+@pytest.fixture
+def in_window(window: MainWindow, qtbot: QtBot) -> CommandPalette:
+    """Over a window, with its commands."""
+    palette = open_palette(window)
+    qtbot.waitUntil(palette.field.hasFocus)
+    return palette
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    """What the palette did."""
+    return []
+
+
+@pytest.fixture
+def palette(ran: list[str], qtbot: QtBot) -> Iterator[CommandPalette]:
+    """With commands of its own, one of which is not available."""
+    entries = [PaletteEntry(f"Command {number}", "File", partial(ran.append, str(number))) for number in range(20)]
+    grey = PaletteEntry("Zoom to Selection", "View", lambda: ran.append("zoom"), why_not="No range is selected.")
+    palette = CommandPalette([*entries, grey], DARK)
+    palette.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, on=False)
+    palette.show()
+    palette.activateWindow()
+    palette.field.setFocus()
+    qtbot.waitUntil(palette.field.hasFocus)
+    yield palette
+    palette.close()
+    palette.deleteLater()
+
+
+def entry(palette: CommandPalette, name: str) -> PaletteEntry:
+    return next(entry for entry in palette.shown if entry.name == name)
+
+
+def test_every_command_of_the_menus_is_in_the_palette_with_its_key(
+    window: MainWindow, in_window: CommandPalette
+) -> None:
+    shown = {(entry.name.removesuffix("✓").strip(), entry.keys) for entry in in_window.shown}
+    for action in window.commands.actions.values():
+        assert (action.text().replace("&", ""), action.shortcut().toString()) in shown, action.text()
+
+
+def test_every_command_says_what_it_does(window: MainWindow) -> None:
+    for name, action in window.commands.actions.items():
+        tip = action.toolTip().partition("\n")[0]
+        assert action.text().strip(), name
+        assert len(tip) > len("Use it") and tip != action.text(), name
+        if not action.isEnabled():
+            assert action.toolTip().partition("\n")[2], f"{name} does not say why it is grey"
+
+
+def test_every_key_means_one_thing_in_one_context(window: MainWindow) -> None:
+    actions = window.commands.actions.values()
+    keys = Counter(key.toString() for action in actions for key in action.shortcuts())
+    assert [key for key, count in keys.items() if count > 1] == []
+    for action in actions:
+        for key in (key.toString() for key in action.shortcuts()):
+            if len(key) == 1:
+                assert action.shortcutContext() is PLOT_KEYS, f"{key} acts while something is typed"
+
+
+def test_every_key_is_on_the_sheet(window: MainWindow) -> None:
+    page = keys_page(window.commands.actions.values())
+    for action in window.commands.actions.values():
+        for key in action.shortcuts():
+            assert key.toString().replace("<", "&lt;") in page
+
+
+def test_the_sheet_tells_what_each_key_does_and_not_why_it_does_nothing_now(window: MainWindow) -> None:
+    page = keys_page(window.commands.actions.values())
+    assert "Take the last change back" in page
+    assert "nothing to take back" not in page
+    for title in ("File", "Edit", "Run", "View", "Help", "Mouse, in a plot", "In the session library"):
+        assert f"<h3>{title}</h3>" in page
+    assert "drop a file on the window" in page
+
+
+@pytest.mark.parametrize("keys", [(Key.Key_K, CTRL), (Key.Key_P, CTRL | SHIFT)])
+def test_both_keys_open_it_also_from_a_field(window: MainWindow, keys: tuple[Key, Qt.KeyboardModifier]) -> None:
+    field = window.panel.form.control("steps")
+    assert isinstance(field, QLineEdit)
+    field.setFocus()
+    before = field.text()
+    QTest.keyClick(field, *keys)
+    (palette,) = window.findChildren(CommandPalette)
+    assert palette.isVisible()
+    assert field.text() == before
+    palette.reject()
+
+
+def test_enter_does_what_is_found_and_leaves(window: MainWindow, in_window: CommandPalette) -> None:
+    QTest.keyClicks(in_window.field, "hide tables")
+    collapsed = window.tabs.collapsed
+    QTest.keyClick(in_window.field, Key.Key_Return)
+    assert window.tabs.collapsed is not collapsed
+    assert not in_window.isVisible()
+
+
+def test_esc_leaves_and_does_nothing(palette: CommandPalette, ran: list[str]) -> None:
+    QTest.keyClicks(palette.field, "command")
+    QTest.keyClick(palette.field, Key.Key_Escape)
+    assert not palette.isVisible()
+    assert ran == []
+
+
+def test_a_click_does_it_too(palette: CommandPalette, ran: list[str]) -> None:
+    item = palette.list.topLevelItem(3)
+    assert item is not None
+    palette.list.itemClicked.emit(item, 0)
+    assert palette.chosen is not None
+    assert ran == [palette.chosen.name.removeprefix("Command ")]
+
+
+def test_arrows_move_and_go_round(palette: CommandPalette) -> None:
+    first = palette.chosen
+    QTest.keyClick(palette.field, Key.Key_Down)
+    assert palette.chosen is not first
+    QTest.keyClick(palette.field, Key.Key_Up)
+    QTest.keyClick(palette.field, Key.Key_Up)
+    assert palette.chosen == palette.shown[-1]
+    QTest.keyClick(palette.field, Key.Key_Down)
+    assert palette.chosen == first
+    QTest.keyClick(palette.field, Key.Key_PageDown)
+    assert palette.chosen == palette.shown[11]
+
+
+def test_a_disabled_command_says_why_and_stays(palette: CommandPalette, ran: list[str]) -> None:
+    QTest.keyClicks(palette.field, "zoom sel")
+    assert palette.chosen == entry(palette, "Zoom to Selection")
+    assert "Not available: No range is selected." in [label.text().strip() for label in palette.findChildren(QLabel)]
+    QTest.keyClick(palette.field, Key.Key_Return)
+    assert palette.isVisible()
+    assert ran == []
+
+
+def test_letters_that_nothing_has_are_answered(palette: CommandPalette) -> None:
+    QTest.keyClicks(palette.field, "qqqq")
+    assert palette.shown == []
+    QTest.keyClick(palette.field, Key.Key_Down)
+    QTest.keyClick(palette.field, Key.Key_Return)
+    assert palette.isVisible()
+
+
+def test_files_opened_last_are_found_too(window: MainWindow, tmp_path: Path) -> None:
+    there = tmp_path / "there.gpudash"
+    there.touch()
+    add_recent(tmp_path / "gone.gpudash")
+    add_recent(there)
+    palette = open_palette(window)
+    assert entry(palette, "there.gpudash").why_not == ""
+    assert entry(palette, "gone.gpudash").why_not == "The file is not there any more."
+    palette.reject()
+
+
+def test_a_checked_command_shows_its_state(in_window: CommandPalette) -> None:
+    names = [entry.name for entry in in_window.shown]
+    assert "Workload Panel  ✓" in names
+    assert "Full Screen" in names
+
+
+def test_twelve_rows_are_seen_whole(palette: CommandPalette) -> None:
+    assert palette.list.viewport().height() == 12 * palette.list.sizeHintForRow(0)
+
+
+def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
+    window: MainWindow, session: FakeSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("here", True))
+
+    def press(key: Qt.Key, modifiers: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+        QTest.keyClick(QApplication.focusWidget() or window, key, modifiers)
+        settle(window, 4)
+
+    def command(letters: str) -> None:
+        press(Key.Key_K, CTRL)
+        (palette,) = [found for found in window.findChildren(CommandPalette) if found.isVisible()]
+        QTest.keyClicks(palette.field, letters)
+        QTest.keyClick(palette.field, Key.Key_Return)
+        qtbot.waitUntil(window.isActiveWindow)
+        settle(window, 4)
+
+    press(Key.Key_F5)
+    assert session.asked[-1][0] == "start"
+    session.train(5)
+    settle(window)
+    for _ in range(200):
+        if window.plots.focused is not None:
+            break
+        press(Key.Key_Tab)
+    assert window.plots.focused is not None
+    press(Key.Key_Left)
+    assert window.view.cursor_s is not None
+    press(Key.Key_M)
+    assert session.asked[-1] == ("mark", "here", window.view.cursor_s)
+    press(Key.Key_O)
+    for _ in range(3):
+        press(Key.Key_Left, SHIFT)
+    press(Key.Key_I)
+    assert window.view.selection is not None
+    assert window.view.selection[1] - window.view.selection[0] == pytest.approx(3.0, abs=0.2)
+    command("copy val")
+    lines = QGuiApplication.clipboard().text().split("\n")
+    assert lines[0].startswith("time")
+    assert len(lines) > 10
+    press(Key.Key_F5)
+    assert session.asked[-1] == ("stop",)

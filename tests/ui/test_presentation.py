@@ -1,0 +1,173 @@
+"""Presentation mode, and the size of words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.plots.legend import Entry
+from gpudash.ui.text_size import text_scale
+from gpudash.ui.theme import DARK, restyle
+from gpudash.ui.tool_commands import PRESENTATION, open_palette
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+
+SIZES = [(1280, 800), (2560, 1440)]
+
+
+@pytest.fixture(autouse=True)
+def usual_size(qapp: QApplication) -> Iterator[None]:
+    """Words are as large as before when the test is over."""
+    yield
+    restyle(qapp, DARK, 1.0)
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession((gpu(0), gpu(1)))
+    session.feed(20)
+    session.start("cuda:0")
+    session.train(20, device="cuda:0")
+    return session
+
+
+def present(window: MainWindow) -> None:
+    window.commands.actions[PRESENTATION].trigger()
+    settle(window, 8)
+
+
+def chrome(window: MainWindow) -> list[QWidget]:
+    return [window.menuBar(), window.panel, window.tabs, window.status_line]
+
+
+def seen(window: MainWindow) -> list[bool]:
+    return [part.isVisible() for part in chrome(window)]
+
+
+@pytest.mark.parametrize(("size", "theme"), [((1280, 800), "dark"), ((2560, 1440), "light")])
+def test_only_cards_warnings_and_plots_stay_and_leaving_restores_every_pixel(
+    open_window: OpenWindow, session: FakeSession, size: tuple[int, int], theme: str
+) -> None:
+    window = open_window(session, size=size, theme=theme)
+    settle(window, 8)
+    before, usual = window.grab().toImage(), window.font().pointSizeF()
+    present(window)
+    assert seen(window) == [False] * 4
+    assert window.cards.isVisible()
+    assert window.plots.isVisible()
+    assert window.font().pointSizeF() >= 1.5 * usual
+    assert window.size().toTuple() == size
+    present(window)
+    assert window.grab().toImage() == before
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_word_is_cut(open_window: OpenWindow, session: FakeSession, size: tuple[int, int]) -> None:
+    window = open_window(session, size=size)
+    present(window)
+    for label in [*window.cards.findChildren(QLabel), *window.dashboard.view_bar.findChildren(QLabel)]:
+        if label.isVisible() and label.text():
+            assert label.height() >= label.fontMetrics().height() - 1, label.text()
+            assert label.width() >= label.fontMetrics().horizontalAdvance(label.text()) - 1, label.text()
+    for button in window.dashboard.view_bar.findChildren(QPushButton):
+        if button.isVisible():
+            assert button.height() >= button.fontMetrics().height(), button.text()
+    for plot in window.plots.plots:
+        for entry in plot.legend.findChildren(Entry):
+            if entry.isVisible():
+                assert entry.height() >= entry.fontMetrics().height(), entry.spec.name
+                assert entry.geometry().right() <= plot.legend.width()
+        for one in plot.labels():
+            assert plot.canvas.rect().adjusted(-1, -1, 1, 1).contains(one.rect.toRect()), one.text
+    present(window)
+
+
+def test_lines_are_thicker(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session, size=(1280, 800))
+    plot = next(plot for plot in window.plots.plots if "UTILISATION" in plot.spec.title)
+    width = {name: line.opts["pen"].width() for name, line in plot.canvas._raw.items()}
+    present(window)
+    assert all(line.opts["pen"].width() > width[name] for name, line in plot.canvas._raw.items())
+    present(window)
+    assert {name: line.opts["pen"].width() for name, line in plot.canvas._raw.items()} == width
+
+
+@pytest.mark.parametrize("focus", ["plot", "window"])
+def test_esc_leaves(open_window: OpenWindow, session: FakeSession, focus: str) -> None:
+    window = open_window(session)
+    present(window)
+    target: QWidget = window.plots.plots[0].canvas if focus == "plot" else window
+    target.setFocus()
+    QTest.keyClick(target, Qt.Key.Key_Escape)
+    settle(window)
+    assert seen(window) == [True] * 4
+    assert not window.commands.actions[PRESENTATION].isChecked()
+    assert text_scale() == 1.0
+
+
+def test_the_key_that_enters_leaves_though_the_menu_bar_is_hidden(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    for shown in (False, True):
+        QTest.keyClick(window, Qt.Key.Key_F10)
+        settle(window)
+        assert window.menuBar().isVisible() is shown
+
+
+def test_other_keys_work_while_presenting(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    present(window)
+    QTest.keyClick(window, Qt.Key.Key_F5)
+    assert session.asked[-1] == ("stop",)
+    window.plots.plots[0].canvas.setFocus()
+    QTest.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Space)
+    assert not window.view.following
+    present(window)
+
+
+def test_esc_in_a_dialog_means_the_dialog(open_window: OpenWindow, session: FakeSession, qtbot: QtBot) -> None:
+    window = open_window(session)
+    present(window)
+    palette = open_palette(window)
+    qtbot.waitUntil(palette.field.hasFocus)
+    QTest.keyClick(palette.field, Qt.Key.Key_Escape)
+    assert not palette.isVisible()
+    assert window.commands.actions[PRESENTATION].isChecked()
+    present(window)
+
+
+def test_what_was_hidden_before_stays_hidden(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    window.commands.actions["Workload Panel"].trigger()
+    present(window)
+    present(window)
+    assert seen(window) == [True, False, True, True]
+
+
+def test_a_window_that_is_closed_while_presenting_leaves_nothing_behind(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    present(window)
+    window.close()
+    assert text_scale() == 1.0
+
+
+def test_the_text_size_is_used_and_remembered(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    usual = window.font().pointSizeF()
+    window.commands.actions["130 %"].trigger()
+    assert window.font().pointSizeF() == pytest.approx(1.3 * usual)
+    restyle(QApplication.instance(), DARK, 1.0)  # type: ignore[arg-type]  # as at the next start
+    again = open_window(FakeSession())
+    assert text_scale() == 1.3
+    assert again.commands.actions["130 %"].isChecked()
+    again.commands.actions["100 %"].trigger()
+    assert text_scale() == 1.0

@@ -1,0 +1,348 @@
+"""Recordings as tabs: opening, what is shown of them, which commands act there, closing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QInputDialog
+from pytestqt.qtbot import QtBot
+
+from gpudash.session import Replay
+from gpudash.session.loading import Progress
+from gpudash.session.recording_opener import OpenedRecording
+from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.recording_document import RecordingDocument
+from gpudash.ui.theme import LIGHT
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_document import opened
+from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.recordings import MARK_S, open_recording, trained, wait_until_shown
+from tests.ui.words import complaints, weakest
+
+Key = Qt.Key
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession()
+    session.feed(5)
+    return session
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
+    return open_window(session)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return trained().save(tmp_path / "run.gpudash")
+
+
+def test_a_recording_opens_as_a_tab_with_the_live_dashboard_s_parts(
+    window: MainWindow, path: Path, qtbot: QtBot
+) -> None:
+    document = open_recording(window, path, qtbot)
+    assert opened(window) == ["Dashboard", "run.gpudash"] and window.windowTitle() == "run.gpudash – gpudash"
+    assert window.front_dashboard is document.dashboard is not window.dashboard
+    assert document.dashboard is not None
+    assert [plot.spec.id for plot in document.dashboard.plots.plots] == ["memory", "utilisation", "loss", "throughput"]
+    assert document.dashboard.tabs.isVisible() and document.dashboard.cards.isVisible()
+    assert not document.dashboard.panel.button.isVisible() and document.run_again.isVisible()
+    assert not document.dashboard.view_bar.pause.isVisible()
+
+
+def test_the_line_above_says_what_where_when_and_how_it_ended(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    head = open_recording(window, path, qtbot).head
+    assert head.what.text() == "Training · cpu" and head.badge.isHidden()
+    assert "finished · 12.0 s · 120 steps" in head.words.text() and head.words.text().startswith("2023-11-1")
+    assert head.file.text() == "run.gpudash" and head.file.toolTip() == str(path)
+
+
+def test_a_simulated_run_is_marked_as_such(window: MainWindow, tmp_path: Path, qtbot: QtBot) -> None:
+    document = open_recording(window, trained(device="sim:0").save(tmp_path / "sim.gpudash"), qtbot)
+    assert document.head.badge.isVisible() and document.head.badge.text() == "SIMULATED"
+
+
+def test_marks_are_shown_at_the_same_microsecond_and_the_keys_jump_there(
+    window: MainWindow, path: Path, qtbot: QtBot
+) -> None:
+    dashboard = open_recording(window, path, qtbot).dashboard
+    assert dashboard is not None
+    assert ("here it began", MARK_S) in [(mark.label, mark.time_s) for mark in dashboard.plots.marks]
+    assert "warning" in {mark.category for mark in dashboard.plots.marks}
+    dashboard.plots.plots[0].canvas.setFocus()
+    dashboard.view.set_cursor(MARK_S - 0.5, pinned=True)
+    QTest.keyClick(dashboard.plots.plots[0].canvas, Key.Key_BracketRight)
+    assert dashboard.view.cursor_s == MARK_S
+    assert window.view.cursor_s is None, "the live view was left alone"
+
+
+def test_keys_and_menus_act_on_the_tab_in_front(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    dashboard = open_recording(window, path, qtbot).dashboard
+    assert dashboard is not None
+    actions, before = window.commands.actions, window.view.window_s
+    actions["30 min"].trigger()
+    assert (dashboard.view.window_s, window.view.window_s) == (1800.0, before)
+    actions["Zoom In"].trigger()
+    assert dashboard.view.window_s == pytest.approx(1440.0)
+    actions["Show or Hide Tables"].trigger()
+    assert dashboard.tabs.collapsed and not window.tabs.collapsed
+    actions["Phases"].setChecked(False)
+    assert "phase" in dashboard.plots.hidden_marks and "phase" in window.plots.hidden_marks
+    actions["Workload Panel"].setChecked(False)
+    assert not dashboard.panel.isVisible() and window.panel.isHidden()
+    window.documents.show_dashboard()
+    actions["10 s"].trigger()
+    assert (dashboard.view.window_s, window.view.window_s) == (pytest.approx(1440.0), 10.0)
+
+
+def test_what_cannot_be_done_to_a_recording_is_not_offered_while_it_is_in_front(
+    window: MainWindow, path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: pytest.fail("asked for a mark"))
+    open_recording(window, path, qtbot)
+    mark = window.commands.actions["Add Mark…"]
+    assert not mark.isEnabled() and "while a session is recorded" in mark.toolTip()
+    assert window.commands.actions["Pause or Follow"].text() == "Play or Pause the Recording"
+    window.documents.show_dashboard()
+    settle(window)
+    assert mark.isEnabled()
+
+
+def test_copying_takes_from_the_recording_in_front(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    dashboard = open_recording(window, path, qtbot).dashboard
+    assert dashboard is not None
+    dashboard.view.select(4.0, 5.0)
+    settle(window)
+    assert window.commands.actions["Zoom to Selection"].isEnabled()
+    window.commands.actions["Copy Values"].trigger()
+    assert QApplication.clipboard().text() == dashboard.plots.selection_text() != window.plots.selection_text()
+    window.commands.actions["Copy Graph as Image"].trigger()
+    assert not QApplication.clipboard().image().isNull()
+
+
+def test_a_recording_behind_another_tab_draws_nothing(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    dashboard = open_recording(window, path, qtbot).dashboard
+    assert dashboard is not None
+    window.documents.show_dashboard()
+    settle(window)
+    frame = dashboard._frame
+    settle(window)
+    assert dashboard._frame == frame
+
+
+def test_a_recording_that_is_still_written_is_followed_with_the_spec_of_its_run(
+    window: MainWindow, tmp_path: Path, qtbot: QtBot
+) -> None:
+    session = trained(seconds=7.0)
+    path = tmp_path / "growing.gpudash"
+    recorder = Recorder(path, meta={"rate_hz": 10})
+    for record in session.kept:
+        recorder.add(record)
+    recorder.commit()
+    try:
+        document = open_recording(window, path, qtbot)
+        assert document.replay is not None and document.dashboard is not None
+        assert document.replay.following and document.bar.live and document.dashboard.view.following
+        assert document.dashboard.panel.form.values()["steps"] == "70"
+        before, kept = document.replay.extent_s[1], len(session.kept)
+        session.feed(2.0)
+        for record in session.kept[kept:]:
+            recorder.add(record)
+        recorder.commit()
+
+        def grown() -> bool:
+            window.refresh()
+            return document.dashboard is not None and document.dashboard.view.range()[1] > before + 1.5
+
+        qtbot.waitUntil(grown, timeout=20_000)
+        window.documents.close_front()
+    finally:
+        recorder.close()
+
+
+def test_several_recordings_are_open_and_the_same_file_comes_to_the_front(
+    window: MainWindow, path: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    first = open_recording(window, path, qtbot)
+    second = open_recording(window, trained(seconds=6.0).save(tmp_path / "other.gpudash"), qtbot)
+    assert opened(window) == ["Dashboard", "run.gpudash", "other.gpudash"]
+    window.opening.open(path)
+    assert window.documents.front is first and window.documents.count == 2
+    assert second.replay is not None and first.replay is not None
+    assert second.replay.extent_s[1] < first.replay.extent_s[1]
+
+
+def test_a_recording_follows_the_theme_and_the_window_closes_it(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    document = open_recording(window, path, qtbot)
+    window.set_palette(LIGHT)
+    assert document.dashboard is not None and document.dashboard.palette_ is LIGHT
+    window.close()
+    assert window.joined
+
+
+def test_closing_a_tab_frees_its_memory_and_its_threads(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    threads = set(threading.enumerate())
+    document = open_recording(window, path, qtbot)
+    assert document.dashboard is not None and document.replay is not None
+    gone = [weakref.ref(part) for part in (document, document.dashboard, document.replay, document.replay.store)]
+    window.documents.close_front()
+    del document
+    settle(window)
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    gc.collect()
+    assert [part() for part in gone] == [None] * 4
+    assert set(threading.enumerate()) <= threads
+
+
+class Slow:
+    """A recording that is read as slowly as the test wants."""
+
+    def __init__(self, path: Path) -> None:
+        self.go = threading.Event()
+        self.told = threading.Event()
+        self.closed = threading.Event()
+        self.opened = OpenedRecording(path, path.name, read=self.read)
+
+    def read(self, path: Path, progress: Progress) -> Replay:
+        progress(0.5)
+        self.told.set()
+        assert self.go.wait(20)
+        progress(0.75)
+        return Replay(path, progress)
+
+
+@pytest.fixture
+def slow(path: Path) -> Slow:
+    return Slow(path)
+
+
+def opening(window: MainWindow, slow: Slow) -> RecordingDocument:
+    document = RecordingDocument(slow.opened, window.palette_)
+    window.opening._add(document, slow.opened.path)
+    assert slow.told.wait(20)
+    settle(window)
+    return document
+
+
+def test_while_it_is_read_a_number_says_how_far_and_esc_gives_it_up(
+    window: MainWindow, slow: Slow, qtbot: QtBot
+) -> None:
+    document = opening(window, slow)
+    assert document.opening.words.text().endswith("kB") and document.opening.bar.value() == 500
+    assert window.front_dashboard is None and not window.commands.actions["Show All"].isEnabled()
+    QTest.keyClick(document, Key.Key_Escape)
+    assert opened(window) == ["Dashboard"] and window.plots.isVisible()
+    slow.go.set()
+    assert slow.opened.join(20) and slow.opened.poll() is None
+
+
+def test_what_was_open_stays_open_until_the_new_one_is_read(
+    window: MainWindow, slow: Slow, tmp_path: Path, qtbot: QtBot
+) -> None:
+    before = open_recording(window, trained(seconds=6.0).save(tmp_path / "other.gpudash"), qtbot)
+    document = opening(window, slow)
+    assert before.replay is not None
+    slow.go.set()
+    wait_until_shown(window, document, qtbot)
+    assert window.documents.count == 2 and document.dashboard is not None
+
+
+def test_a_recording_that_is_no_longer_wanted_is_closed_when_it_has_been_read(path: Path) -> None:
+    closed = threading.Event()
+
+    class Closing(Replay):
+        def close(self) -> bool:
+            closed.set()
+            return super().close()
+
+    reading = OpenedRecording(path, path.name, read=lambda path, _progress: Closing(path))
+    assert reading.join(20)
+    reading.give_up()
+    assert closed.is_set() and reading.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"SQLite format 3\x00" + b"x" * 200, "broken.gpudash"),
+        (b"", "is empty"),
+        (b"\x7fELF....", "neither a memory snapshot"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_in_a_sentence_and_what_was_open_stays(
+    window: MainWindow, path: Path, tmp_path: Path, qtbot: QtBot, content: bytes, words: str
+) -> None:
+    before = open_recording(window, path, qtbot)
+    broken = tmp_path / "broken.gpudash"
+    broken.write_bytes(content)
+    window.opening.open(broken)
+
+    def told() -> bool:
+        window.refresh()
+        return words in window.documents.notice.text
+
+    qtbot.waitUntil(told)
+    assert window.documents.notice.text.count(".") <= 3 and "Traceback" not in window.documents.notice.text
+    assert window.documents.count == 1 and before.replay is not None
+    assert broken.read_bytes() == content
+
+
+def test_a_file_that_vanishes_while_it_is_read_or_may_not_be_read_is_a_sentence(
+    window: MainWindow, tmp_path: Path
+) -> None:
+    gone = OpenedRecording(tmp_path / "gone.gpudash", "gone.gpudash", read=lambda path, _progress: Replay(path))
+    assert gone.join(20)
+    with pytest.raises(RecordingError, match=r"gone\.gpudash"):
+        gone.poll()
+    assert not window.opening.open(tmp_path / "gone.gpudash")
+    assert "There is no file" in window.documents.notice.text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_told(window: MainWindow, path: Path) -> None:
+    path.chmod(0)
+    assert not window.opening.open(path)
+    assert "cannot be read" in window.documents.notice.text
+
+
+def test_an_error_nobody_thought_of_is_a_sentence_too(path: Path) -> None:
+    def read(_path: Path, _progress: Progress) -> Replay:
+        raise MemoryError("no room")
+
+    reading = OpenedRecording(path, path.name, read=read)
+    assert reading.join(20)
+    with pytest.raises(RecordingError, match=r"run\.gpudash cannot be read \(MemoryError: no room\)\."):
+        reading.poll()
+
+
+def test_a_torn_recording_shows_what_is_readable_and_says_the_rest(
+    window: MainWindow, path: Path, qtbot: QtBot
+) -> None:
+    whole = path.read_bytes()
+    torn = whole[: len(whole) * 3 // 4]
+    path.write_bytes(torn)
+    document = open_recording(window, path, qtbot)
+    assert document.notice.isVisible() and document.notice.text
+    assert path.read_bytes() == torn
+
+
+@pytest.mark.parametrize(("size", "theme"), [((1280, 800), "dark"), ((2560, 1440), "light")])
+def test_no_word_of_an_open_recording_is_cut_or_too_faint(
+    open_window: OpenWindow, tmp_path: Path, qtbot: QtBot, size: tuple[int, int], theme: str
+) -> None:
+    session = FakeSession()
+    session.feed(2)
+    window = open_window(session, theme=theme, size=size)
+    open_recording(window, trained([gpu(0)], device="cuda:0").save(tmp_path / "run.gpudash"), qtbot)
+    assert complaints(window) == []
+    assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []

@@ -1,0 +1,228 @@
+"""Undo and redo: one stack for recordings, marks, hidden curves and the layout."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QInputDialog, QLineEdit
+from pytestqt.qtbot import QtBot
+
+from gpudash.telemetry.records import REMOVED, Marker
+from gpudash.ui.lower_tabs import event_row
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.undoing import MOST_STEPS, Undoing
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+
+CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession()
+    session.feed(10)
+    session.start()
+    session.train(10)
+    session.end()
+    return session
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
+    return open_window(session)
+
+
+class Stack:
+    """A stack whose clock stands still, and a list that its steps change."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.undoing = Undoing(clock=lambda: self.now_s)
+        self.said: list[str] = []
+        self.undoing.failed.connect(self.said.append)
+        self.done: list[str] = []
+
+    def push(self, name: str, kind: str = "") -> None:
+        self.done.append(name)
+        self.undoing.push(name, lambda: self.done.remove(name), lambda: self.done.append(name), kind=kind)
+
+
+@pytest.fixture
+def stack(qtbot: QtBot) -> Stack:
+    return Stack()
+
+
+def test_steps_are_taken_back_and_made_again_in_order(stack: Stack) -> None:
+    for name in "abc":
+        stack.push(name)
+    stack.undoing.undo()
+    stack.undoing.undo()
+    assert (stack.done, stack.undoing.undo_text, stack.undoing.redo_text) == (["a"], "a", "b")
+    stack.undoing.redo()
+    assert stack.done == ["a", "b"]
+    stack.push("d")
+    assert stack.undoing.redo_text == ""
+
+
+def test_a_hundred_steps_are_kept(stack: Stack) -> None:
+    for number in range(MOST_STEPS + 20):
+        stack.push(str(number))
+    for _ in range(MOST_STEPS + 20):
+        stack.undoing.undo()
+    assert stack.done == [str(number) for number in range(20)]
+
+
+def test_movements_of_one_drag_are_one_step(stack: Stack) -> None:
+    places: list[int] = [0]
+    for place in (1, 2, 3):
+        before = place - 1
+        stack.undoing.push(
+            "Change of Layout", lambda before=before: places.append(before), lambda p=place: places.append(p), kind="x"
+        )
+        stack.now_s += 0.5
+    stack.undoing.undo()
+    assert places[-1] == 0
+    assert stack.undoing.undo_text == ""
+    stack.undoing.redo()
+    assert places[-1] == 3
+
+
+def test_another_drag_is_another_step(stack: Stack) -> None:
+    stack.push("a", kind="x")
+    stack.now_s += 1.5
+    stack.push("b", kind="x")
+    stack.push("c")
+    assert stack.undoing.count == 3
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), RuntimeError("closed"), ValueError("gone")])
+def test_what_cannot_be_taken_back_is_said_and_forgotten(stack: Stack, error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    stack.undoing.push("x", fail, fail)
+    stack.undoing.undo()
+    assert stack.said == [str(error)]
+    assert stack.undoing.undo_text == stack.undoing.redo_text == ""
+
+
+def test_what_an_undo_changes_is_no_new_step(stack: Stack) -> None:
+    stack.undoing.push("x", lambda: stack.push("y"), lambda: None)
+    stack.undoing.undo()
+    assert (stack.undoing.undo_text, stack.undoing.redo_text) == ("", "x")
+
+
+def test_the_menu_names_what_would_be_undone(window: MainWindow) -> None:
+    undo, redo = window.commands.actions["Undo"], window.commands.actions["Redo"]
+    assert (undo.text(), undo.isEnabled(), redo.isEnabled()) == ("Undo", False, False)
+    assert undo.toolTip().endswith("There is nothing to take back.")
+    window.plots.plots[0].legend.toggle("this process")
+    assert (undo.text(), undo.isEnabled()) == ("Undo Hide of this process", True)
+    undo.trigger()
+    assert (redo.text(), redo.isEnabled()) == ("Redo Hide of this process", True)
+
+
+def test_hidden_curves_come_back_and_go_again(window: MainWindow) -> None:
+    plot = window.plots.plots[0]
+    plot.legend.toggle("this process")
+    plot.legend.toggle("other processes")
+    window.undoing.undo()
+    assert plot.hidden == {"this process"}
+    window.undoing.undo()
+    assert plot.hidden == set()
+    window.undoing.redo()
+    assert plot.hidden == {"this process"}
+
+
+def test_showing_a_curve_alone_is_one_step(window: MainWindow) -> None:
+    legend = window.plots.plots[0].legend
+    legend.isolate("this process")
+    assert len(legend.hidden) > 1
+    assert window.undoing.undo_text == f"Hide of {len(legend.hidden)} Curves"
+    window.undoing.undo()
+    assert legend.hidden == set()
+
+
+def test_tables_panel_and_splitter_come_back(window: MainWindow) -> None:
+    tabs, panel = window.tabs, window.commands.actions["Workload Panel"]
+    collapsed = tabs.collapsed
+    window.commands.actions["Show or Hide Tables"].trigger()
+    assert tabs.collapsed is not collapsed
+    panel.trigger()
+    assert not window.panel.isVisible()
+    settle(window)
+    window.undoing.undo()
+    assert window.panel.isVisible()
+    window.undoing.undo()
+    assert tabs.collapsed is collapsed
+
+
+def test_a_dragged_splitter_goes_back_where_it_was(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session, size=(1440, 1400))
+    splitter = window.dashboard.splitter
+    before = splitter.sizes()
+    for step in (10, 20, 30):
+        splitter.moveSplitter(before[0] + step, 1)
+    assert splitter.sizes() != before
+    settle(window)
+    window.undoing.undo()
+    assert splitter.sizes() == before
+    settle(window)
+    assert splitter.sizes() == before
+    window.undoing.redo()
+    assert splitter.sizes()[0] == before[0] + 30
+
+
+def test_what_the_window_does_by_itself_is_no_step(window: MainWindow) -> None:
+    window.resize(1280, 700)
+    settle(window)
+    assert window.tabs.collapsed
+    assert window.undoing.undo_text == ""
+    window.tabs.show_output()
+    assert window.undoing.undo_text == ""
+
+
+def test_a_mark_is_taken_back_by_a_marker_that_says_so(
+    window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("here", True))
+    window.commands.add_mark(12.5)
+    assert window.undoing.undo_text == "Mark “here”"
+    window.undoing.undo()
+    window.undoing.redo()
+    assert session.asked[-3:] == [("mark", "here", 12.5), ("unmark", "here", 12.5), ("mark", "here", 12.5)]
+
+
+def test_a_removed_mark_is_drawn_no_more_until_it_is_made_again(window: MainWindow, session: FakeSession) -> None:
+    def user_marks() -> list[str]:
+        settle(window)
+        return [mark.label for mark in window.plots.marks if mark.category == "user"]
+
+    session.apply(Marker(time_s=12.5, label="here"), Marker(time_s=12.5, label="there"))
+    assert sorted(user_marks()) == ["here", "there"]
+    session.apply(Marker(time_s=12.5, label="here", category=REMOVED))
+    assert user_marks() == ["there"]
+    session.apply(Marker(time_s=12.5, label="here"))
+    assert sorted(user_marks()) == ["here", "there"]
+    told = event_row(Marker(time_s=12.5, label="here", category=REMOVED), 0.0)
+    assert told is not None
+    assert tuple(told[-2:]) == ("mark removed", "here")
+
+
+def test_ctrl_z_in_a_field_is_the_fields(window: MainWindow) -> None:
+    window.plots.plots[0].legend.toggle("this process")
+    field = window.panel.form.control("steps")
+    assert isinstance(field, QLineEdit)
+    field.setFocus()
+    before = field.text()
+    field.selectAll()
+    QTest.keyClicks(field, "7")
+    QTest.keyClick(field, Qt.Key.Key_Z, CTRL)
+    assert field.text() == before
+    assert window.plots.plots[0].hidden == {"this process"}
+    window.plots.plots[0].canvas.setFocus()
+    QTest.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL)
+    assert window.plots.plots[0].hidden == set()
+    QTest.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL | SHIFT)
+    assert window.plots.plots[0].hidden == {"this process"}

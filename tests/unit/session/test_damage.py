@@ -1,0 +1,230 @@
+"""`Replay` of recordings that are damaged, half written or cut short: what can be read is shown, the rest is said."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpudash.session import Replay, loading
+from gpudash.telemetry import page_writer
+from gpudash.telemetry.recorder import Recorder, RecordingError, log_files
+from gpudash.telemetry.records import Sample
+from gpudash.telemetry.store import Store
+from tests.unit.session.recordings import records, write
+
+TICKS = 400
+PAGE = 4096
+CASES = 240
+KEY = ("host", "used_bytes", None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A recording of about 1500 rows, with pages of summaries."""
+    path = tmp_path_factory.mktemp("whole") / "whole.gpudash"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_writer, "PAGE_ROWS", 256)
+        write(path, records(TICKS))
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.gpudash"
+
+
+def flip(data: bytearray, chance: random.Random) -> None:
+    for _ in range(chance.randrange(1, 20)):
+        data[chance.randrange(100, len(data))] ^= 1 << chance.randrange(8)
+
+
+def cut(data: bytearray, chance: random.Random) -> None:
+    del data[chance.randrange(len(data) // 10, len(data)) :]
+
+
+def zero_a_page(data: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(2, len(data) // PAGE) * PAGE
+    data[at : at + PAGE] = bytes(PAGE)
+
+
+def overwrite(data: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(200, len(data) - 500)
+    data[at : at + 500] = chance.randbytes(500)
+
+
+DAMAGE: list[Callable[[bytearray, random.Random], None]] = [flip, cut, zero_a_page, overwrite]
+
+
+@pytest.mark.parametrize("from_summaries", [False, True])
+def test_whatever_is_damaged_there_is_a_picture_or_a_sentence_and_the_file_stays_as_it_is(
+    path: Path, whole: bytes, from_summaries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if from_summaries:
+        monkeypatch.setattr(loading, "WHOLE_ROWS", 100)
+        monkeypatch.setattr(loading, "TAIL_ROWS", 500)
+    opened, told, most = 0, 0, 0
+    for case in range(CASES // 2):
+        chance, data = random.Random(case), bytearray(whole)
+        DAMAGE[case % len(DAMAGE)](data, chance)
+        path.write_bytes(data)
+        before = hashlib.sha256(data).digest()
+        refused = ""
+        try:
+            replay = Replay(path)
+        except RecordingError as error:
+            refused = str(error)
+            assert refused
+        else:
+            look_everywhere(replay)
+            opened += 1
+            told += bool(replay.notices)
+            assert all("\n" not in notice for notice in replay.notices)
+            series = replay.store.series(*KEY)
+            most = max(most, 0 if series is None else len(series))
+            assert replay.close()
+        assert "\n" not in refused
+        assert hashlib.sha256(path.read_bytes()).digest() == before
+        assert list(path.parent.glob("a.gpudash*")) == [path]
+    assert opened > CASES // 2 * 0.7
+    assert told > opened * 0.3
+    assert most == TICKS
+
+
+def look_everywhere(replay: Replay) -> None:
+    """What a window asks of a replay."""
+    low, high = replay.extent_s
+    assert high < 1e5
+    for part in (0.2, 0.9, 0.5):
+        replay.seek(low + part * (high - low))
+        replay.devices()
+        replay.store.processes("GPU-0")
+        for _key, series in replay.store.curves():
+            series.window(low, high + 1.0, 300)
+            series.last()
+        for run in replay.store.runs:
+            run.summary()
+    replay.seek(None)
+
+
+def test_a_zeroed_page_of_rows_costs_those_rows_only(path: Path, whole: bytes) -> None:
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as connection:
+        pages = [
+            row[0]
+            for row in connection.execute(
+                "SELECT pageno FROM dbstat WHERE name = 'host' AND pagetype = 'leaf' ORDER BY pageno"
+            )
+        ]
+    at = (pages[len(pages) // 2] - 1) * PAGE
+    data = bytearray(whole)
+    data[at : at + PAGE] = bytes(PAGE)
+    path.write_bytes(data)
+    replay = Replay(path)
+    series = replay.store.series(*KEY)
+    assert series is not None
+    assert TICKS * 0.6 < len(series) < TICKS
+    assert series.extent() == (0.0, pytest.approx((TICKS - 1) * 0.05))
+    assert len(replay.notices) == 1
+    assert "rows of the table host are missing" in replay.notices[0]
+    replay.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE coarse SET data = zeroblob(length(data)) WHERE page = 1",
+        "UPDATE coarse SET samples = 7",
+        "DELETE FROM coarse WHERE series = 2",
+        "DROP TABLE coarse",
+        "UPDATE page SET time_s = 1e9",
+        "DELETE FROM page",
+        "DROP TABLE page",
+        "UPDATE digest SET json = '{}'",
+        "DROP TABLE series",
+        "DROP INDEX rare_event",
+    ],
+)
+def test_summaries_that_are_not_what_was_written_are_made_again_from_the_rows(
+    path: Path, whole: bytes, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(loading, "TAIL_ROWS", 500)
+    path.write_bytes(whole)
+    sound = Replay(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(change)
+        connection.commit()
+    mended = Replay(path)
+    for key, series in sound.store.curves():
+        again = mended.store.series(*key)
+        assert again is not None
+        assert len(again) == len(series)
+        for found in (again, series):
+            statistics = found.statistics(-1e9, 1e9)
+            assert statistics is not None
+        assert again.last() == pytest.approx(series.last(), nan_ok=True)
+    assert len(mended.store.events) == len(sound.store.events)
+    assert sound.close()
+    assert mended.close()
+
+
+def test_a_row_of_a_time_that_cannot_be_is_left_out(path: Path) -> None:
+    recorder = Recorder(path, meta={})
+    for i in range(100):
+        recorder.add(Sample(1e300 if i == 50 else float(i), "host", None, {"used_bytes": i}))
+    recorder.close()
+    replay = Replay(path)
+    assert replay.extent_s == (0.0, 99.0)
+    assert "impossible time" in replay.notices[0]
+    replay.close()
+
+
+def test_what_a_kill_leaves_opens_with_every_committed_row_and_stays(path: Path) -> None:
+    source = path.with_name("source.gpudash")
+    _, recorder = write(source, records(300), close=False)
+    shutil.copyfile(source, path)
+    shutil.copyfile(log_files(source)[0], log_files(path)[0])
+    recorder.close()
+    before = [(entry.name, entry.read_bytes()) for entry in sorted(path.parent.glob("a.*"))]
+    replay = Replay(path)
+    series = replay.store.series(*KEY)
+    assert series is not None
+    assert len(series) == 300
+    replay.seek(4.0)
+    assert replay.store.latest(*KEY).value == 1080
+    assert not replay.following
+    assert replay.close()
+    assert [(entry.name, entry.read_bytes()) for entry in sorted(path.parent.glob("a.*"))] == before
+
+
+def test_a_recording_that_vanishes_while_it_is_looked_at_is_said_and_stays_in_sight(path: Path) -> None:
+    _, recorder = write(path, records(300), close=False)
+    replay = Replay(path)
+    path.unlink()
+    replay.seek(5.0)
+    assert replay.at_end
+    assert "does not exist" in replay.notices[0]
+    replay.close()
+    recorder.close()
+
+
+def test_readings_of_a_store_survive_rows_of_the_wrong_kind(path: Path, whole: bytes) -> None:
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE host SET used_bytes = 'many' WHERE rowid = 7")
+        connection.execute("UPDATE gpu SET device = x'00ff' WHERE rowid = 8")
+        connection.execute("""UPDATE event SET json = '{"kind": "StepFinished", "time_s": "soon"}' WHERE rowid = 9""")
+        connection.execute("UPDATE run SET workload = NULL")
+        connection.commit()
+    replay = Replay(path)
+    assert isinstance(replay.store, Store)
+    look_everywhere(replay)
+    assert any("table gpu" in notice for notice in replay.notices)
+    replay.close()

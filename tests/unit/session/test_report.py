@@ -1,0 +1,282 @@
+"""The report: one page that needs nothing but itself, says what the recording says, and runs nothing from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gpudash.devices import Gpu
+from gpudash.session import report as package
+from gpudash.session.report import page, write_report
+from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.records import (
+    Marker,
+    Note,
+    OutOfMemory,
+    Record,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Sample,
+    StageFinished,
+    State,
+    StepFinished,
+    Transfer,
+    Warning,
+)
+from gpudash.units import GIB, MIB
+
+EVIL = "<script>alert(1)</script>\"'&"
+VOID = {"meta", "br", "line", "path", "rect", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would find: its elements, its words, and whether every element is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    def count(self, tag: str) -> int:
+        return sum(1 for name, _ in self.elements if name == tag)
+
+
+def training(name: str = "training", device: str = "cpu") -> list[Record]:
+    records: list[Record] = [
+        RunStarted(time_s=1.0, run_id=1, workload=name, device=device, spec={"steps": 20, "width": 64})
+    ]
+    for step in range(1, 21):
+        time_s = 1.0 + step / 10
+        used = {"used_bytes": 8 * GIB + step * MIB, "total_bytes": 16 * GIB, "process_bytes": 300 * MIB}
+        cpu, states = (0.5, {}) if step != 7 else (None, {"cpu_utilisation": State.LOST})
+        records.append(Sample(time_s, "host", None, {**used, "cpu_utilisation": cpu}, states))
+        records.append(
+            StepFinished(
+                time_s=time_s, run_id=1, step=step, steps=20, seconds=0.1, loss=4.0 / step, accuracy=0.5, throughput=9.0
+            )
+        )
+    return records
+
+
+def finished(records: Sequence[Record]) -> list[Record]:
+    stage = StageFinished(time_s=3.0, run_id=1, name="forward", seconds=0.5, count=20)
+    warning = Warning(time_s=2.5, run_id=1, level="warning", device="host", text="cpu is 86 % full.", ratio=0.86)
+    end = RunFinished(time_s=3.1, run_id=1, status="finished", seconds=2.1, steps=20, result={"parameters": 1234})
+    return [*records, stage, warning, end]
+
+
+def reported(folder: Path, records: Sequence[Record], name: str = "run.gpudash") -> tuple[str, Page]:
+    meta = {"wall_clock_origin": "2026-11-21T10:15:00+00:00", "host_product": "AMD EPYC 9554", "host": EVIL}
+    recorder = Recorder(folder / name, meta=meta)
+    for record in records:
+        recorder.add(record)
+    recorder.close()
+    assert write_report(folder / name, folder / "out.html") == []
+    text = (folder / "out.html").read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def test_a_page_tells_run_device_status_figures_stages_warnings_spec_and_machine(tmp_path: Path) -> None:
+    _, found = reported(tmp_path, finished(training()))
+    for words in (
+        "training on cpu",
+        "2026-11-21 10:15:00 UTC",
+        "Finished after 2.1 s, 20 of 20 steps.",
+        "AMD EPYC 9554",
+        "1\u202f234",
+        "forward",
+        "cpu is 86 % full.",
+        "width",
+        "16.0 GiB",
+    ):
+        assert words in found.text, words
+
+
+def test_a_page_shows_memory_loss_throughput_and_utilisation_with_their_extremes(tmp_path: Path) -> None:
+    text, found = reported(tmp_path, finished(training()))
+    titles = re.findall(r"<figure><h3>([^<]+)", text)
+    assert titles == ["Memory", "Loss (nats) and accuracy", "Throughput", "Utilisation"]
+    assert "0.2 to 4" in found.text  # loss
+    assert "300 MiB to 300 MiB" in found.text
+    drawings = [attrs for tag, attrs in found.elements if tag == "svg" and attrs.get("role") == "img"]
+    assert len(drawings) == 4
+    assert "Loss (nats) and accuracy: loss at most 4" in str(drawings[1]["aria-label"])
+
+
+def test_a_gap_breaks_the_line_and_a_peak_of_one_sample_is_drawn(tmp_path: Path) -> None:
+    records = training()
+    peak = Sample(2.05, "host", None, {"used_bytes": 15 * GIB, "total_bytes": 16 * GIB, "process_bytes": 300 * MIB})
+    text, found = reported(tmp_path, finished([*records, peak]))
+    utilisation = text[text.index("<h3>Utilisation") :]
+    curve = utilisation[utilisation.rindex('class="line c-green" d="') :].split('"')[3]
+    assert curve.count("M") == 2
+    assert "15.0 GiB" in found.text
+
+
+def test_a_copy_shorter_than_a_pixel_stands_on_the_axis(tmp_path: Path) -> None:
+    copy = Transfer(
+        time_s=2.0,
+        run_id=1,
+        from_device="cpu",
+        to_device="cuda:0",
+        memory="pinned",
+        blocking=True,
+        bytes=10**9,
+        seconds=1e-6,
+    )
+    text, _ = reported(tmp_path, finished([*training(), copy]))
+    transfers = text[text.index("<h3>Transfer bandwidth") : text.index("<h3>Utilisation")]
+    pulse = transfers[transfers.rindex('class="line c-green" d="') :].split('"')[3]
+    heights = [float(point.split(",")[1]) for point in re.findall(r"[\d.]+,[\d.]+", pulse)]
+    assert heights[0] == heights[-1] == max(heights)
+    assert min(heights) < 40
+
+
+def test_nothing_comes_from_elsewhere_and_no_script_is_needed(tmp_path: Path) -> None:
+    text, found = reported(tmp_path, finished(training()))
+    assert found.count("script") == found.count("link") == found.count("img") == found.count("iframe") == 0
+    assert not [attrs for _, attrs in found.elements if {"src", "href", "xlink:href"} & set(attrs)]
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+
+
+def test_whatever_a_recording_holds_is_told_as_text(tmp_path: Path) -> None:
+    failed = RunFailed(
+        time_s=3.0, run_id=1, error=EVIL, message=EVIL, remedy=EVIL, seconds=2.0, steps=20, details=f"Traceback {EVIL}"
+    )
+    records = [
+        *training(EVIL, EVIL),
+        Note(time_s=2.0, run_id=1, topic=EVIL, text=EVIL),
+        Warning(time_s=2.0, run_id=1, level="warning", device=EVIL, text=EVIL),
+        Marker(time_s=2.0, label=EVIL),
+        StageFinished(time_s=2.0, run_id=1, name=EVIL, seconds=1.0, dtype=EVIL, remark=EVIL, from_device=EVIL),
+        failed,
+    ]
+    text, found = reported(tmp_path, records, name="<img src=x>.gpudash")
+    assert found.count("script") == found.count("img") == 0
+    assert "<script" not in text
+    assert EVIL in found.text
+    assert f"Traceback {EVIL}" in found.text
+
+
+def test_a_simulated_device_says_so_on_title_and_speeds(tmp_path: Path) -> None:
+    records = training(device="sim:0")
+    started = records[0]
+    assert isinstance(started, RunStarted)
+    records[0] = RunStarted(
+        time_s=1.0, run_id=1, workload="training", device="sim:0", spec=started.spec, simulated=True
+    )
+    text, found = reported(tmp_path, finished(records))
+    assert '<h1>training on sim:0 <span class="simulated">SIMULATED</span></h1>' in text
+    assert "Throughput (SIMULATED)" in found.text
+
+
+def test_an_out_of_memory_without_explanation_tells_message_and_remedy(tmp_path: Path) -> None:
+    ending = OutOfMemory(
+        time_s=3.0, run_id=1, error="cuda", message="It was full.", remedy="Halve it.", seconds=2, steps=9
+    )
+    _, found = reported(tmp_path, [*training(), ending])
+    assert "Out of memory after 2.0 s" in found.text
+    assert "It was full. Halve it." in found.text
+    assert "out of memory" in found.text  # the mark
+
+
+def test_a_recording_without_a_run_shows_the_machine(tmp_path: Path) -> None:
+    samples = [record for record in training() if isinstance(record, Sample)]
+    text, found = reported(tmp_path, samples)
+    assert "Watched, no run" in found.text
+    assert re.findall(r"<figure><h3>([^<]+)", text) == ["Memory", "Utilisation"]
+
+
+def test_a_recording_without_a_run_shows_every_gpu(tmp_path: Path) -> None:
+    gpu = {"uuid": "GPU-1", "product": "RTX 4090", "nvml_index": 0, "total_bytes": 24 * GIB, "pci_bus_id": "0"}
+    gpus = [{**asdict(Gpu(**gpu))}, {**asdict(Gpu(**{**gpu, "uuid": "GPU-2", "nvml_index": 1}))}]  # type: ignore[arg-type]
+    readings = [
+        Sample(number / 10, "gpu", uuid, {"used_bytes": 5 * GIB, "total_bytes": 24 * GIB, "gpu_utilisation": 0.5})
+        for number in range(1, 20)
+        for uuid in ("GPU-1", "GPU-2")
+    ]
+    text, found = reported(tmp_path, [Note(time_s=0.0, topic="gpus", text="", details={"gpus": gpus}), *readings])
+    assert re.findall(r"<figure><h3>([^<]+)", text) == ["Memory", "Utilisation"] * 2
+    assert "GPU 1, RTX 4090" in found.text
+
+
+def test_an_empty_recording_says_that_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    _, found = reported(tmp_path, [])
+    assert "There are no readings to draw." in found.text
+
+
+def test_of_many_runs_the_newest_are_told(tmp_path: Path) -> None:
+    records: list[Record] = []
+    for number in range(1, page.MOST_RUNS + 3):
+        records.append(RunStarted(time_s=float(number), run_id=number, workload=f"run{number}", device="cpu", spec={}))
+        records.append(
+            RunFinished(time_s=number + 0.5, run_id=number, status="finished", seconds=0.5, steps=0, result={})
+        )
+    text, found = reported(tmp_path, records)
+    assert f"The newest {page.MOST_RUNS} of {page.MOST_RUNS + 2} runs are told here." in found.text
+    assert "run2 on cpu" not in text
+    assert "run3 on cpu" in found.text
+
+
+def test_a_mark_that_was_taken_back_is_not_drawn(tmp_path: Path) -> None:
+    marks = [Marker(time_s=1.5, label="kept"), Marker(time_s=1.6, label="gone")]
+    text, _ = reported(tmp_path, finished([*training(), *marks, Marker(time_s=1.6, label="gone", category="removed")]))
+    assert "kept" in text
+    assert "gone" not in text
+
+
+def test_a_report_that_breaks_off_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported(tmp_path, finished(training()))
+    before = (tmp_path / "out.html").read_bytes()
+
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(page, "report", full)
+    with pytest.raises(RecordingError, match=r"out\.html cannot be written \(No space left on device\)"):
+        package.write_report(tmp_path / "run.gpudash", tmp_path / "out.html", force=True)
+    assert (tmp_path / "out.html").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "run.gpudash"]
+
+
+@pytest.mark.parametrize(
+    ("out", "words"), [("out.html", "exists already"), ("run.gpudash", "is the recording itself"), (".", "is a folder")]
+)
+def test_a_target_that_may_not_be_replaced_is_refused(tmp_path: Path, out: str, words: str) -> None:
+    reported(tmp_path, finished(training()))
+    source = (tmp_path / "run.gpudash").read_bytes()
+    with pytest.raises(RecordingError, match=words):
+        write_report(tmp_path / "run.gpudash", tmp_path / out, force=out == "run.gpudash")
+    assert (tmp_path / "run.gpudash").read_bytes() == source

@@ -1,0 +1,211 @@
+"""Two runs compared: a run against itself, swapped, changed in one thing, and runs that cannot be compared whole."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudash.telemetry.comparing import Comparison, Difference, compare
+from gpudash.telemetry.comparing.words import MINUS, headline, signed, value_words, verdict_words
+from gpudash.telemetry.records import plain
+from gpudash.units import MIB
+from tests.unit.telemetry.comparing.made import MADE, Made
+
+RESULTS: dict[str, Any] = {
+    "steps_per_second": 100.0,
+    "items_per_second": 1600.0,
+    "latency_p50_seconds": 0.01,
+    "seconds_median": 0.02,
+    "seconds_iqr": 0.001,
+    "flops_per_second": 1e12,
+    "ratio": 2.0,
+    "interval": [1.9, 2.1],
+    "rates": [
+        {
+            "from": "cpu",
+            "to": "cuda:0",
+            "memory": "pinned",
+            "blocking": True,
+            "block_bytes": MIB,
+            "bytes_per_second_median": 1e9,
+            "bytes_per_second_iqr": 1e7,
+        },
+        {
+            "from": "cpu",
+            "to": "cpu",
+            "memory": "pageable",
+            "blocking": True,
+            "block_bytes": MIB,
+            "bytes_per_second_median": None,
+            "bytes_per_second_iqr": None,
+        },
+    ],
+}
+
+MADES = st.builds(
+    Made,
+    steps=st.integers(0, 30),
+    step_s=st.floats(1e-4, 1.0),
+    wobble=st.floats(0.0, 0.5),
+    loss=st.none() | st.floats(-5, 5) | st.just(math.nan),
+    accuracy=st.none() | st.floats(0, 1),
+    allocated=st.none() | st.integers(0, 2**36),
+    ending=st.sampled_from(["finished", "cancelled", "failed", "out_of_memory", "running"]),
+    result=st.sampled_from([{}, RESULTS]),
+    simulated=st.booleans(),
+)
+
+
+def by_name(comparison: Comparison) -> dict[str, Difference]:
+    return {difference.name: difference for difference in comparison.differences}
+
+
+@settings(max_examples=30, deadline=None)
+@given(MADES)
+def test_a_run_against_itself_is_the_same_everywhere(made: Made) -> None:
+    comparison = compare(made.run("a"), made.run("b"))
+    assert [difference.verdict for difference in comparison.differences] == ["same"] * len(comparison.differences)
+    assert [difference.difference for difference in comparison.differences] == [0.0] * len(comparison.differences)
+    assert comparison.changed == []
+    assert set(comparison.worse()) <= {"final_loss"} and (comparison.worse() == [] or math.isnan(made.loss or 0))
+
+
+@settings(max_examples=30, deadline=None)
+@given(MADES, MADES)
+def test_swapping_flips_signs_and_nothing_else(a: Made, b: Made) -> None:
+    there, back = compare(a.run("a"), b.run("b")), compare(b.run("b"), a.run("a"))
+    turned = {"more": "less", "less": "more", "same": "same", "better": "worse", "worse": "better", None: None}
+    assert by_name(there).keys() == by_name(back).keys()
+    for name, difference in by_name(there).items():
+        other = by_name(back)[name]
+        assert (difference.a, difference.b) == (other.b, other.a)
+        assert difference.difference == -other.difference
+        assert difference.noise == other.noise
+        assert turned[difference.verdict] == other.verdict
+        assert turned[difference.judgement] == other.judgement
+        assert (difference.ratio is None) == (other.ratio is None)
+        if difference.ratio is not None and other.ratio is not None:
+            assert difference.ratio * other.ratio == pytest.approx(1.0)
+    pairs = {(pair.field, repr(pair.a), repr(pair.b)) for pair in there.specs}
+    assert pairs == {(pair.field, repr(pair.b), repr(pair.a)) for pair in back.specs}
+
+
+@settings(max_examples=20, deadline=None)
+@given(MADES, MADES)
+def test_the_document_is_json_and_the_words_are_words(a: Made, b: Made) -> None:
+    comparison = compare(a.run("a"), b.run("b"))
+    document = json.loads(json.dumps(plain(comparison.document(0.1)), allow_nan=False))
+    assert {"a", "b", "figures", "specs", "worse", "tolerance"} <= document.keys()
+    assert headline(comparison)
+    assert "nan" not in headline(comparison)
+
+
+def test_half_the_pace_is_less_and_worse() -> None:
+    comparison = compare(MADE.run(), MADE.but(step_s=0.02).run("b"))
+    throughput = by_name(comparison)["median_throughput"]
+    assert (throughput.verdict, throughput.judgement, throughput.ratio) == ("less", "worse", pytest.approx(0.5))
+    assert throughput.difference == pytest.approx(-800)
+    assert by_name(comparison)["stage.forward.seconds"].judgement == "worse"
+    assert comparison.worse(0.1) == ["median_throughput", "seconds"]
+    assert comparison.worse(2.0) == []
+
+
+def test_worse_within_the_tolerance_or_within_the_noise_is_not_told() -> None:
+    slower = MADE.but(step_s=0.0105)
+    assert compare(MADE.run(), slower.run("b")).worse(0.10) == []
+    assert compare(MADE.run(), slower.run("b")).worse(0.01) == ["median_throughput", "seconds"]
+    crowded = compare(MADE.run(crowding=0.3), slower.run("b", crowding=0.3))
+    assert crowded.worse(0.01) == []
+    assert any("Other programs took time on the processor" in note for note in crowded.notes)
+
+
+def test_more_memory_is_worse_and_less_is_better() -> None:
+    comparison = compare(MADE.run(), MADE.but(allocated=150 * MIB).run("b"))
+    assert comparison.worse(0.1) == ["peak_allocated_bytes", "peak_reserved_bytes"]
+    back = compare(MADE.but(allocated=150 * MIB).run(), MADE.run("b"))
+    assert back.worse() == []
+    assert by_name(back)["peak_allocated_bytes"].judgement == "better"
+
+
+def test_memory_in_use_counts_only_where_the_allocator_tells_nothing() -> None:
+    one, other = MADE.but(allocated=None).run(), MADE.but(allocated=None).run("b")
+    one.view.memory.used_bytes, other.view.memory.used_bytes = 100 * MIB, 200 * MIB
+    assert compare(one, other).worse(0.1) == ["peak_used_bytes"]
+    counted = MADE.run(), MADE.run("b")
+    counted[0].view.memory.used_bytes, counted[1].view.memory.used_bytes = 100 * MIB, 200 * MIB
+    assert compare(*counted).worse(0.1) == []
+
+
+def test_a_higher_final_loss_is_worse_and_one_that_became_nan_too() -> None:
+    assert compare(MADE.run(), MADE.but(loss=0.9).run("b")).worse(0.1) == ["final_loss"]
+    diverged = compare(MADE.run(), MADE.but(loss=math.nan).run("b"))
+    assert diverged.worse(0.1) == ["final_loss"]
+    assert "B has no loss that is a number." in diverged.notes
+
+
+@pytest.mark.parametrize("ending", ["failed", "out_of_memory", "cancelled"])
+def test_a_run_that_did_not_end_as_well_is_worse_and_its_seconds_say_nothing(ending: Any) -> None:
+    comparison = compare(MADE.run(), MADE.but(ending=ending, steps=50).run("b"))
+    assert "status" in comparison.worse(0.5)
+    assert by_name(comparison)["seconds"].judgement is None
+    assert any(note.startswith("B ") for note in comparison.notes)
+
+
+def test_a_run_that_is_still_on_has_figures_so_far() -> None:
+    comparison = compare(MADE.run(), MADE.but(ending="running").run("b"))
+    assert "seconds" not in by_name(comparison)
+    assert by_name(comparison)["median_throughput"].verdict == "same"
+    assert "B has not ended: its figures are those up to its newest record." in comparison.notes
+    assert comparison.worse() == []
+
+
+def test_what_was_asked_differently_comes_first_and_is_named() -> None:
+    bf16 = MADE.but(spec={"model": "mlp", "precision": "bf16", "extra": 1})
+    comparison = compare(MADE.run(), bf16.run("b"))
+    assert [pair.field for pair in comparison.changed] == ["precision", "extra"]
+    assert comparison.specs[0].field == "precision"
+    assert comparison.document()["specs"][0] == {"field": "precision", "a": "fp32", "b": "bf16"}
+    assert "precision (fp32 in A, bf16 in B)" in headline(comparison)
+
+
+def test_machines_stand_beside_the_specs_and_do_not_count_as_asked() -> None:
+    comparison = compare(MADE.run(machine={"torch": "2.12"}), MADE.run("b", machine={"torch": "2.13"}))
+    assert comparison.changed == []
+    assert comparison.document()["machine"] == [{"field": "torch", "a": "2.12", "b": "2.13"}]
+
+
+def test_different_workloads_are_said_and_their_items_are_not_compared() -> None:
+    comparison = compare(MADE.run(), MADE.but(workload="matmul", spec={"size": 64}).run("b"))
+    assert "median_throughput" not in by_name(comparison)
+    assert comparison.notes[0].startswith("A is training and B is matmul")
+    tokens = compare(MADE.but(result={"item": "sample"}).run(), MADE.but(result={"item": "character"}).run("b"))
+    assert "median_throughput" not in by_name(tokens)
+    assert "A counts samples and B counts characters: their throughput is not compared." in tokens.notes
+
+
+def test_a_simulated_gpu_is_said() -> None:
+    comparison = compare(MADE.run(), MADE.but(device="sim:0", simulated=True).run("b"))
+    assert "B ran on a simulated GPU, whose speed is not that of a GPU." in comparison.notes
+    assert [pair.field for pair in comparison.changed] == ["device", "simulated"]
+
+
+def test_runs_without_a_common_figure_say_so() -> None:
+    nothing = MADE.but(steps=0, allocated=None, ending="running")
+    assert "They have no figure in common." in headline(compare(nothing.run(), MADE.run("b")))
+
+
+def test_the_sign_is_spelt_out() -> None:
+    assert MINUS == "B minus A"
+    assert signed("bytes", -12 * MIB) == "−12 MiB"
+    assert signed("s", 0.0031) == "+3.10 ms"
+    assert signed("ratio", 0.05) == "+5.0 points"
+    assert signed("nats", 0.0) == "0"
+    assert value_words("items/s", 9830.0) == "9\u202f830 items/s"
+    worse = by_name(compare(MADE.run(), MADE.but(step_s=0.02).run("b")))["seconds"]
+    assert verdict_words(worse) == "more, worse"
+    assert worse.strength == pytest.approx(1.0)

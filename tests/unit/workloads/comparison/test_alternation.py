@@ -1,0 +1,237 @@
+"""A comparison as it runs, on a real worker and on a context alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from gpudash.specs import ComparisonSpec, Spec, build
+from gpudash.telemetry.records import EpochFinished, Note, RunFinished, StageFinished, StepFinished
+from gpudash.workloads import run as running
+from gpudash.workloads.comparison import alternation, side
+from gpudash.workloads.comparison.alternation import run
+from gpudash.workloads.context import Context
+from gpudash.workloads.endings import Cancelled
+from tests.unit.workloads.conftest import Bench, Told
+
+MLP = {"model": "mlp", "width": 8, "depth": 1, "batch": 2}
+
+CONTRACT = {"ratio", "interval", "cause", "verdict"}
+
+
+def comparison(**values: Any) -> ComparisonSpec:
+    spec = build(ComparisonSpec, {"devices": "cpu,cpu", "limit": 2.0, **values})
+    assert isinstance(spec, ComparisonSpec)
+    return spec
+
+
+class Clock:
+    """Stands still but for what the workload lets pass."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(side.time, "perf_counter", clock)
+    monkeypatch.setattr(side, "waited_seconds", lambda: 0.0)
+    return clock
+
+
+@pytest.fixture
+def paced(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[list[float]]:
+    """A workload whose steps take what the list says for the two sides, by a clock of its own."""
+    seconds = [0.012, 0.010]
+    turns = itertools.cycle([0, 1, 1, 0])
+
+    def workload(spec: Spec, context: Context) -> dict[str, Any]:
+        turn = next(turns)
+        context.begin_steps()
+        for step in range(1, 11):
+            clock.now_s += seconds[turn]
+            context.step(step, 10, loss=2.0 / step, accuracy=0.5)
+        return {}
+
+    monkeypatch.setattr(running, "resolve", lambda _spec: workload)
+    return iter([seconds])
+
+
+def test_a_side_slowed_by_a_fifth_comes_out_as_one_point_two(paced: Iterator[list[float]], context: Context) -> None:
+    found = run(comparison(fields=MLP, limit=1000.0), context)
+    low, high = found["interval"]
+    assert low <= 1.2 <= high
+    assert low > 1
+    assert found["verdict"].startswith("cpu B is 1.2× faster than cpu A")
+    assert found["agreement"]["agrees"] is True
+    assert found["repetitions"] == 2 * alternation.FEWEST_FOURSOMES
+
+
+def test_equal_sides_are_too_close_to_call_after_the_fewest_repetitions(
+    paced: Iterator[list[float]], context: Context
+) -> None:
+    next(paced)[:] = [0.01, 0.01]
+    found = run(comparison(fields=MLP, limit=1000.0), context)
+    assert found["interval"] == pytest.approx([1, 1])
+    assert found["verdict"] == "Too close to call: the difference is below 5 %."
+    assert found["cause"] is None
+
+
+def test_the_warm_up_steps_of_a_repetition_do_not_count(clock: Clock, told: Told, context: Context) -> None:
+    def workload(spec: Spec, part: Context) -> dict[str, Any]:
+        part.begin_steps()
+        for step in range(1, 7):
+            clock.now_s += 1.0 if step <= side.WARM_UP else 0.01
+            part.progress(step, 6)
+        return {}
+
+    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
+    assert repetition.times == pytest.approx([0.01] * 4)
+
+
+def test_steps_in_which_another_program_had_the_core_are_left_out(
+    clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted = {4, 7}
+    waited = [0.0]
+    monkeypatch.setattr(side, "waited_seconds", lambda: waited[0])
+
+    def workload(spec: Spec, part: Context) -> dict[str, Any]:
+        part.begin_steps()
+        for step in range(1, 11):
+            clock.now_s += 5.0 if step in interrupted else 0.01
+            waited[0] += 4.99 if step in interrupted else 0.0
+            part.progress(step, 10)
+        return {}
+
+    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
+    assert repetition.times == pytest.approx([0.01] * 6)
+    assert repetition.lost == pytest.approx(2 * 4.99 / (2 * 5.0 + 6 * 0.01))
+
+
+def test_where_every_step_is_disturbed_the_shortest_count(
+    clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side, "waited_seconds", itertools.count().__next__)
+
+    def workload(spec: Spec, part: Context) -> dict[str, Any]:
+        part.begin_steps()
+        for step in range(1, 11):
+            clock.now_s += 0.01
+            part.progress(step, 10)
+        return {}
+
+    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
+    assert (len(repetition.times), repetition.lost) == (side.FEWEST_ALONE, 1.0)
+
+
+def test_a_workload_without_steps_counts_as_one(clock: Clock, context: Context) -> None:
+    def workload(spec: Spec, part: Context) -> dict[str, Any]:
+        clock.now_s += 3.0
+        return {}
+
+    assert side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen).step_seconds == 3.0
+
+
+def test_copies_between_memories_are_told_from_computing(clock: Clock, context: Context) -> None:
+    def workload(spec: Spec, part: Context) -> dict[str, Any]:
+        part.begin_steps()
+        for step in range(1, 11):
+            for name, seconds, target in (("batch", 0.006, "cuda:0"), ("forward", 0.003, None)):
+                part._stages.timing = _Fixed(seconds)  # what CUDA's events would have said
+                with part.stage(name, from_device=target and "cpu", to_device=target, copied=target is not None):
+                    clock.now_s += seconds
+            clock.now_s += 0.001
+            part.progress(step, 10)
+        return {}
+
+    repetition = side.Side(context, "cpu", "cuda:0", workload).run(comparison().chosen)
+    assert repetition.step_seconds == pytest.approx(0.010)
+    assert (repetition.copied, repetition.computed) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert repetition.kept_seconds == pytest.approx(0.004)
+
+
+class _Fixed:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def begin(self) -> float:
+        return 0.0
+
+    def end(self, _begun: float) -> float:
+        return self._seconds
+
+    @staticmethod
+    def seconds(span: float, *, wait: bool) -> float:
+        return span
+
+
+def test_stages_are_told_with_their_side_and_loss_curves_are_not_mixed(told: Told, context: Context) -> None:
+    part = side.Side(context, "cpu", "cpu A", running.resolve(comparison().chosen))
+    part.run(comparison(fields={**MLP, "steps": 5, "epochs": 1}).chosen)
+    assert {event.name.partition(":")[0] for event in told if isinstance(event, StageFinished)} == {"cpu A"}
+    assert not [event for event in told if isinstance(event, (StepFinished, EpochFinished))]
+
+
+def test_stop_ends_a_comparison_and_what_is_known_is_kept(
+    paced: Iterator[list[float]], told: Told, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alternation, "ratio_of", _stopping(alternation.ratio_of, told))
+    with pytest.raises(Cancelled):
+        run(comparison(fields=MLP, limit=1e4, precision=0.001, repetitions=1000), context)
+    assert context.kept.keys() >= CONTRACT
+
+
+def _stopping(original: Any, told: Told) -> Any:
+    calls = itertools.count()
+
+    def counted(*args: Any) -> Any:
+        if next(calls) == 2 * alternation.FEWEST_FOURSOMES:
+            told.wishes.stop.set()
+        return original(*[[second * (1 + index % 3) for index, second in enumerate(args[0])], *args[1:]])
+
+    return counted
+
+
+def test_a_whole_comparison_on_the_worker_keeps_the_contract(bench: Bench) -> None:
+    ended = bench.run("comparison", devices="cpu,cpu", limit=1.0, repetitions=16, fields=MLP)
+    assert isinstance(ended, RunFinished)
+    found = ended.result
+    assert found.keys() >= CONTRACT
+    low, high = found["interval"] if None not in found["interval"] else (0.0, 1e9)
+    assert low <= found["ratio"] <= high
+    assert 0.05 < found["ratio"] < 20
+    assert [one["label"] for one in found["sides"]] == ["cpu A", "cpu B"]
+    assert all(one["energy_j"] is None and "not measurable here" in one["energy"] for one in found["sides"])
+    assert found["agreement"]["largest_difference"] == 0
+    assert [note.topic for note in bench.of(Note)].count("comparison") >= 2
+    steps = bench.of(StepFinished)
+    assert steps[-1].step == steps[-1].steps == 2 * found["repetitions"]
+
+
+def test_a_cuda_device_that_is_not_there_ends_the_comparison_in_words(bench: Bench) -> None:
+    ended = bench.run("comparison", devices="cuda:7,cpu", fields=MLP)
+    assert ended.error == "device"
+    assert "torch has no cuda:7" in ended.message
+
+
+def test_seed_and_data_are_the_same_on_both_sides_and_torchs_threads_are_put_back(bench: Bench) -> None:
+    threads = torch.get_num_threads()
+    ended = bench.run(
+        "comparison", devices="cpu,cpu", limit=1.0, repetitions=16, fields={**MLP, "steps": 4, "epochs": 1}
+    )
+    assert ended.result["agreement"]["loss"][0] == ended.result["agreement"]["loss"][1]
+    assert torch.get_num_threads() == threads
+
+
+def test_the_limit_ends_a_comparison_that_stays_unsure(context: Context) -> None:
+    found = run(comparison(limit=1.0, precision=0.001, fields=MLP), context)
+    assert found["repetitions"] >= 2

@@ -1,0 +1,242 @@
+"""Profiling some steps of a run: what is told, what it leaves alone, and every way in which it can end early."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpudash.simulator.card import Card
+from gpudash.telemetry.records import OPERATORS, Note, RunFinished, StepFinished
+from gpudash.units import MIB
+from gpudash.workloads import profiling
+from gpudash.workloads.context import Context
+from gpudash.workloads.operators import MOST_SPANS
+from gpudash.workloads.profiling import ProfileWish
+from tests.unit.workloads.conftest import Bench, MakeSpec
+
+TRAINING = {"model": "mlp", "width": 64, "depth": 2, "batch": 16, "steps": 12, "epochs": 1}
+
+
+def told(bench: Bench) -> Note:
+    notes = [note for note in bench.of(Note) if note.topic == OPERATORS]
+    assert len(notes) == 1, [note.text for note in notes]
+    return notes[0]
+
+
+def profiled(bench: Bench, wish: ProfileWish, workload: str = "training", **more: Any) -> Note:
+    values = more.pop("values", TRAINING)
+    ending = bench.run(workload, request={"profile": wish, **more.pop("request", {})}, **more, **values)
+    assert isinstance(ending, RunFinished), ending
+    return told(bench)
+
+
+def test_the_steps_after_the_first_are_told_with_their_operators_and_what_they_cost(
+    bench: Bench, tmp_path: Path
+) -> None:
+    note = profiled(bench, ProfileWish(3, str(tmp_path / "run")))
+
+    facts, rows = note.details, {row["name"]: row for row in note.details["operators"]}
+    assert (facts["first_step"], facts["steps"], facts["device"]) == (2, 3, "cpu")
+    assert note.text.startswith("Profiled steps 2 to 4: ") and "without it" in note.text
+    assert rows["aten::addmm"]["calls"] == 3 * 3 and rows["aten::addmm"]["shapes"] == "64, 16×32, 32×64"
+    assert any("models.py" in frame and "Mlp.forward" in frame for frame in rows["aten::addmm"]["stack"])
+    assert all(0 <= row["cpu_self_seconds"] <= row["cpu_total_seconds"] + 1e-6 for row in rows.values())
+    assert rows["aten::addmm"]["cpu_total_bytes"] >= 3 * 2 * 16 * 64 * 4
+    assert facts["slowdown"] == pytest.approx(facts["step_seconds"] / facts["plain_step_seconds"])
+    assert facts["cost_seconds"] > 0
+
+
+def test_the_timeline_has_steps_stages_and_operators_and_is_bounded(bench: Bench) -> None:
+    facts = profiled(bench, ProfileWish(10), values={**TRAINING, "depth": 6}).details
+
+    timeline = facts["timeline"]
+    named = {timeline["names"][span[2]]: span for span in timeline["spans"]}
+    assert named["step 2"][1] == 0 and named["forward"][1] == 1 and named["backward"][1] == 1
+    assert len(timeline["spans"]) == MOST_SPANS and timeline["left_out"] > 0
+    whole_us = timeline["seconds"] * 1e6 + 2
+    assert all(start >= 0 and start + length <= whole_us for *_, start, length in timeline["spans"])
+    assert len(json.dumps(facts)) < 256 * 1024
+
+
+def test_the_trace_beside_the_recording_is_torchs_own(bench: Bench, tmp_path: Path) -> None:
+    facts = profiled(bench, ProfileWish(2, str(tmp_path / "new" / "run"))).details
+
+    trace = tmp_path / "new" / "run-step-2.trace.json.gz"
+    assert facts["trace"] == str(trace) and [trace] == list(trace.parent.iterdir())
+    with gzip.open(trace) as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    assert {"aten::addmm", "step 2", "forward"} <= names
+
+
+def test_a_profile_changes_no_figure_of_the_run(bench: Bench) -> None:
+    def losses(run_id: int) -> list[float]:
+        return [step.loss for step in bench.of(StepFinished, run_id)]
+
+    bench.run("training", **TRAINING)
+    bench.run("training", request={"profile": ProfileWish(3)}, **TRAINING)
+
+    assert losses(1) == losses(2) and len(losses(1)) == 12
+
+
+def test_steps_of_a_run_that_is_on_are_profiled_from_the_next_step_on(bench: Bench, custom: MakeSpec) -> None:
+    go, reached = threading.Event(), threading.Event()
+
+    def work(_spec: Any, context: Context) -> dict[str, Any]:
+        for step in range(1, 9):
+            if step == 4:
+                reached.set()
+                assert go.wait(30)
+            torch.ones(100).add_(step)
+            context.progress(step, 8)
+        return {}
+
+    run = bench.begin(custom(work))
+    assert reached.wait(30)
+    bench.worker.profile(ProfileWish(2))
+    with pytest.raises(RuntimeError, match="already"):
+        bench.worker.profile(ProfileWish(2))
+    go.set()
+    bench.end(run)
+
+    facts = told(bench).details
+    assert (facts["first_step"], facts["steps"]) == (5, 2)
+    assert {"aten::ones", "aten::add_"} <= {row["name"] for row in facts["operators"]}
+
+
+def test_without_a_run_there_is_nothing_to_profile(bench: Bench) -> None:
+    with pytest.raises(RuntimeError, match="No run is on"):
+        bench.worker.profile(ProfileWish(2))
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_run_of_one_step_is_profiled_from_its_beginning(bench: Bench, isolate: bool) -> None:
+    wish = ProfileWish(5, from_start=True)
+    note = profiled(bench, wish, "pipeline", values={"rows": 4}, request={"isolate": isolate})
+
+    assert note.text.startswith("Profiled step 1 (5 were asked for)")
+    named = note.details["timeline"]["names"]
+    assert {"step 1", "create", "operate", "aten::add"} <= set(named)
+
+
+def test_a_run_in_a_process_of_its_own_tells_the_same_and_can_be_profiled_again(bench: Bench, tmp_path: Path) -> None:
+    facts = profiled(bench, ProfileWish(2, str(tmp_path / "run")), request={"isolate": True}).details
+
+    assert (facts["first_step"], facts["steps"]) == (2, 2) and Path(facts["trace"]).is_file()
+    assert any("Mlp.forward" in frame for row in facts["operators"] for frame in row["stack"])
+    with pytest.raises(RuntimeError, match="No run is on"):
+        bench.worker.profile(ProfileWish(2))
+
+
+def test_a_run_that_ends_early_tells_the_steps_there_were_and_no_others(bench: Bench) -> None:
+    note = profiled(bench, ProfileWish(5), "matmul", values={"size": 8, "repeat": 3})
+
+    assert note.text.startswith("Profiled steps 2 to 3 (5 were asked for)") and note.details["steps"] == 2
+
+
+def test_a_run_that_ends_before_says_so(bench: Bench) -> None:
+    note = profiled(bench, ProfileWish(5), "pipeline", values={})
+
+    assert note.text == "The run ended before 5 steps could be profiled." and not note.details
+
+
+def test_a_run_that_fails_leaves_the_profiler_and_says_that_there_is_none(bench: Bench, custom: MakeSpec) -> None:
+    left: list[Any] = []
+
+    def work(_spec: Any, context: Context) -> dict[str, Any]:
+        context.begin_steps()
+        context.progress(1, 9)
+        left.append(sys.getprofile())
+        raise RuntimeError("broken on purpose")
+
+    bench.end(bench.begin(custom(work), profile=ProfileWish(3)))
+    after = custom(lambda spec, context: left.append(sys.getprofile()) or {})
+    bench.end(bench.begin(after))
+
+    assert "there is no profile" in told(bench).text
+    assert left[0] is not None and left[1] is None
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_a_profiler_that_does_not_start_is_one_sentence_and_the_run_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_device: object) -> None:
+        raise RuntimeError("Kineto is busy\nwith a long story")
+
+    monkeypatch.setattr(profiling, "_started", refuse)
+    note = profiled(bench, ProfileWish(3))
+
+    assert note.text == "The steps could not be profiled (RuntimeError: Kineto is busy); the run goes on."
+
+
+def test_what_cannot_be_read_is_one_sentence_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object) -> None:
+        raise KeyError("no such event")
+
+    monkeypatch.setattr(profiling, "operators", broken)
+
+    assert "The profile could not be read (KeyError" in profiled(bench, ProfileWish(3)).text
+
+
+def test_a_trace_that_cannot_be_written_costs_only_itself(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    note = profiled(bench, ProfileWish(2, str(tmp_path / "file" / "run")))
+
+    assert note.details["trace"] is None and note.details["operators"]
+    assert f"The trace was not written to {tmp_path / 'file'}: " in note.text
+
+
+def test_a_step_that_takes_long_is_profiled_in_part(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "LONGEST_S", 0.0)
+    note = profiled(bench, ProfileWish(5))
+
+    assert note.text.startswith("Profiled the first ") and "of step 2" in note.text
+    assert note.details["steps"] == 0 and note.details["slowdown"] is None
+
+
+def test_many_calls_end_a_profile_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "MOST_CALLS", 500)
+
+    assert profiled(bench, ProfileWish(10)).details["steps"] < 10
+
+
+def test_on_a_simulated_gpu_its_bookkeeping_is_left_alone_and_what_is_missing_is_said(bench: Bench) -> None:
+    def peaks(**request: Any) -> Any:
+        card = Card(0, 512 * MIB)
+        return bench.run("training", device="sim:0", request={"cards": (card,), **request}, **TRAINING).result["memory"]
+
+    assert peaks() == peaks(profile=ProfileWish(3))
+    note = told(bench)
+    assert "SIMULATED" in note.text and "the plots have it" in note.details["missing"]
+    assert any(row["cpu_self_seconds"] for row in note.details["operators"])
+
+
+def test_other_threads_are_not_followed(bench: Bench) -> None:
+    ended = threading.Event()
+
+    def a_function_of_another_thread() -> Any:
+        return sys.getprofile()
+
+    seen: list[Any] = []
+
+    def spin() -> None:
+        while not ended.wait(0.001):
+            seen.append(a_function_of_another_thread())
+
+    other = threading.Thread(target=spin, name="gpudash-test-spin")
+    other.start()
+    try:
+        note = profiled(bench, ProfileWish(5))
+    finally:
+        ended.set()
+        other.join()
+
+    assert seen and set(seen) == {None}
+    assert "another_thread" not in json.dumps(note.details)
