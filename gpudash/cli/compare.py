@@ -8,12 +8,23 @@ from cyclopts import Parameter
 from gpudash.cli.output import Exit, RequestError, print_json, print_notice, stdout
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from gpudash.telemetry.comparing import ComparedRun, Comparison
 
+WIDEST = 1000
+"""Columns of a terminal in which every table has room."""
+
 NAMED = 6
 """Fields of a spec that a sentence names; more are counted."""
+
+_DID = {
+    "running": "has not ended",
+    "cancelled": "was stopped early",
+    "failed": "failed",
+    "out_of_memory": "ran out of memory",
+}
 
 _STYLES = {"better": "green", "worse": "bold red"}
 
@@ -38,7 +49,7 @@ def compare(
         The recording that is compared, or FILE#N.
     tolerance
         Exit with 1 when B is worse by more than this (10% or 0.1) and more than the noise in median throughput,
-        seconds, peak memory or final loss, when it did not end as well, or when the specs differ.
+        seconds, peak memory or final loss, or when it did not end as well; also where the specs differ.
     json
         Print one JSON document.
     """
@@ -92,14 +103,20 @@ def _run(text: str) -> "ComparedRun":
 
 def _reasons(comparison: "Comparison", tolerance: float) -> str:
     """Why the comparison fails, in one sentence; "" when it does not."""
+    from gpudash.telemetry.comparing.comparison import ENDING
+
     worse, changed = comparison.worse(tolerance), [pair.field for pair in comparison.changed]
-    parts = []
-    if worse:
-        parts.append(f"B is worse than A by more than {tolerance * 100:g} % and the noise in {', '.join(worse)}")
+    if not worse:
+        return ""
+    figures, parts = [name for name in worse if name != ENDING], []
+    if figures:
+        parts.append(f"B is worse than A by more than {tolerance * 100:g} % and the noise in {', '.join(figures)}")
+    if ENDING in worse:
+        parts.append(f"A finished, and B {_DID[comparison.b.view.status]}")
     if changed:
         more = f" and {len(changed) - NAMED} more fields" if len(changed) > NAMED else ""
-        parts.append(f"{'the' if parts else 'The'} specs differ in {', '.join(changed[:NAMED])}{more}")
-    return "; ".join(parts) + "." if parts else ""
+        parts.append(f"the specs differ in {', '.join(changed[:NAMED])}{more}")
+    return f"{'; '.join(parts)}."
 
 
 def _print(comparison: "Comparison") -> None:
@@ -112,7 +129,7 @@ def _print(comparison: "Comparison") -> None:
         console.print(Text(f"{name}  {_described(run)}"), soft_wrap=True)
     console.print(Text(headline(comparison), style="bold"), soft_wrap=True)
     if comparison.differences:
-        console.print(_figures(comparison))
+        console.print(_figures(comparison, console))
     changed = [*comparison.changed, *(pair for pair in comparison.machine if pair.differs)]
     if changed:
         console.print(_changes(comparison))
@@ -127,19 +144,28 @@ def _described(run: "ComparedRun") -> str:
     return f"{run.label}: {run.view.workload} on {shown_name(run.view.device)}, {status}"
 
 
-def _figures(comparison: "Comparison") -> "Table":
+def _figures(comparison: "Comparison", console: "Console") -> "Table":
+    """The table of figures; where it is too wide without the noise, which the words "same" and "more" rest on."""
+    whole = _table(comparison, noise=True)
+    needed = console.measure(whole, options=console.options.update_width(WIDEST)).maximum
+    return whole if needed <= console.width else _table(comparison, noise=False)
+
+
+def _table(comparison: "Comparison", *, noise: bool) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     from gpudash.telemetry.comparing.words import FIGURE_TITLES, figure_row
 
+    shown = FIGURE_TITLES if noise else FIGURE_TITLES[:-1]
     table = Table(box=None, pad_edge=False)
-    for position, title in enumerate(FIGURE_TITLES):
+    for position, title in enumerate(shown):
         right = title not in ("figure", "verdict")
         table.add_column(title, justify="right" if right else "left", no_wrap=position > 0)
     for difference in comparison.differences:
         style = _STYLES.get(difference.judgement or "", "" if difference.verdict != "same" else "dim")
-        table.add_row(*(Text(cell) for cell in figure_row(difference)), style=style)
+        cells = figure_row(difference)[: len(shown)]
+        table.add_row(*map(Text, cells), style=style)
     return table
 
 

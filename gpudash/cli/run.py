@@ -17,6 +17,7 @@ from gpudash.cli.refusals import DEVICES, refused
 from gpudash.cli.simulation import SimulateOptions
 from gpudash.cli.sizes import Cap, Size, SpecHelp
 from gpudash.devices import OFFERED_BYTES, kind_of
+from gpudash.session.profiles import check_steps
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
 from gpudash.telemetry.records import Note
@@ -168,6 +169,11 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
         device: where; ``None``: not chosen yet.
         total_bytes: its memory, where that is known.
     """
+    if options.profile_steps:
+        try:
+            check_steps(options.profile_steps)
+        except ValueError as error:
+            raise RequestError(str(error), "Each of them has to be read, during which the run waits.") from None
     if device is None:
         return
     if device != "cpu" and not _gpu_name(device):

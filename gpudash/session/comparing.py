@@ -18,6 +18,7 @@ from gpudash.telemetry.reading import Recording, open_recording
 from gpudash.telemetry.recorder import RecordingError, being_written
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished
 from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.standing_marks import standing_marks
 from gpudash.telemetry.store import Store
 
 MEMORY_COLUMNS = 20_000
@@ -107,7 +108,7 @@ def load_run(
             memory = dict(_memory(replay.store, view, end))
             marks = [
                 RunMark(mark.label, mark.time_s)
-                for mark in replay.store.markers
+                for mark in standing_marks(replay.store.markers)
                 if view.began_s <= mark.time_s <= end and mark.category != "warning"
             ]
             taken = _crowding(replay.store, view, end, int(cores)) if cores.isdecimal() and int(cores) else 0.0

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
+from gpudash.session.loading import take_links
 from gpudash.session.recordings import SESSION
 from gpudash.session.replay import Replay, origin
 from gpudash.telemetry import schema
@@ -25,6 +26,9 @@ LONGEST_LINE = 4 * 2**20
 
 CHUNK = 2**16
 """Bytes that are read at a time."""
+
+LARGEST = 2**63 - 1
+"""The largest whole number that a recording can hold."""
 
 LATEST_S = 3.2e9
 """A session's longest time, a hundred years: beyond, it is no time."""
@@ -105,9 +109,8 @@ class Incoming(Replay):
             return
         if isinstance(record, Note) and record.topic == SESSION:
             self._introduce(record)
-        if isinstance(record, Note) and record.topic == "gpus":
-            for name, uuid in record.details.get("torch_names", {}).items():
-                store.link(name, uuid)
+        if isinstance(record, Note):
+            take_links(store, record)
         self._recorder.add(record)
 
     def _introduce(self, note: Note) -> None:
@@ -166,7 +169,10 @@ def record_from_line(line: bytes) -> Record:
     if not isinstance(time_s, int | float) or not 0 <= time_s < LATEST_S:
         raise ValueError("no time")
     if "table" not in data:
-        return event_from_json(line.decode())
+        event = event_from_json(line.decode())
+        if event.run_id is not None and not _fits(event.run_id):
+            raise ValueError("no number of a run")
+        return event
     table, device = data["table"], data.get("device")
     if table not in schema.TABLES or not isinstance(device, str | None):
         raise ValueError("not a reading")
@@ -175,13 +181,18 @@ def record_from_line(line: bytes) -> Record:
     values: dict[str, Value] = {}
     for metric in METRICS[table]:
         value = data.get(metric.name)
-        if isinstance(value, str if metric.type == "TEXT" else (int, float)):
+        if isinstance(value, str) if metric.type == "TEXT" else _fits(value):
             values[metric.name] = value
         elif metric.name in data:
             values[metric.name] = None
             states.setdefault(metric.name, State.STALE)
     known = {name: state for name, state in states.items() if name in values and values[name] is None}
     return Sample(float(time_s), table, device, values, known)
+
+
+def _fits(value: object) -> bool:
+    """Whether a recording can hold ``value`` as a number."""
+    return isinstance(value, float) or (isinstance(value, int) and -LARGEST <= value <= LARGEST)
 
 
 def _state(word: object) -> State:

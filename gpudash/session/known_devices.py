@@ -64,7 +64,7 @@ class KnownDevices:
         Raises:
             ValueError: one sentence, for a workload that is not built in.
         """
-        return program_of(spec, device, self.devices())
+        return program_of(spec, device, self.devices(), self._machine.simulated.others_bytes)
 
     def find_device(self, name: str) -> Device:
         """The device called ``name``.

@@ -232,16 +232,22 @@ class Librarian:
                 with self._condition:
                     if not self._wishes and not self._closed:
                         self._condition.wait(POLL_S if self._watched else None)
-                    wishes, self._wishes = self._wishes, []
-                answers = [answer for wish in wishes if (answer := wish())]
-                with self._condition:
-                    self._answers.extend(answers)
+                self._grant()
+            self._grant()
         except Exception as error:
             self.library = Library(
                 *(self.library.entries, self.library.trash),
                 reading=False,
                 problem=f"The recordings are not watched any more ({type(error).__name__}: {error}).",
             )
+
+    def _grant(self) -> None:
+        """Do what is wanted."""
+        with self._condition:
+            wishes, self._wishes = self._wishes, []
+        answers = [answer for wish in wishes if (answer := wish())]
+        with self._condition:
+            self._answers.extend(answers)
 
     def _look(self) -> None:
         """Bring `library` up to date: at once with what is known, then file by file, newest first."""

@@ -13,9 +13,9 @@ from gpudash.telemetry.pages import Digest, Pages
 from gpudash.telemetry.positioned import Detail, Everything
 from gpudash.telemetry.reading import Recording
 from gpudash.telemetry.recorded_series import RecordedSeries
-from gpudash.telemetry.records import Note, Output, Record, RunStarted
+from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted
 from gpudash.telemetry.schema import Rows
-from gpudash.telemetry.store import MAX_EVENTS, Key
+from gpudash.telemetry.store import MAX_EVENTS, WATCH, Key, Store
 
 WHOLE_ROWS = 60_000
 """Rows up to which a recording is read whole; it takes a second or two."""
@@ -72,7 +72,11 @@ class Loaded:
 
 
 def load(
-    recording: Recording, buckets: Callable[[Pages, Key, int], RecordedSeries | None], progress: Progress
+    recording: Recording,
+    buckets: Callable[[Pages, Key, int], RecordedSeries | None],
+    progress: Progress,
+    *,
+    growing: bool = False,
 ) -> Loaded:
     """Read a recording.
 
@@ -80,8 +84,10 @@ def load(
         recording: open while this runs.
         buckets: reads a series from its first pages later on, when it is first asked for.
         progress: called with the part that is read, 0 to 1.
+        growing: whether it is being written: then what comes meanwhile is left to whoever follows it.
     """
     rows = recording.last_rows()
+    ends = rows if growing else None
     pages = Pages(recording)
     count = sum(rows.values())
     until = 0
@@ -90,14 +96,14 @@ def load(
     first = recording.first_s()
     if not until:
         loaded = Loaded(Everything(), pages, rows, first)
-        loaded.take(recording.records(), progress, count)
+        loaded.take(recording.records(None, ends), progress, count)
     else:
         _mend(recording, pages, until, progress)
         loaded = Loaded(Everything(pages.keys, lambda key: buckets(pages, key, until)), pages, rows, first)
         _take_summaries(recording, loaded, until)
         after = pages.pages[until - 1].rows
-        loaded.take(recording.records(after), progress, count - sum(after.values()))
-        _restore(loaded, [digest for digest in pages.digests if digest.event > after["event"]])
+        loaded.take(recording.records(after, ends), progress, count - sum(after.values()))
+        _restore(loaded, [digest for digest in pages.digests if _is_final(recording, digest, after)])
     return loaded
 
 
@@ -118,11 +124,12 @@ def series_of(pages: Pages, recording: Recording, key: Key, until: int) -> Recor
     return RecordedSeries.preloaded(rows, count, WIDEST) if rows.shape[1] else None
 
 
-def take_links(whole: Everything, note: Note) -> None:
+def take_links(store: Store, note: Note) -> None:
     """Have the store know which GPU is which device of torch's, where ``note`` tells."""
     names = note.details.get("torch_names") if note.topic == "gpus" else None
     for name, uuid in names.items() if isinstance(names, dict) else ():
-        whole.link(name, uuid)
+        if isinstance(uuid, str):
+            store.link(name, uuid)
 
 
 def _mend(recording: Recording, pages: Pages, until: int, progress: Progress) -> None:
@@ -149,11 +156,22 @@ def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
     for run in loaded.whole.runs:
         for stage in run.stages.values():
             loaded.whole.mark(stage.newest)
-    newest = f"SELECT * FROM event WHERE kind = 'Output' ORDER BY rowid DESC LIMIT {OUTPUT_EVENTS}"
-    if any(run.workload == "watch" for run in loaded.whole.runs):
+    watched = next((run for run in reversed(loaded.whole.runs) if run.workload == WATCH), None)
+    if watched is not None:
+        where = f"kind = 'Output' AND rowid <= {page.rows['event']}"
         limit = time.monotonic() + OUTPUT_WITHIN_S
-        found = recording.select(newest, lambda: time.monotonic() > limit)
-        loaded.told.extend(event for event in recording.events_of(reversed(found)) if isinstance(event, Output))
+        found = recording.select(
+            f"SELECT * FROM event WHERE {where} ORDER BY rowid DESC LIMIT {OUTPUT_EVENTS}",
+            lambda: time.monotonic() > limit,
+        )
+        printed = (event for event in recording.events_of(reversed(found)) if isinstance(event, Output))
+        loaded.told.extend(event for event in printed if event.time_s >= watched.began_s)
+
+
+def _is_final(recording: Recording, digest: Digest, after: Rows) -> bool:
+    """Whether the digest was written when its run ended, behind rows ``after``: then it says more than the steps."""
+    ending = recording.events(digest.event - 1, digest.event) if digest.event > after["event"] else ()
+    return any(isinstance(event, RunEnded) for event in ending)
 
 
 def _restore(loaded: Loaded, digests: list[Digest]) -> None:

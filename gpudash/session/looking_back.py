@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpudash.telemetry.digests import restore
-from gpudash.telemetry.pages import Digest
+from gpudash.telemetry.pages import Digest, digests
 from gpudash.telemetry.positioned import Everything
 from gpudash.telemetry.reading import Recording
 from gpudash.telemetry.records import EpochFinished, Event, Note, StageFinished, StepFinished, Warning
@@ -21,11 +21,16 @@ _TOLD = (EpochFinished, Note, Warning)
 
 
 class LookingBack:
-    """Makes the runs of a moment, going on from the moment before where it can."""
+    """Makes the runs of a moment, going on from the moment before where it can.
 
-    def __init__(self, whole: Everything, digests: Sequence[Digest]) -> None:
+    Args:
+        whole: all of the recording.
+        known: the digests that the recording had when it was opened; newer ones are read when they are needed.
+    """
+
+    def __init__(self, whole: Everything, known: Sequence[Digest]) -> None:
         self._whole = whole
-        self._digests = digests
+        self._digests = list(known)
         self._run: RunView | None = None
         self._event = 0
 
@@ -39,7 +44,7 @@ class LookingBack:
         ]
 
     def _then(self, recording: Recording, run: RunView, rows: Rows, time_s: float) -> RunView:
-        view, digest = self._run, self._digest(run, rows)
+        view, digest = self._run, self._newest_digest(recording, run, rows)
         known = -1 if digest is None else digest.event
         if view is None or view.began_s != run.began_s or not known <= self._event <= rows["event"]:
             view = RunView(run.run_id, run.workload, run.device, run.spec, run.simulated, run.began_s)
@@ -61,6 +66,13 @@ class LookingBack:
             self._peaks(view, time_s)
         self._run, self._event = view, rows["event"]
         return view
+
+    def _newest_digest(self, recording: Recording, run: RunView, rows: Rows) -> Digest | None:
+        """The newest digest of a run among the events of then; a recording that is being written gets more of them."""
+        known = self._digests[-1].event if self._digests else -1
+        if rows["event"] - known > MOST_EVENTS:
+            self._digests.extend(digests(recording, known))
+        return self._digest(run, rows)
 
     def _digest(self, run: RunView, rows: Rows) -> Digest | None:
         """The newest digest of a run among the events of then."""

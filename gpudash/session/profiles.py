@@ -31,12 +31,21 @@ def profile_wish(steps: int, recording: Path | None, spec: Spec | None = None) -
     """
     from gpudash.workloads.profiling import ProfileWish
 
-    if not 1 <= steps <= MOST_STEPS:
-        raise ValueError(f"{steps} steps cannot be profiled at once; choose 1 to {MOST_STEPS}.")
+    check_steps(steps)
     name = "profile" if spec is None else spec.name
     beside = recording or recording_name(recordings_folder(), name)
     single = spec is not None and spec.steps_field is not None and getattr(spec, spec.steps_field) == 1
     return ProfileWish(steps, str(beside.absolute().with_suffix("")), from_start=single)
+
+
+def check_steps(steps: int) -> None:
+    """Make sure that so many steps are profiled at once.
+
+    Raises:
+        ValueError: one sentence, when they are not.
+    """
+    if not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"{steps} steps cannot be profiled at once; choose 1 to {MOST_STEPS}.")
 
 
 def trace_of(details: Mapping[str, Any], recording: Path | None) -> Path | None:

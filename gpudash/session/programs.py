@@ -8,12 +8,22 @@ from typing import Any
 from gpudash.devices import OFFERED_BYTES, Device, Simulation, kind_of
 from gpudash.specs import Spec, build, workloads
 
+NOT_KEPT = (
+    "# From a recording, which keeps neither a cap on memory (--memory-cap) nor what simulated others held: where",
+    "# the run had either, this program has more room than it.",
+)
+"""Remark in the program of a recorded run on a GPU."""
 
-def program_of(spec: Spec, device: str, devices: Sequence[Device] = ()) -> str:
+
+def program_of(
+    spec: Spec, device: str, devices: Sequence[Device] = (), others_bytes: int = 0, remark: Sequence[str] = ()
+) -> str:
     """A program of at most 60 lines that does with torch alone what ``spec`` does on ``device``.
 
     Args:
         devices: what there is; of simulated GPUs the program makes as many of the same size.
+        others_bytes: what simulated other processes hold of ``sim:0``.
+        remark: comments that it begins with.
 
     Raises:
         ValueError: one sentence, for a workload that is not built in.
@@ -23,7 +33,7 @@ def program_of(spec: Spec, device: str, devices: Sequence[Device] = ()) -> str:
     sizes = [found.total_bytes or OFFERED_BYTES for found in devices if found.simulated]
     if kind_of(device) == "sim":
         sizes += [OFFERED_BYTES] * (int(device.partition(":")[2]) + 1 - len(sizes))
-    return code(spec, device, Simulation(tuple(sizes)))
+    return code(spec, device, Simulation(tuple(sizes), others_bytes), remark=remark)
 
 
 def program_of_run(workload: str, fields: Mapping[str, Any], device: str, devices: Sequence[Device] = ()) -> str:
@@ -40,4 +50,5 @@ def program_of_run(workload: str, fields: Mapping[str, Any], device: str, device
         own = workload == "watch"
         what = "your own program, which is one already" if own else f"the workload {workload}, which is not here"
         raise ValueError(f"This was {what}; there is no program to copy.")
-    return program_of(build(found, dict(fields)), device, devices)
+    remark = () if kind_of(device) == "cpu" else NOT_KEPT
+    return program_of(build(found, dict(fields)), device, devices, remark=remark)

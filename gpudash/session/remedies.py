@@ -72,7 +72,11 @@ class Remedies:
         self._closed = False
 
     def take(self, event: Event) -> None:
-        """Begin to look when memory has run out, and end it when the next run begins; by the session's thread."""
+        """Begin to look when memory has run out, and end it when the next run begins; by the session's thread.
+
+        Args:
+            event: any, once the store has it.
+        """
         if isinstance(event, RunStarted):
             self._end()
         elif isinstance(event, OutOfMemory) and event.explanation is not None:
@@ -80,9 +84,11 @@ class Remedies:
             with self._lock:
                 if not self._closed:
                     self._begin(event)
+        elif isinstance(event, Note) and event.topic == EXPLANATION and self._search is not None:
+            self._search.told.set()  # not before: who waits for it reads it in the store
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until what is looked for has been told; true at once when nothing is looked for."""
+        """Wait until the store has what is looked for; true at once when nothing is looked for."""
         search = self._search
         return search is None or search.told.wait(timeout_s)
 
@@ -172,12 +178,15 @@ class _Search:
         return closed and not self._thread.is_alive()
 
     def _look(self) -> None:
+        told = False
         try:
             found = self._found()
             if not self._ended:
                 self._tell(found)
+                told = True
         finally:
-            self.told.set()
+            if not told:
+                self.told.set()
             self._estimates.close()
 
     def _found(self) -> Explanation:

@@ -28,7 +28,7 @@ from gpudash.telemetry.recorded_series import RecordedSeries
 from gpudash.telemetry.recorder import RecordingError, being_written, copy_recording
 from gpudash.telemetry.records import Note, Output, Record, RunStarted
 from gpudash.telemetry.schema import Rows
-from gpudash.telemetry.store import Key
+from gpudash.telemetry.store import WATCH, Key
 
 CLOSE_S = 2.0
 """How long closing waits for a part that is being read again."""
@@ -71,7 +71,7 @@ class Replay:
             self.began_wall_s = origin(opened.meta.get("wall_clock_origin"), recording)
             self._product = opened.meta.get("host_product", "CPU")
             self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
-            loaded = load(opened, self._buckets, progress)
+            loaded = load(opened, self._buckets, progress, growing=written)
         except BaseException:
             opened.close()
             raise
@@ -130,7 +130,7 @@ class Replay:
                 moment = read_moment(recording, rows, time_s, self.store.whole.links)
                 runs = self._looking_back.runs_at(recording, rows, time_s)
         except RecordingError as error:
-            self._notices.append(str(error))
+            self._note(str(error))
             return
         self.store.show(time_s, moment, runs)
 
@@ -170,12 +170,12 @@ class Replay:
                 self._devices(record)
             elif isinstance(record, Output):
                 self.output.add([OutputLine(record.stream, line) for line in record.lines])
-            elif isinstance(record, RunStarted):
+            elif isinstance(record, RunStarted) and record.workload == WATCH:
                 self.output.begin()
 
     def _devices(self, note: Note) -> None:
-        found = []
-        for facts in note.details.get("gpus", ()):
+        found, told = [], note.details.get("gpus", ())
+        for facts in told if isinstance(told, list | tuple) else ():
             try:
                 found.append(_gpu(facts))
             except (TypeError, AttributeError):
@@ -188,7 +188,7 @@ class Replay:
             with self._reading() as recording:
                 return series_of(pages, recording, key, until)
         except RecordingError as error:
-            self._notices.append(str(error))
+            self._note(str(error))
             return None
 
     @contextmanager
@@ -216,7 +216,12 @@ class Replay:
             yield opened
 
     def _tell(self, recording: Recording) -> None:
-        self._notices.extend(text for text in recording.notices if text not in self._notices)
+        for text in recording.notices:
+            self._note(text)
+
+    def _note(self, text: str) -> None:
+        if text not in self._notices:
+            self._notices.append(text)
 
     def clock(self) -> float:
         """The position in session time."""

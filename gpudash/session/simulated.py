@@ -60,6 +60,11 @@ class SimulatedGpus:
                 f"This session simulates {len(self.cards)} GPUs, not {len(sizes)}; begin it with --simulate for each."
             )
 
+    @property
+    def others_bytes(self) -> int:
+        """What other processes hold of ``sim:0``, as this session simulates them."""
+        return self._wanted.others
+
     def mirror(self, index: int, figures: MirroredCard | None) -> None:
         """Show a card whose allocator lives in another process in place of ``sim:index``; with ``None`` no longer.
 

@@ -61,13 +61,14 @@ class ComparisonSpec(Spec):
                 raise ValueError(f"devices: {SIMULATED_SPEED.format(device=name)}")
         stray = [name for name in self.fields if name in COMMON]
         if stray:
-            raise ValueError(f"{stray[0]}: give it to the comparison, for both devices")
+            raise ValueError(f"{stray[0]}: {self.fields[stray[0]]!r}: give it to the comparison, for both devices")
         try:
             one = chosen.model_validate({**self.fields, "seed": self.seed, "threads": self.threads})
         except ValidationError as error:
             raise ValueError("; ".join(invalid_fields(error).values())) from None
-        if getattr(one, "move_at_epoch", 0):
-            raise ValueError("move_at_epoch: a run that changes its device says nothing of either; leave it 0")
+        moved = getattr(one, "move_at_epoch", 0)
+        if moved:
+            raise ValueError(f"move_at_epoch: {moved}: a run that moves says nothing of either device; leave it 0")
         return self
 
     @property
@@ -82,7 +83,7 @@ class ComparisonSpec(Spec):
         if wrong is not None:
             raise ValueError(f"devices: {wrong!r} is not a device; write cpu,cuda:0")
         if len(names) != 2:
-            raise ValueError(f"devices: {len(names)} are named, and two are compared; write cpu,cuda:0")
+            raise ValueError(f"devices: {self.devices!r}: two are compared, not {len(names)}; write cpu,cuda:0")
         return names[0], names[1]
 
     @property
@@ -122,10 +123,10 @@ def spec_of(workload: str) -> type[Spec]:
     from gpudash.specs import workloads  # the registry holds this class too
 
     if workload in NOT_COMPARED:
-        raise ValueError(f"workload: {NOT_COMPARED[workload]}")
+        raise ValueError(f"workload: {workload!r}: {NOT_COMPARED[workload]}")
     there = workloads()
     if workload not in there:
-        raise ValueError(f"workload: there is no {workload!r}; choose one of {', '.join(compared(there))}")
+        raise ValueError(f"workload: {workload!r}: choose one of {', '.join(compared(there))}")
     return there[workload]
 
 

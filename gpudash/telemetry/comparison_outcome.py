@@ -9,10 +9,14 @@ from gpudash.units import format_bytes, format_duration, format_percent
 
 Side = Mapping[str, Any]
 
+PARTS = {"verdict", "headline", "because", "outcome", "number", "ratio", "interval", "confidence", "repetitions"}
+PARTS |= {"what", "sides", "compute_only", "agreement"}
+"""What a comparison's result has, however early it was stopped."""
+
 
 def is_comparison(result: Mapping[str, Any]) -> bool:
     """Whether ``result`` is that of a comparison, as far as it came."""
-    return "verdict" in result and len(result.get("sides") or ()) == 2
+    return result.keys() >= PARTS and len(result["sides"]) == 2
 
 
 def comparison_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:

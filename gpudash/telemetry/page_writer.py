@@ -92,7 +92,7 @@ class PageWriter:
     def _number(self, connection: sqlite3.Connection, key: Key) -> int:
         if key not in self._ids:
             self._ids[key] = len(self._ids) + 1
-            connection.execute("INSERT INTO series VALUES (?, ?, ?, ?)", (self._ids[key], *key))
+            schema.write(connection, "INSERT INTO series VALUES (?, ?, ?, ?)", (self._ids[key], *key))
         return self._ids[key]
 
     def _digest(self, connection: sqlite3.Connection, run: RunView | None) -> None:

@@ -53,7 +53,7 @@ class Pages:
         self.pages = _pages(recording)
         self._ids = _series(recording)
         self.keys = frozenset(self._ids)
-        self.digests = _digests(recording)
+        self.digests = digests(recording)
         self.damaged: set[int] = set()
         self._mended: dict[int, Mapping[Key, Samples]] = {}
         if self.pages:
@@ -125,9 +125,11 @@ def _series(recording: Recording) -> dict[Key, int]:
     return found
 
 
-def _digests(recording: Recording) -> list[Digest]:
+def digests(recording: Recording, after: int = -1) -> list[Digest]:
+    """Figures of runs in order of the events, those as far as a row of the events behind ``after``."""
+    statement = f"SELECT event, run_id, crc, json FROM digest WHERE event > {after} ORDER BY rowid"
     return [
         Digest(event, run_id, text)
-        for event, run_id, crc, text in map(tuple, recording.select("SELECT * FROM digest ORDER BY rowid"))
+        for event, run_id, crc, text in map(tuple, recording.select(statement))
         if isinstance(text, str) and crc == crc32((event, run_id, text))
     ]

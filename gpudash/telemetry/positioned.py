@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpudash.telemetry.moments import Moment
 from gpudash.telemetry.recorded_series import Ask, RecordedSeries, Span, ask_nobody
@@ -17,6 +17,12 @@ Load = Callable[[Key], RecordedSeries | None]
 
 DETAIL_BUCKETS = 512
 """Buckets of a part's series, which seldom has any: it is as short as its newest samples."""
+
+MOST_WAITING = 24_576
+"""Samples that wait for the older part of their history, more than reading a recording's end brings."""
+
+AT_A_TIME = 256
+"""Records that are taken in before whoever draws has a turn."""
 
 MOST_DETAILS = 3
 """Spans known sample by sample at a time: the window, a selection and what was seen before."""
@@ -73,12 +79,19 @@ class Everything(Store):
         """The GPUs, by what torch calls them."""
         return dict(self._uuids)
 
+    def take(self, records: Sequence[Record]) -> None:
+        """Take in records that follow all before; the caller holds the lock."""
+        for record in records:
+            self._take(record)
+
     def _append(self, key: Key, time_s: float, value: float | None) -> None:
         waiting = self._waiting.get(key)
         if waiting is None:
             super()._append(key, time_s, value)
-        else:
-            waiting.append((time_s, value))
+            return
+        waiting.append((time_s, value))
+        if len(waiting) > MOST_WAITING:
+            self._fetch(key)
 
     def _begun(self, key: Key) -> Series:
         series = RecordedSeries()
@@ -130,15 +143,15 @@ class PositionedStore(Store):
         """Take in a record that was written since. Called by one thread."""
         self.apply_all((record,))
 
-    def apply_all(self, records: Iterable[Record]) -> None:
+    def apply_all(self, records: Sequence[Record]) -> None:
         """Take in records that were written since. Called by one thread."""
-        for record in records:
-            self.whole.apply(record)
-        with self.lock:
-            self._views.clear()
-            self._seen.clear()
-            if self.position_s is None:
-                self._show_end()
+        for first in range(0, len(records), AT_A_TIME):
+            with self.lock:
+                self.whole.take(records[first : first + AT_A_TIME])
+                self._views.clear()  # they share memory with what has just grown
+                self._seen.clear()
+                if self.position_s is None:
+                    self._show_end()
 
     def show(self, position_s: float, moment: Moment, runs: list[RunView]) -> None:
         """Answer as of ``position_s`` from now on.

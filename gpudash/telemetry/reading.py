@@ -120,7 +120,7 @@ class Recording(TableReader):
             rows = [row for row in self.rows("event", 0, until) if row["kind"] not in schema.FREQUENT][-most:]
         rows = [row for row in rows if isinstance(row["row_number"], int)]
         rows.sort(key=lambda row: int(row["row_number"]))
-        return list(self.events_of(self.plausible("event", rows)))
+        return list(self.events_of(self.plausible("event", self.complete("event", rows))))
 
     def samples(self, table: Table, after: int = 0, until: int | None = None) -> Iterator[Sample]:
         """Readings of a table as they were written, numbers of rows as in `records`."""
@@ -131,7 +131,7 @@ class Recording(TableReader):
         try:
             statement = f"SELECT * FROM {table} WHERE rowid <= ? ORDER BY rowid DESC"
             with closing(self._connection.execute(statement, (row,))) as cursor:
-                yield from self._samples(table, self.plausible(table, cursor))
+                yield from self._samples(table, self.plausible(table, self.complete(table, cursor)))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             self.damaged(table, str(error))
 
@@ -185,7 +185,7 @@ class Recording(TableReader):
     def events_of(self, rows: Iterable[sqlite3.Row]) -> Iterator[Event]:
         """The events that rows of their table hold; those of a kind unknown here are left out."""
         for row in rows:
-            with suppress(ValueError, KeyError, TypeError, RecursionError):
+            with suppress(ValueError, LookupError, TypeError, RecursionError):
                 event = event_from_json(row["json"])
                 if isinstance(event.time_s, int | float) and FIRST_S <= event.time_s <= self.latest_s:
                     yield event

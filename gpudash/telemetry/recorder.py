@@ -111,12 +111,12 @@ class Recorder:
             self._pending += 1
             self._newest_s = record.time_s
             if isinstance(record, Sample):
-                self._connection.execute(self._inserts[record.table], self._row(record))
+                schema.write(self._connection, self._inserts[record.table], self._row(record))
             else:
                 self._event(self._connection, record)
             if self._pages is not None:
                 self._pages.added(self._connection, record)
-            if self._pending >= COMMIT_ROWS:
+            if self._pending >= COMMIT_ROWS or isinstance(record, RunEnded):
                 self._commit()
         except (sqlite3.Error, OSError, OverflowError) as error:
             self._fail(error)
@@ -155,7 +155,8 @@ class Recorder:
             return
         rows = [(key, value if isinstance(value, str) else json.dumps(plain(value))) for key, value in facts.items()]
         try:
-            self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+            for row in rows:
+                schema.write(self._connection, "INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
@@ -209,7 +210,8 @@ class Recorder:
             rows = [
                 (key, value if isinstance(value, str) else json.dumps(plain(value))) for key, value in facts.items()
             ]
-            connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            for row in rows:
+                schema.write(connection, "INSERT INTO meta VALUES (?, ?)", row)
 
     def _row(self, sample: Sample) -> list[Any]:
         values = sample.values
@@ -224,10 +226,8 @@ class Recorder:
         connection.execute("INSERT INTO event VALUES (?, ?, ?, ?)", row)
         if isinstance(event, RunStarted):
             spec = json.dumps(plain(event.spec))
-            connection.execute(
-                "INSERT OR REPLACE INTO run VALUES (?, ?, ?, 'running', ?, NULL)",
-                (event.run_id, event.workload, spec, event.time_s),
-            )
+            statement = "INSERT OR REPLACE INTO run VALUES (?, ?, ?, 'running', ?, NULL)"
+            schema.write(connection, statement, (event.run_id, event.workload, spec, event.time_s))
         elif isinstance(event, RunEnded):
             ended = (ending_status(event), event.time_s, event.run_id)
             connection.execute("UPDATE run SET status = ?, ended_s = ? WHERE id = ?", ended)
@@ -309,13 +309,8 @@ def _claim(path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:
         raise RecordingError(f"{path} cannot be made, something of that name is in the way; choose another") from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise RecordingError(f"{path} is being written by another gpudash; choose another name") from None
-    except OSError:
-        pass  # a file system without locks: the recording is worth more than the protection
+    with contextlib.suppress(OSError):  # a file system without locks: the recording is worth more than the protection
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for `being_written` elsewhere at most: the file is new
     status = os.fstat(descriptor)
     identity = (status.st_dev, status.st_ino)
     _writing.add(identity)

@@ -310,23 +310,45 @@ EVENTS: dict[str, type[Event]] = {
 }
 
 
-_WORDS = {name: {f.name: f.type == "str" for f in dataclasses.fields(kind)} for name, kind in EVENTS.items()}
-"""Fields of each kind of event, and which of them are texts."""
+_JSON_CLASSES: dict[str, tuple[type, ...]] = {
+    "int": (int, float),
+    "float": (int, float),
+    "bool": (bool,),
+    "None": (type(None),),
+    "Mapping": (dict,),
+    "Sequence": (list,),
+}
+"""What JSON makes of a field's type; every other type is a text."""
+
+
+def _classes(annotation: str) -> tuple[type, ...]:
+    parts = (part.split("[")[0] for part in annotation.split(" | "))
+    return tuple(kind for part in parts for kind in _JSON_CLASSES.get(part, (str,)))
+
+
+_FIELDS = {name: {f.name: _classes(str(f.type)) for f in dataclasses.fields(kind)} for name, kind in EVENTS.items()}
+"""Fields of each kind of event, and what each of them may be."""
 
 
 def event_from_json(text: str) -> Event:
     """The event that `Event.to_json` wrote; unknown keys are ignored.
 
     Raises:
-        ValueError: when the text is no JSON object, the kind is unknown or a field is missing.
+        ValueError: when the text is no JSON object, the kind is unknown, or a field is missing or of another type.
     """
     data = json.loads(text)
     kind = EVENTS.get(data.get("kind", "")) if isinstance(data, dict) else None
     if kind is None:
         raise ValueError(f"not an event: {text[:80]!r}")
-    words = _WORDS[kind.kind]
+    classes = _FIELDS[kind.kind]
+    fields = {
+        name: value if str in classes[name] else _revive(value) for name, value in data.items() if name in classes
+    }
+    for name, value in fields.items():
+        if not isinstance(value, classes[name]):
+            raise ValueError(f"impossible {kind.kind} event: {name} is {type(value).__name__}")
     try:
-        return kind(**{name: value if words[name] else _revive(value) for name, value in data.items() if name in words})
+        return kind(**fields)
     except TypeError as error:
         raise ValueError(f"incomplete {kind.kind} event: {error}") from None
 

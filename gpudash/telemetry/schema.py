@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import get_args
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Table
@@ -60,3 +61,15 @@ def statements() -> list[str]:
 def insert(table: Table) -> str:
     """The statement that writes a row of a reading table, columns as in `COLUMNS`."""
     return f"INSERT INTO {table} VALUES ({', '.join('?' * len(COLUMNS[table]))})"
+
+
+def write(connection: sqlite3.Connection, statement: str, row: Sequence[Any]) -> None:
+    """Write a row; what a text holds that is no UTF-8, as a process's name can, is written as an escape."""
+    try:
+        connection.execute(statement, row)
+    except UnicodeEncodeError:
+        connection.execute(statement, [_utf8(value) if isinstance(value, str) else value for value in row])
+
+
+def _utf8(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

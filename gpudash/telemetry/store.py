@@ -125,12 +125,7 @@ class Store:
     def apply(self, record: Record) -> None:
         """Take in a record. Called by one thread."""
         with self.lock:
-            self.version += 1
-            self.newest_s = max(self.newest_s, record.time_s)
-            if isinstance(record, Sample):
-                self._sample(record)
-            else:
-                self._event(record)
+            self._take(record)
 
     def series(self, table: str, metric: str, device: str | None = None) -> Series | None:
         """The history of a metric; ``None`` when nothing of it was ever asked for.
@@ -167,6 +162,14 @@ class Store:
             self._latest.update(moment._latest)
             self._processes.update(moment._processes)
             self.newest_s = max(self.newest_s, moment.newest_s)
+
+    def _take(self, record: Record) -> None:
+        self.version += 1
+        self.newest_s = max(self.newest_s, record.time_s)
+        if isinstance(record, Sample):
+            self._sample(record)
+        else:
+            self._event(record)
 
     def _append(self, key: Key, time_s: float, value: float | None) -> None:
         series = self._series.get(key)

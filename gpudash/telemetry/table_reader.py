@@ -26,6 +26,14 @@ LAST_ROWS = 9
 LATEST_S = 3600.0
 """Seconds that a row may be later than the end of the recording; one that is has a damaged time."""
 
+COLUMNS: dict[str, set[str]] = {
+    "meta": {"key", "value"},
+    "run": {"id", "workload", "spec", "status", "began_s", "ended_s"},
+    "event": {"time_s", "run_id", "kind", "json"},
+    **{str(table): {"time_s", "device", "states"} for table in schema.TABLES},
+}
+"""Columns without which a table's rows say nothing: damage can rename one."""
+
 FIRST_S = -60.0
 """The earliest time that a row can have: rates are told for what began a little before the session."""
 
@@ -96,7 +104,18 @@ class TableReader:
         """Rows of a table, damaged places left out; none when there is no such table."""
         where = "rowid > ?" if until is None else f"rowid > ? AND rowid <= {until}"
         statement = f"SELECT *, rowid AS row_number FROM {table} WHERE {where} ORDER BY rowid"
-        return self.scan(statement, after, lambda why: self.damaged(table, why))
+        return self.complete(table, self.scan(statement, after, lambda why: self.damaged(table, why)))
+
+    def complete(self, table: str, rows: Iterable[sqlite3.Row]) -> Iterator[sqlite3.Row]:
+        """``rows``, unless they lack a column that the table must have."""
+        missing: set[str] | None = None
+        for row in rows:
+            if missing is None:
+                missing = COLUMNS[table].difference(row.keys())
+            if missing:
+                self.damaged(table, f"the column {min(missing)} is missing")
+                return
+            yield row
 
     def scan(
         self, statement: str, after: int, tell: Callable[[str], None] = lambda _why: None

@@ -125,7 +125,7 @@ class Banner(QFrame):
         self._update()
 
     def _update(self) -> None:
-        gravest = max(self._open.values(), key=_gravity, default=None)
+        gravest = max(self._open.values(), key=lambda event: (_gravity(event), event.time_s), default=None)
         self._shown = gravest
         self.setVisible(gravest is not None)
         if gravest is None:
@@ -186,4 +186,7 @@ def _words(ending: Attention) -> str:
 
 
 def _gravity(event: Attention) -> int:
-    return _GRAVITY[event.level] if isinstance(event, Warning) else 2
+    """What ran out has what the warning foretold, and its cause beside it."""
+    if isinstance(event, Warning):
+        return _GRAVITY[event.level]
+    return 3 if isinstance(event, OutOfMemory) else 2

@@ -63,11 +63,7 @@ def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[C
         library_command(window),
         Command("File", "Close Document", "Close the document in front", window.documents.close_front, ("Ctrl+W",)),
         *((save,) if live else ()),
-        Command("File/Export", "Graph as PNG…", "Write the plots as a picture", commands.save_picture),
-        window.exporting.graph_command(),
-        Command(
-            "File/Export", "Range as CSV…", "Write the visible curves of the selection as a table", commands.save_range
-        ),
+        *window.exporting.view_commands(),
         *window.exporting.recording_commands(),
         Command(
             "File",

@@ -34,6 +34,7 @@ from gpudash.ui.actions import PLOT_KEYS, add_plot_actions, build_menus
 from gpudash.ui.attach_dialog import AttachDialog
 from gpudash.ui.banner import report_of
 from gpudash.ui.command_table import MARK_WORDS, RECENT_MENU, command_table
+from gpudash.ui.file_name import completed
 from gpudash.ui.guide import GUIDE, keys_page
 from gpudash.ui.preferences import Preferences
 from gpudash.ui.profiling import serve_operators, why_no_profile
@@ -226,18 +227,6 @@ class Commands:
             session = self._window.meant.session
             self.attempt(lambda: session.save_recording(path))
 
-    def save_picture(self) -> None:
-        """Ask where, and write the plots as a PNG."""
-        path = self._ask("Export Graph as PNG", "Pictures (*.png)", ".png")
-        if path is not None:
-            self.attempt(lambda: self._window.meant.plots.save_picture(path))
-
-    def save_range(self) -> None:
-        """Ask where, and write the visible curves of the selection as CSV."""
-        path = self._ask("Export Range as CSV", "Tables (*.csv)", ".csv")
-        if path is not None:
-            self.attempt(lambda: self._window.meant.plots.save_csv(path))
-
     def copy_values(self) -> None:
         """Copy from the document in front, else from the dashboard."""
         (self._window.documents.front or self._window.dashboard).copy_values()
@@ -325,10 +314,7 @@ class Commands:
         session = self._window.meant.session
         start = session.recording.with_suffix(suffix) if session.recording else Path.home() / f"gpudash{suffix}"
         chosen, _kind = QFileDialog.getSaveFileName(self._window, title, str(start), kinds)
-        if not chosen:
-            return None
-        path = Path(chosen)
-        return path if path.suffix else path.with_suffix(suffix)
+        return completed(self._window, title, chosen, suffix)
 
     def choose_theme(self, choice: Choice, chosen: bool) -> None:
         """Use the look `choice` from now on; its action also tells when another takes its place."""

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
@@ -142,6 +142,12 @@ class CompactCard(QFrame):
         marked = f", {SIMULATED}" if content.simulated else ""
         self.setAccessibleName(f"{content.device}{marked}: {pair}. {words}".strip())
         self.adjustSize()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self.setFixedWidth(scaled(WIDTH_PX))
+            self.line.setFixedHeight(scaled(LINE_PX))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         handle = self.windowHandle()

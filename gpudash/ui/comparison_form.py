@@ -39,7 +39,7 @@ class ComparisonForm(SpecForm):
         """The form of the chosen workload's fields."""
         name = str(self._controls["workload"].currentData())  # type: ignore[union-attr]  # made a choice below
         if name not in self._nested:
-            form = SpecForm(workloads()[name], without=COMMON)
+            form = SpecForm(workloads().get(name, Spec), without=COMMON)  # one that is not installed has no fields here
             form.changed.connect(self._check_and_tell)
             self._nested[name] = form
             self._layout.insertRow(2, form)
@@ -65,10 +65,14 @@ class ComparisonForm(SpecForm):
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         kept = {} if "devices" in values else {"devices": self.control("devices").text()}  # type: ignore[union-attr]
+        workload, fields = values.get("workload"), values.get("fields")
+        choice = self.control("workload")
+        if isinstance(choice, QComboBox) and isinstance(workload, str) and choice.findData(workload) < 0:
+            choice.addItem(workload, workload)  # a recording's may not be installed here; the check says so
         super().set_values({**values, **{name: text for name, text in kept.items() if text}})
         self._show_devices()
         self._show_nested()
-        self.nested.set_values(values.get("fields", {}))
+        self.nested.set_values(fields if isinstance(fields, Mapping) else {})
         self._check()
 
     def change_fields(self, fields: Mapping[str, Any]) -> None:

@@ -82,6 +82,7 @@ class Dashboard(QWidget):
         self.palette_ = palette
         self.live = live
         self.view = TimeView(session.settings.window_s, self)
+        self.view.live = live
         self._selected: str | None = None
         self._awaited_device: str | None = None
         self.layout_key: object = None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QTabBar, QToolButton, QVBoxLayout, QWidget
 
 from gpudash.ui.dashboard import Dashboard
 from gpudash.ui.document import Document
 from gpudash.ui.dropping import leave_drops
 from gpudash.ui.notice import Notice
+from gpudash.ui.status_line import StatusLine
 from gpudash.ui.theme import Palette
 
 DASHBOARD = "Dashboard"
@@ -26,20 +27,24 @@ class Documents(QWidget):
     Args:
         dashboard: the live one, in front while no document is open.
 
+    Attributes:
+        notice: what came of opening a file.
+        status_line: below a document that has no dashboard, and so no such line of its own.
+
     Signals:
         front_changed: another one came to the front.
-        said: a document has a passing message for the status line.
     """
 
     front_changed = Signal()
-    said = Signal(str)
 
     def __init__(self, dashboard: Dashboard, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._open: dict[Path | str, Document] = {}
         self._titles: dict[Document, str] = {}
         self.notice = Notice()
-        self.bar = QTabBar()
+        self.status_line = StatusLine()
+        self.status_line.hide()
+        self.bar = _Tabs()
         self.bar.setAccessibleName("Dashboard and open documents")
         self.bar.setExpanding(False)
         self.bar.setDrawBase(False)
@@ -57,6 +62,7 @@ class Documents(QWidget):
         rows.addWidget(self.bar)
         rows.addWidget(self.notice)
         rows.addWidget(self._stack, 1)
+        rows.addWidget(self.status_line)
         self.bar.currentChanged.connect(self._show)
 
     @property
@@ -109,7 +115,7 @@ class Documents(QWidget):
         """
         self._open[key], self._titles[document] = document, title
         document.closed.connect(lambda: self.close_document(document))
-        document.said.connect(self.said)
+        document.said.connect(self.tell)
         leave_drops(document)
         self._stack.addWidget(document)
         row = self.bar.addTab(_shortened(title).replace("&", "&&"))
@@ -152,10 +158,18 @@ class Documents(QWidget):
         for document in list(self._open.values()):
             self.close_document(document)
 
+    def tell(self, text: str) -> None:
+        """Say ``text`` for a while in the status line that is in sight."""
+        front = self.front
+        dashboard = self._dashboard if front is None else front.dashboard
+        (self.status_line if dashboard is None else dashboard.status_line).tell(text)
+
     def refresh(self) -> None:
         """Let the document in front draw what is new."""
-        if self.front is not None:
-            self.front.refresh()
+        front = self.front
+        if front is not None:
+            front.refresh()
+        self.status_line.setVisible(front is not None and front.dashboard is None)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw every document in other colours."""
@@ -168,6 +182,13 @@ class Documents(QWidget):
             if self.front is not None:
                 self.front.setFocus()
             self.front_changed.emit()
+
+
+class _Tabs(QTabBar):
+    """The first tab, by which everybody comes home, keeps its whole title."""
+
+    def minimumTabSizeHint(self, index: int) -> QSize:
+        return self.tabSizeHint(index) if index == 0 else super().minimumTabSizeHint(index)
 
 
 def _shortened(title: str) -> str:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog
+from PySide6.QtWidgets import QFileDialog, QProgressDialog
 
 from gpudash.session.report import write_report
 from gpudash.telemetry.export import DataFormat, Heed, export
 from gpudash.telemetry.reading import RecordingError, open_recording
 from gpudash.ui.actions import Command
+from gpudash.ui.file_name import completed
 from gpudash.units import format_count
 
 if TYPE_CHECKING:
+    from gpudash.ui.dashboard import Dashboard
     from gpudash.ui.main_window import MainWindow
 
 MENU = "File/Export"
@@ -36,7 +38,7 @@ PATIENCE_S = 0.5
 NEVER_MS = 2**31 - 1
 """For the dialog's own patience, which does not count while the end is not known."""
 
-NO_RECORDING = "The document in front is no recording; bring one to the front."
+NO_RECORDING = "The document in front is no recording; bring the dashboard or a recording to the front."
 
 JOIN_S = 2.0
 """Longest that closing the window waits for an export that has been told to stop."""
@@ -68,6 +70,11 @@ WORDING: dict[Kind, Wording] = {
         "HTML Report…", "Write one page with figures, plots and warnings that opens anywhere", "Pages (*.html)", ".html"
     ),
 }
+
+
+PNG = Wording("Graph as PNG…", "Write the plots as a picture", "Pictures (*.png)", ".png")
+SVG = Wording("Graph as SVG…", "Write the plots as lines and text that stay sharp", "Vector pictures (*.svg)", ".svg")
+RANGE = Wording("Range as CSV…", "Write the visible curves of the selection as a table", "Tables (*.csv)", ".csv")
 
 
 class ExportCancelledError(Exception):
@@ -151,9 +158,13 @@ class Exporting:
         self._timer.setInterval(LOOK_MS)
         self._timer.timeout.connect(self.refresh)
 
-    def graph_command(self) -> Command:
-        """The entry of the menu that writes the plots as SVG."""
-        return Command(MENU, "Graph as SVG…", "Write the plots as lines and text that stay sharp", self.vector_picture)
+    def view_commands(self) -> list[Command]:
+        """The entries of the menu that write what is seen of the dashboard in front."""
+        return [
+            Command(MENU, PNG.entry, PNG.tip, partial(self.graph, PNG)),
+            Command(MENU, SVG.entry, SVG.tip, partial(self.graph, SVG)),
+            Command(MENU, RANGE.entry, RANGE.tip, self.range),
+        ]
 
     def recording_commands(self) -> list[Command]:
         """The entries of the menu that write a whole recording."""
@@ -183,15 +194,26 @@ class Exporting:
         else:
             self._begin(ExportJob(out, partial(write_data, source, kind, out)))
 
-    def vector_picture(self) -> None:
-        """Write the plots of the dashboard in front as SVG."""
+    def graph(self, words: Wording) -> None:
+        """Write the plots of the dashboard in front as a picture."""
+        self._view(words, lambda dashboard, out: dashboard.plots.save_picture(out))
+
+    def range(self) -> None:
+        """Write the visible curves of the selection, else of what is in sight, as a table."""
+        self._view(RANGE, lambda dashboard, out: dashboard.plots.save_csv(out))
+
+    def _view(self, words: Wording, write: Callable[[Dashboard, Path], object]) -> None:
         dashboard = self._window.front_dashboard
         if dashboard is None:
             self._tell(NO_RECORDING)
             return
-        name = dashboard.session.recording or Path.home() / "gpudash"
-        out = self._ask(Wording("Graph as SVG…", "", "Vector pictures (*.svg)", ".svg"), name)
-        if out is not None and self._window.commands.attempt(lambda: dashboard.plots.save_picture(out)):
+        source = dashboard.session.recording
+        out = self._ask(words, source or Path.home() / "gpudash")
+        if out is None:
+            return
+        if source is not None and source.exists() and out.exists() and out.samefile(source):
+            self._tell(f"{out} is the recording itself; choose another name.")
+        elif self._window.commands.attempt(lambda: write(dashboard, out)):
             self._tell(f"Wrote {out}.", good=True)
 
     @property
@@ -257,18 +279,7 @@ class Exporting:
         start = source.with_name(source.stem + words.suffix)
         title = f"Export {words.entry.removesuffix('…')}"
         chosen, _pattern = QFileDialog.getSaveFileName(self._window, title, str(start), words.pattern)
-        if not chosen:
-            return None
-        path = Path(chosen)
-        if path.suffix:
-            return path
-        path = path.with_name(path.name + words.suffix)
-        if path.exists():
-            question = f"{path} exists already. Replace it?"
-            yes, no = QMessageBox.StandardButton.Yes, QMessageBox.StandardButton.No
-            if QMessageBox.question(self._window, title, question, yes | no, no) is not yes:
-                return None
-        return path
+        return completed(self._window, title, chosen, words.suffix)
 
 
 def _dismiss(dialog: QProgressDialog) -> None:

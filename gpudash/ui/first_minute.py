@@ -3,6 +3,7 @@ in empty tables how to fill them."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpudash.session import Replay
@@ -11,8 +12,10 @@ from gpudash.settings import save_settings
 from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.hints import Hints
+from gpudash.ui.library import open_library
 from gpudash.ui.no_gpu_strip import NoGpuStrip
 from gpudash.ui.remembered import recall, remember
+from gpudash.ui.tool_commands import PRESENTATION
 
 if TYPE_CHECKING:
     from gpudash.ui.main_window import MainWindow
@@ -32,7 +35,7 @@ class FirstMinute:
 
     def __init__(self, window: MainWindow) -> None:
         self._window = window
-        self._held = False
+        self._demo_on = self._presenting = False
         self._ran = False
         session, dashboard = window.session, window.dashboard
         self.strip = NoGpuStrip(lambda: [] if isinstance(session, Replay) else session.gpu_facts())
@@ -55,14 +58,25 @@ class FirstMinute:
         dashboard.refreshed.connect(self.refresh)
         dashboard.view.selection_changed.connect(self._selection_changed)
         dashboard.view.changed.connect(self._view_changed)
+        window.commands.actions[PRESENTATION].toggled.connect(self._present)
         for table in (dashboard.tabs.stages, dashboard.tabs.result, dashboard.tabs.epochs):
-            table.set_offer("Start a run   F5", window.start_run)
+            table.add_offer("Start a run   F5", "Run what the panel at the left holds", window.start_run)
+            table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at a run of before", partial(open_library, window))
 
     def hold(self, held: bool) -> None:
-        """Say nothing for the time being, or go on; what a presenter shows has the room."""
-        self._held = held
+        """Say nothing while the demo is on, or go on; what a presenter shows has the room."""
+        self._demo_on = held
         self.refresh()
         self._offer_hints()
+
+    def _present(self, presenting: bool) -> None:
+        self._presenting = presenting
+        self.refresh()
+        self._offer_hints()
+
+    @property
+    def _held(self) -> bool:
+        return self._demo_on or self._presenting
 
     def refresh(self) -> None:
         """Tell what is the case now."""
@@ -77,7 +91,7 @@ class FirstMinute:
 
     def take(self, event: Event) -> None:
         """Learn of an event: a first run has ended, or something was marked."""
-        if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._held:
+        if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._demo_on:
             self._ran = True
             self._offer_hints()
         elif isinstance(event, Marker) and event.category == "user":

@@ -84,7 +84,6 @@ class MainWindow(QMainWindow):
         dashboard.mark_requested.connect(self.commands.add_mark)
         dashboard.happened.connect(self._take_event)
         dashboard.refreshed.connect(self.commands.refresh)
-        self.documents.said.connect(self.status_line.tell)
         self.documents.front_changed.connect(self._front_changed)
 
     @property
@@ -167,6 +166,7 @@ class MainWindow(QMainWindow):
             self.commands.serve(dashboard)
             dashboard.action.connect(self.commands.do)
             dashboard.refreshed.connect(self.commands.refresh)
+            self.tools.follow_dashboards()
             self.commands.refresh()
 
     def run_again(self, run: RunView) -> None:

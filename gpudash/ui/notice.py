@@ -65,8 +65,9 @@ class Notice(QWidget):
         self._strip.setAccessibleName(text)
         if self._strip.property("level") != level:
             self._strip.setProperty("level", level)
-            self._strip.style().unpolish(self._strip)
-            self._strip.style().polish(self._strip)
+            for part in (self._strip, *self._strip.findChildren(QPushButton)):
+                part.style().unpolish(part)
+                part.style().polish(part)
         self.show()
 
     def _do(self) -> None:

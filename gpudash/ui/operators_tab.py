@@ -25,7 +25,9 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.profiles import trace_of
+from gpudash.telemetry.export import atomically
 from gpudash.telemetry.naming import TRACE_SUFFIX
+from gpudash.telemetry.recorder import RecordingError
 from gpudash.telemetry.records import OPERATORS, Note
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.labels import worded_button, worded_label
@@ -39,6 +41,11 @@ EMPTY = (
     "While a run is on, Run > Profile Next Steps… (Shift+F5) profiles some."
 )
 EMPTY_RECORDING = "No steps were profiled while this was recorded."
+
+PROFILE_TIP = "Profile steps of the run that is on (Shift+F5)"
+EXPORT_TIP = "Write the trace for Perfetto or chrome://tracing"
+FOLDER_TIP = "Show where the trace lies"
+GONE = "The trace is not there any more."
 
 TIMELINE_HEIGHT = 118
 """Logical pixels of the timeline: seven rows, and the rest by scrolling."""
@@ -84,9 +91,9 @@ class OperatorsTab(QWidget):
         self.words = worded_label("muted", wraps=False)
         self.words.setMinimumWidth(60)
         self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.profile = worded_button("Profile next steps…", "Profile steps of the run that is on", self._profile)
-        self.export = worded_button("Export trace…", "Write the trace for Perfetto or chrome://tracing", self._export)
-        self.folder = worded_button("Open folder", "Show where the trace lies", self._open_folder)
+        self.profile = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
+        self.export = worded_button("Export trace…", EXPORT_TIP, self._export)
+        self.folder = worded_button("Open folder", FOLDER_TIP, self._open_folder)
         head = QHBoxLayout()
         head.setContentsMargins(8, 3, 8, 3)
         head.setSpacing(8)
@@ -135,7 +142,7 @@ class OperatorsTab(QWidget):
         self.empty_words.setProperty("role", "muted")
         self.empty_words.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty_words.setWordWrap(True)
-        self.first = worded_button("Profile next steps…", "Profile steps of the run that is on", self._profile)
+        self.first = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
         column = QVBoxLayout(page)
         column.addStretch(1)
         column.addWidget(self.empty_words)
@@ -148,6 +155,12 @@ class OperatorsTab(QWidget):
         self.profile.setVisible(commanding)
         self.first.setVisible(commanding)
         self.empty_words.setText(EMPTY if commanding else EMPTY_RECORDING)
+
+    def refuse(self, why: str) -> None:
+        """Offer no profile now, because of ``why``; "" offers it."""
+        for button in (self.profile, self.first):
+            button.setEnabled(not why)
+            button.setToolTip(f"{PROFILE_TIP}{f'. {why}' if why else ''}")
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -179,11 +192,10 @@ class OperatorsTab(QWidget):
         self.words.setText(_cost_words(self._details))
         self.words.setToolTip(self._profiles[place].text)
         there = trace_of(self._details, self.recording()) is not None
-        missing = "" if there else str(self._details.get("trace_problem") or "The trace is not there any more.")
-        for button in (self.export, self.folder):
+        missing = str(self._details.get("trace_problem") or GONE)
+        for button, tip in ((self.export, EXPORT_TIP), (self.folder, FOLDER_TIP)):
             button.setEnabled(there)
-            if missing:
-                button.setToolTip(missing)
+            button.setToolTip(tip if there else missing)
 
     def _show_stack(self, row: Mapping[str, Any] | None) -> None:
         self.timeline.select(None if row is None else str(row["name"]))
@@ -199,7 +211,7 @@ class OperatorsTab(QWidget):
     def _export(self) -> None:
         trace = trace_of(self._details, self.recording())
         if trace is None:
-            self.told.emit("The trace is not there any more.")
+            self.told.emit(GONE)
             return
         chosen, _kind = QFileDialog.getSaveFileName(
             self, "Export Trace", str(Path.home() / trace.name), f"Traces (*{TRACE_SUFFIX})"
@@ -211,15 +223,18 @@ class OperatorsTab(QWidget):
         """Copy the trace; what goes wrong is told in a sentence."""
         try:
             if not (target.exists() and target.samefile(trace)):
-                shutil.copyfile(trace, target)
-        except OSError as error:
-            self.told.emit(f"{target} was not written: {error.strerror or error}.")
+                with atomically(target, trace, force=True) as part:
+                    shutil.copyfile(trace, part)
+        except (OSError, RecordingError) as error:
+            self.told.emit(f"{error}.")
         else:
             self.told.emit(f"The trace is in {target}; open it at ui.perfetto.dev.")
 
     def _open_folder(self) -> None:
         trace = trace_of(self._details, self.recording())
-        if trace is not None:
+        if trace is None:
+            self.told.emit(GONE)
+        else:
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(trace.parent)))
 
 
@@ -229,7 +244,8 @@ def _steps_words(details: Mapping[str, Any]) -> str:
 
 
 def _cost_words(details: Mapping[str, Any]) -> str:
-    parts = [_steps_words(details)]
+    wanted = details.get("wanted_steps", 0)
+    parts = [_steps_words(details) + (f" ({wanted} were asked for)" if wanted > details["steps"] else "")]
     step_s, plain_s = details["step_seconds"], details["plain_step_seconds"]
     if step_s is not None:
         parts.append(f"{format_duration(step_s)} each")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QObject, Qt
-from PySide6.QtGui import QBrush, QColor, QKeyEvent, QKeySequence
+from PySide6.QtGui import QBrush, QColor, QKeyEvent, QKeySequence, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
@@ -159,6 +159,10 @@ class CommandPalette(QDialog):
             self.adjustSize()
             corner = parent.mapToGlobal(parent.rect().topLeft())
             self.move(corner.x() + (parent.width() - width) // 2, corner.y() + max(20, parent.height() // 10))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.list.doItemsLayout()  # rows were measured before the style sheet was known
 
     @property
     def shown(self) -> list[PaletteEntry]:

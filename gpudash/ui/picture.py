@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
+from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
@@ -23,18 +25,23 @@ def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["
     """
     app = application()
     palette = apply_theme(app, theme)
-    window = MainWindow(Replay(recording), palette, lambda _choice: None)
-    try:
-        window.timer.stop()
-        window.resize(*size)
-        window.show()
-        window.dashboard.show_run()
-        for _frame in range(SLOW_REFRESH + 1):
-            QApplication.processEvents()
-            window.refresh()
-        if not window.grab().save(str(picture), "PNG"):
-            raise OSError(f"{picture} cannot be written")
-    finally:
-        window.close()
-        window.deleteLater()
+    with closing(Replay(recording)) as replay:
+        window = MainWindow(replay, palette, lambda _choice: None)
+        try:
+            _grab(window, picture, size)
+        finally:
+            window.close()
+            window.deleteLater()
+            QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)  # no event loop is there to do it
+
+
+def _grab(window: MainWindow, picture: Path, size: tuple[int, int]) -> None:
+    window.timer.stop()
+    window.resize(*size)
+    window.show()
+    window.dashboard.show_run()
+    for _frame in range(SLOW_REFRESH + 1):
         QApplication.processEvents()
+        window.refresh()
+    if not window.grab().save(str(picture), "PNG"):
+        raise OSError(f"{picture} cannot be written")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import shiboken6
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QApplication, QSplitter, QWidget
@@ -26,11 +27,11 @@ TALL_PX = 1300
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What was shown: each part with whether it was hidden, the text size, and the places of the splitters."""
+    """What was shown: the text size, each part with whether it was hidden, and the places of the splitters."""
 
-    hidden: list[tuple[QWidget, bool]]
     scale: float
-    sizes: list[tuple[QSplitter, list[int]]]
+    hidden: dict[QWidget, bool] = field(default_factory=dict)
+    sizes: dict[QSplitter, list[int]] = field(default_factory=dict)
 
 
 class Presentation(QObject):
@@ -39,12 +40,16 @@ class Presentation(QObject):
     Args:
         window: what is presented. Its commands keep their keys while the menu bar is hidden.
         told: called with whether the mode is on, whenever that changes.
+
+    Attributes:
+        escape_taken: whether Esc means something else for the time being.
     """
 
     def __init__(self, window: MainWindow, told: Callable[[bool], None]) -> None:
         super().__init__(window)
         self._window = window
         self._told = told
+        self.escape_taken = False
         self._before: _Before | None = None
         # Qt hears no key of a command whose only place is a menu of a hidden bar.
         commands = window.commands.actions.values()
@@ -64,16 +69,26 @@ class Presentation(QObject):
                 self._leave()
             self._told(on)
 
+    def follow(self) -> None:
+        """Hide the chrome of a tab that has come while the mode is on, too."""
+        if self._before is not None:
+            self._hide_chrome(self._before)
+
+    def _hide_chrome(self, before: _Before) -> None:
+        window = self._window
+        parts: list[QWidget] = [window.menuBar()]
+        for dashboard in window.documents.dashboards:
+            parts += [dashboard.panel, dashboard.tabs, dashboard.status_line]
+        for part in parts:
+            before.hidden.setdefault(part, part.isHidden())
+        for part in (*parts, window.documents.bar):
+            part.hide()
+
     def _enter(self) -> None:
         window = self._window
-        dashboards = window.documents.dashboards
-        chrome: list[QWidget] = [window.menuBar()]
-        for dashboard in dashboards:
-            chrome += [dashboard.panel, dashboard.tabs, dashboard.status_line]
-        sizes = [(dashboard.splitter, dashboard.splitter.sizes()) for dashboard in dashboards]
-        self._before = _Before([(part, part.isHidden()) for part in chrome], text_scale(), sizes)
-        for part in (*chrome, window.documents.bar):
-            part.hide()
+        sizes = {dashboard.splitter: dashboard.splitter.sizes() for dashboard in window.documents.dashboards}
+        self._before = _Before(text_scale(), sizes=sizes)
+        self._hide_chrome(self._before)
         application = _application()
         restyle(application, window.palette_, max(LARGE_SCALE if window.height() >= TALL_PX else SCALE, text_scale()))
         application.installEventFilter(self)
@@ -84,11 +99,13 @@ class Presentation(QObject):
         application = _application()
         application.removeEventFilter(self)
         restyle(application, self._window.palette_, before.scale)
-        for part, hidden in before.hidden:
-            part.setHidden(hidden)
+        for part, hidden in before.hidden.items():
+            if shiboken6.isValid(part):  # its tab may have been closed meanwhile
+                part.setHidden(hidden)
         self._window.documents.bar.setVisible(self._window.documents.count > 0)
-        for splitter, sizes in before.sizes:
-            splitter.setSizes(sizes)
+        for splitter, sizes in before.sizes.items():
+            if shiboken6.isValid(splitter):
+                splitter.setSizes(sizes)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Esc in the window itself leaves; in a dialog or a menu over it, it means that one."""
@@ -103,7 +120,7 @@ class Presentation(QObject):
 
     def _meant(self) -> bool:
         no_other = QApplication.activePopupWidget() is None and QApplication.activeModalWidget() is None
-        return no_other and QApplication.activeWindow() is self._window
+        return no_other and not self.escape_taken and QApplication.activeWindow() is self._window
 
 
 def _application() -> QApplication:

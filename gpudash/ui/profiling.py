@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QInputDialog, QVBoxLayout
 
 from gpudash.session import Replay
 from gpudash.session.profiles import DEFAULT_STEPS, MOST_STEPS
-from gpudash.session.programs import program_of, program_of_run
+from gpudash.session.programs import program_of_run
 from gpudash.ui.labels import worded_button
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def serve_operators(window: MainWindow, dashboard: Dashboard) -> None:
     tab.recording = lambda: dashboard.session.recording
     tab.profile_requested.connect(lambda: ask_for_profile(window))
     tab.told.connect(dashboard.status_line.tell)
+    dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(window)))
     button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(window))
     button.setProperty("role", "chip")
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -66,15 +67,16 @@ def copy_as_python(window: MainWindow) -> None:
     dashboard = window.front_dashboard or window.dashboard
 
     def copied() -> None:
-        devices = dashboard.session.devices()
-        run = dashboard.session.store.run
-        if dashboard.live:
+        session = dashboard.session
+        with session.store.lock:
+            run = session.store.run
+        if not isinstance(session, Replay):
             spec = dashboard.panel.spec()
             if spec is None:
                 raise ValueError("What the panel holds is no workload that could be shown as a program.")
-            text = program_of(spec, dashboard.panel.device_name, devices)
+            text = session.code(spec, dashboard.panel.device_name)
         elif run is not None:
-            text = program_of_run(run.workload, run.spec, run.device, devices)
+            text = program_of_run(run.workload, run.spec, run.device, session.devices())
         else:
             raise ValueError("Nothing was run in this recording.")
         QGuiApplication.clipboard().setText(text)

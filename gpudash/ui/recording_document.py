@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QPushButton, QStackedWidget, QVBoxLayout
 from gpudash.session import Replay
 from gpudash.settings import Settings
 from gpudash.telemetry.recorder import RecordingError
+from gpudash.telemetry.runs import RunView
 from gpudash.ui.dashboard import SLOW_REFRESH, Dashboard
 from gpudash.ui.document import Document
 from gpudash.ui.notice import Notice
@@ -124,6 +125,7 @@ class RecordingDocument(Document):
         panel = dashboard.panel.layout()
         assert panel is not None
         panel.addWidget(self.run_again)
+        dashboard.panel.form.set_locked(True)
         dashboard.rows.insertWidget(0, self.head)
         dashboard.rows.insertWidget(1, self.notice)
         dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.bar)
@@ -143,11 +145,14 @@ class RecordingDocument(Document):
     def _show_words(self, replay: Replay) -> None:
         """Bring up to date what the line above says, what the run was asked, and what could not be read."""
         assert self.dashboard is not None
-        with replay.store.lock:
-            run = replay.store.run
+        self.dashboard.view.live = replay.following and replay.at_end
+        begun, run = self._run(replay)
         start_s, end_s = replay.extent_s
         unfinished = "Being recorded" if replay.following else "Under way" if not replay.at_end else "Never ended"
-        self.head.show_recording(self._opened.place, replay.began_wall_s, run, end_s - start_s, unfinished)
+        if not begun:
+            unfinished = "Not begun yet"
+        seconds, place = end_s - start_s, self._opened.place
+        self.head.show_recording(place, replay.began_wall_s, run, seconds, unfinished, begun=begun)
         self.dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
         if run is not None and run.run_id != self._shown_run:
@@ -160,10 +165,16 @@ class RecordingDocument(Document):
 
     def _again(self) -> None:
         assert self.replay is not None
-        with self.replay.store.lock:
-            run = self.replay.store.run
+        _begun, run = self._run(self.replay)
         if run is not None:
             self.again.emit(run)
+
+    @staticmethod
+    def _run(replay: Replay) -> tuple[bool, RunView | None]:
+        """The run at the place that is shown, and whether it has begun there: before the first one, that one."""
+        with replay.store.lock:
+            run, whole = replay.store.run, replay.store.whole.runs
+            return run is not None or not whole, run if run is not None or not whole else whole[0]
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""

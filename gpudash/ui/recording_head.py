@@ -47,7 +47,14 @@ class RecordingHead(QWidget):
         self._name = ""
 
     def show_recording(
-        self, place: Path | str, began_wall_s: float, run: RunView | None, seconds: float, unfinished: str
+        self,
+        place: Path | str,
+        began_wall_s: float,
+        run: RunView | None,
+        seconds: float,
+        unfinished: str,
+        *,
+        begun: bool = True,
     ) -> None:
         """Say what is known.
 
@@ -57,6 +64,7 @@ class RecordingHead(QWidget):
             run: the run that the recording is of, as it is at the position shown.
             seconds: how long the recording is.
             unfinished: what is said of a run that has not ended there.
+            begun: whether the run has begun there.
         """
         self._name = place.name if isinstance(place, Path) else place
         self.file.setToolTip(str(place))
@@ -64,7 +72,10 @@ class RecordingHead(QWidget):
         _write(self.what, what)
         self.badge.setVisible(run is not None and run.simulated)
         began = datetime.fromtimestamp(began_wall_s + (0.0 if run is None else run.began_s)).astimezone()
-        parts = [f"{began:%Y-%m-%d %H:%M:%S}", *_ending(run, seconds, unfinished)]
+        parts = [
+            f"{began:%Y-%m-%d %H:%M:%S}",
+            *_ending(run if begun else None, seconds, unfinished, known=run is not None),
+        ]
         _write(self.words, " · ".join(parts))
         self.setAccessibleName(f"Recording {self._name}: {what}, {', '.join(parts)}")
         self._fit()
@@ -83,9 +94,9 @@ def workload_title(name: str) -> str:
     return "Own program" if name == "watch" else name if known is None else known.title
 
 
-def _ending(run: RunView | None, seconds: float, unfinished: str) -> list[str]:
+def _ending(run: RunView | None, seconds: float, unfinished: str, *, known: bool) -> list[str]:
     if run is None or run.running:
-        return ["no run" if run is None else unfinished.lower(), format_duration(seconds)]
+        return [unfinished.lower() if known else "no run", format_duration(seconds)]
     told = [ENDINGS.get(run.status, "Ended").lower()]
     if run.seconds is not None:
         told.append(format_duration(run.seconds))

@@ -192,7 +192,7 @@ class ReplayBar(QWidget):
         whole_s = max(end_s - start_s, 1e-9)
         if self._wanted is None and not self.slider.isSliderDown():
             with QSignalBlocker(self.slider):
-                self.slider.setSingleStep(max(1, round(PARTS * ARROW_S / whole_s)))
+                self.slider.setSingleStep(max(1, round(PARTS * min(1.0, ARROW_S / whole_s))))
                 self.slider.setValue(round(PARTS * (place_s - start_s) / whole_s))
         words = f"{place_words(place_s - start_s)} / {place_words(end_s - start_s)}"
         if self.time.text() != words:

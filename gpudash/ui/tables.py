@@ -10,15 +10,16 @@ from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistent
 from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QHBoxLayout,
     QHeaderView,
     QLabel,
-    QPushButton,
     QStackedLayout,
     QTableView,
     QVBoxLayout,
     QWidget,
 )
 
+from gpudash.ui.labels import worded_button
 from gpudash.ui.text_size import scaled, text_scale
 
 Index = QModelIndex | QPersistentModelIndex
@@ -123,16 +124,16 @@ class Table(QWidget):
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
         self._empty.setProperty("role", "muted")
-        self._offer = QPushButton()
-        self._offer.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._offer.hide()
+        self._offers = QHBoxLayout()
+        self._offers.setSpacing(8)
+        self._offers.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         nothing = QWidget()
         words = QVBoxLayout(nothing)
         words.setContentsMargins(8, 0, 8, 0)
         words.setSpacing(4)
         words.addStretch(1)
         words.addWidget(self._empty)
-        words.addWidget(self._offer, alignment=Qt.AlignmentFlag.AlignHCenter)
+        words.addLayout(self._offers)
         words.addStretch(1)
         self._layers = QStackedLayout(self)
         self._layers.addWidget(nothing)
@@ -148,11 +149,11 @@ class Table(QWidget):
         """Say ``words`` in place of rows."""
         self._empty.setText(words)
 
-    def set_offer(self, words: str, act: Callable[[], object]) -> None:
-        """Offer, while the table is empty, the one thing that fills it."""
-        self._offer.setText(words)
-        self._offer.clicked.connect(lambda: act())
-        self._offer.show()
+    def add_offer(self, words: str, tip: str, act: Callable[[], object]) -> None:
+        """Offer, while the table is empty, something that fills it, beside what is offered already."""
+        button = worded_button(words, tip, act)
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._offers.addWidget(button)
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
         """Show ``rows``; columns only ever grow, so that a live table does not jump."""

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLayout
 
 from gpudash.ui.actions import Command
 from gpudash.ui.library import open_library
@@ -153,7 +153,12 @@ def restore_text_size(window: MainWindow) -> None:
 def fit_panels(window: MainWindow) -> None:
     """Make the workload panels as wide as their words need at the text size in force."""
     for dashboard in window.documents.dashboards:
-        dashboard.panel.setFixedWidth(scaled(WIDTH))
+        panel = dashboard.panel
+        if panel.minimumWidth() != scaled(WIDTH):
+            panel.setFixedWidth(scaled(WIDTH))
+            for layout in panel.findChildren(QLayout):  # a form that is not shown has kept the size it had before
+                layout.invalidate()
+                layout.activate()
 
 
 def _choose_size(window: MainWindow, size: float, chosen: bool) -> None:

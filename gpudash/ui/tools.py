@@ -24,15 +24,19 @@ class Tools:
         self._histories: dict[Dashboard, ViewHistory] = {}
         actions = window.commands.actions
         self._tips = {name: actions[name].toolTip() for name in NOTHING}
-        self.presentation = Presentation(window, actions[PRESENTATION].setChecked)
+        self.presentation = Presentation(window, self._presenting_changed)
         self.compact_cards = CompactCards(window)
         follow_action(window.undoing, actions["Workload Panel"], "Workload Panel")
         window.undoing.changed.connect(self._show_undo)
         window.undoing.failed.connect(window.documents.notice.tell)
-        window.documents.front_changed.connect(self._follow_dashboards)
-        self._follow_dashboards()
+        window.documents.front_changed.connect(self.follow_dashboards)
+        self.follow_dashboards()
         self._show_undo()
         restore_text_size(window)
+
+    def _presenting_changed(self, on: bool) -> None:
+        self._window.commands.actions[PRESENTATION].setChecked(on)
+        fit_panels(self._window)
 
     def refresh(self) -> None:
         """Bring up to date what is not in the window itself; called by its timer."""
@@ -43,11 +47,12 @@ class Tools:
         self.presentation.set_on(False)
         self.compact_cards.close()
 
-    def _follow_dashboards(self) -> None:
-        """Make the view of every dashboard undoable; those of closed tabs are forgotten."""
+    def follow_dashboards(self) -> None:
+        """Serve the dashboards that are new in a tab, and forget those of closed tabs."""
         dashboards = self._window.documents.dashboards
         fit_panels(self._window)
         self._histories = {dashboard: self._history(dashboard) for dashboard in dashboards}
+        self.presentation.follow()
 
     def _history(self, dashboard: Dashboard) -> ViewHistory:
         known = self._histories.get(dashboard)

@@ -171,8 +171,8 @@ class VerdictPage(QScrollArea):
             spread.show_side(side, max(widest, longest))
             share.show_side(side, longest)
         self._ratios["of"].setText(f"{sides[1]['label']} is")
-        self._ratios["compute"].setText(_times(result["compute_only"]["ratio"]))
-        self._ratios["whole"].setText(_times(result["ratio"]))
+        self._ratios["compute"].setText(_times(result["compute_only"]))
+        self._ratios["whole"].setText(_times(result))
 
     def text(self) -> str:
         """The verdict and its figures as text."""
@@ -183,7 +183,10 @@ class VerdictPage(QScrollArea):
         QGuiApplication.clipboard().setText(self.text())
 
 
-def _times(ratio: float) -> str:
+def _times(found: Mapping[str, Any]) -> str:
+    ratio, (low, high) = found["ratio"], found["interval"]
+    if low is None or high is None or (low <= 1 <= high and not ABOUT <= low <= high <= 1 / ABOUT):
+        return "undecided"
     if ABOUT <= ratio <= 1 / ABOUT:
         return "about as fast"
     if ratio >= 1:

@@ -84,7 +84,10 @@ class ViewHistory:
         before, after = self._sizes, self._splitter.sizes()
         self._sizes = after
         self._undoing.push(
-            "Change of Layout", partial(self._resize, before), partial(self._resize, after), kind="splitter"
+            "Change of Layout",
+            partial(self._resize, before),
+            partial(self._resize, after),
+            kind=f"splitter {id(self._splitter)}",
         )
 
     def _resize(self, sizes: list[int]) -> None:

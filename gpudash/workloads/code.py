@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpudash.devices import OFFERED_BYTES, SIMULATED, Simulation, kind_of
@@ -18,7 +18,13 @@ from gpudash.workloads.training_code import training_code
 from gpudash.workloads.transfer_code import transfer_code
 
 
-def code(spec: Spec, device: str, simulation: Simulation | None = None, memory_cap: MemoryCap | None = None) -> str:
+def code(
+    spec: Spec,
+    device: str,
+    simulation: Simulation | None = None,
+    memory_cap: MemoryCap | None = None,
+    remark: Sequence[str] = (),
+) -> str:
     """A program of at most 60 lines that does with torch alone what ``spec`` does on ``device``; prints its outcome.
 
     Args:
@@ -26,6 +32,7 @@ def code(spec: Spec, device: str, simulation: Simulation | None = None, memory_c
         device: where; a simulated GPU is first added to torch, which takes gpudash.
         simulation: the GPUs that are simulated; ``None``: one of the size that is offered.
         memory_cap: the most that torch may reserve on a GPU.
+        remark: comments that the program begins with.
 
     Raises:
         ValueError: for a workload that is not built in.
@@ -49,7 +56,7 @@ def code(spec: Spec, device: str, simulation: Simulation | None = None, memory_c
         begin = 1 + max(number for number, line in enumerate(lines) if line.startswith(("import ", "from ")))
         lines[begin:begin] = ["", *_capped(memory_cap, device)]
     added = _simulated(simulation) if kind_of(device) == "sim" else []
-    return "\n".join(fitted([*added, *lines])) + "\n"
+    return "\n".join(fitted([*remark, *added, *lines])) + "\n"
 
 
 def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | None:

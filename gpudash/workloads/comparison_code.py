@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpudash.specs import MatmulSpec, PipelineSpec, Spec, TrainingSpec
 from gpudash.specs.comparison import ComparisonSpec
+from gpudash.specs.matmul import threads_for
 from gpudash.workloads.training_code import training_code
 
 REPETITIONS = 10
@@ -54,8 +55,8 @@ def _timing(spec: ComparisonSpec, chosen: Spec) -> list[str]:
         "        began = time.perf_counter()",
         "        step(index)",
         "        times.append(time.perf_counter() - began)",
-        "    return statistics.quantiles(times[2:], n=4)[0]  # other programs only ever add time",
-        f"torch.set_num_threads({chosen.threads or 1})",
+        "    return statistics.fmean(times[2:])",
+        f"torch.set_num_threads({_threads(chosen)})",
         f'sides, seconds = [build("{first}"), build("{second}")], ([], [])',
         f"for number in [0, 1, 1, 0] * {REPETITIONS + 1}:",
         "    seconds[number].append(repetition(sides[number]))",
@@ -63,6 +64,11 @@ def _timing(spec: ComparisonSpec, chosen: Spec) -> list[str]:
         f'print("{first}", statistics.median(a), "s a step; {second}", statistics.median(b), "s a step")',
         'print("ratio", math.exp(statistics.median(math.log(one / other) for one, other in zip(a, b))))',
     ]
+
+
+def _threads(spec: Spec) -> int:
+    """CPU threads of the run."""
+    return spec.threads or (threads_for(spec.size) if isinstance(spec, MatmulSpec) else 1)
 
 
 def _training(spec: TrainingSpec) -> list[str]:

@@ -19,7 +19,9 @@ from gpudash.ui.main_window import MainWindow
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player
 
-PACE = Pace(ask=1.5, act=1.0, read=3.0, told=3.0)
+PACE = Pace(ask=0.2, act=0.2, read=0.2, told=0.2)
+HELD = Pace(ask=3600.0, act=3600.0, read=3600.0, told=3600.0)
+"""While a picture is taken, however long this machine takes for it."""
 
 
 def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
@@ -45,9 +47,11 @@ def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
     told: list[str] = []
     for name, scene, moment in moments:
         yield partial(_at, tour, scene, moment)
-        yield _frames(window, 8)
+        tour._pace = HELD
+        yield _frames(window, 6)
         told.append(tour.caption)
         _small_picture(window, player.folder / f"{name}.png")
+        tour._pace = PACE
     yield lambda: bool(over)
     yield _frames(window, 8)
     player.seen["told"], player.seen["failures"] = told, tour.failures

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from PySide6.QtWidgets import QInputDialog
 
 from gpudash.ui.recording_document import RecordingDocument
 
@@ -26,6 +31,11 @@ def reopened(player: Player) -> Steps:
     yield lambda: session.running
     yield player.run_ended
     ended_s = session.clock()
+    with patch.object(QInputDialog, "getText", return_value=("the end", True)):
+        window.commands.add_mark()
+    yield lambda: "user" in {mark.category for mark in session.store.markers}
+    with session.store.lock:
+        player.seen["marked_s"] = [mark.time_s for mark in session.store.markers if mark.category == "user"]
     yield lambda: session.clock() > ended_s + COMMITTED_S
     copy = player.folder / "training.gpudash"
     session.save_recording(copy)
@@ -33,6 +43,9 @@ def reopened(player: Player) -> Steps:
     yield lambda: window.front_dashboard not in (None, window.dashboard)
     document = window.documents.front
     assert isinstance(document, RecordingDocument) and document.dashboard is not None and document.replay is not None
+    with document.replay.store.lock:
+        marks = list(document.replay.store.markers)
+    player.seen["reopened_s"] = [mark.time_s for mark in marks if mark.label == "the end"]
     player.seen["title"], player.seen["words"] = window.windowTitle(), document.head.words.text()
     yield from _pictures(player, "reopened")
     document.bar.slider.setValue(document.bar.slider.maximum() // 2)
@@ -56,6 +69,22 @@ def reopened(player: Player) -> Steps:
     player.picture("followed")
     window.documents.close_all()
     player.seen["left"] = window.documents.count
+
+
+def piped(player: Player) -> Steps:
+    """Look at what another process sends until it is alive here, end that process, and look at what came."""
+    window = player.window
+    window.resize(1440, 960)
+    yield lambda: window.front_dashboard not in (None, window.dashboard)
+    document = window.documents.front
+    assert isinstance(document, RecordingDocument) and document.replay is not None
+    yield lambda: document.replay.following and document.replay.extent_s[1] > 1.0
+    player.seen["live"], player.seen["title"] = document.bar.live, window.windowTitle()
+    os.kill(int(os.environ["SENDER_PID"]), signal.SIGINT)
+    yield lambda: bool(document.replay.notices) and not document.replay.following
+    yield lambda: bool(document.notice.text)
+    player.seen["notice"], player.seen["words"] = document.notice.text, document.head.words.text()
+    player.picture("piped")
 
 
 def _pictures(player: Player, name: str) -> Steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import resource
 import signal
@@ -65,6 +66,7 @@ WRONG = {
     "a simulated GPU too many": (["run", "pipeline", "--device", "sim:7"], "sim:7"),
     "an unknown flag": (["run", "pipeline", "--colour", "red"], "--colour"),
     "a field out of range": (["run", "pipeline", "--rows", "0"], "--rows 0: at least 1"),
+    "more steps than are profiled": (["run", "matmul", "--profile-steps", "51"], "51 steps cannot be profiled at once"),
     "a choice that is none": (["run", "pipeline", "--dtype", "complex"], "--dtype 'complex': choose one of float64, "),
     "an unknown preset": (["run", "pipeline", "--preset", "Huge"], "Huge"),
     "a size that is none": (["run", "pressure", "--guard", "lots"], "lots"),
@@ -251,6 +253,17 @@ def test_the_printed_program_keeps_within_the_cap_and_the_others_of_the_run_it_s
     assert shown["oom"].stdout.splitlines()[-1] == "256 MiB"
     last = shown["oom"].stderr.strip().splitlines()[-1]
     assert "OutOfMemoryError" in last and "256.00 MiB allowed" in last
+
+
+def test_profiled_steps_are_told_and_their_trace_lies_beside_the_recording(gpudash: Command, tmp_path: Path) -> None:
+    recording = tmp_path / "run.gpudash"
+    outcome = gpudash(
+        "run", "matmul", "--size", "64", "--device", "cpu", "--profile-steps", "2", "--record", str(recording)
+    )
+    assert (outcome.code, "Traceback" in outcome.stderr) == (0, False)
+    assert "operators: Profiled steps 2 to 3: " in outcome.stdout
+    with gzip.open(tmp_path / "run-step-2.trace.json.gz") as file:
+        assert {"step 2", "step 3", "aten::mm"} <= {event.get("name") for event in json.load(file)["traceEvents"]}
 
 
 def test_wrong_settings_cost_only_themselves(gpudash: Command, home: Path) -> None:

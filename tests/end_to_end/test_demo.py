@@ -59,8 +59,8 @@ def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> 
 
 
 @pytest.mark.slow
-def test_scenes_whose_runs_cannot_begin_end_in_one(gpudash: Command) -> None:
-    outcome = gpudash("demo", "--scene", "2", "--simulate", "1MiB")
+def test_a_scene_whose_run_does_not_reach_its_end_ends_in_one(gpudash: Command) -> None:
+    outcome = gpudash("demo", "--scene", "1", "--simulate", "1MiB")
     assert outcome.code == 1
     assert "Traceback" not in outcome.stderr
 

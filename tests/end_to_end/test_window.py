@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.records import Event, Sample, Warning
+from gpudash.telemetry.records import Event, RunFinished, Sample, Warning
 from gpudash.units import MIB
 from tests.end_to_end.conftest import environment
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
@@ -70,6 +70,14 @@ def test_the_default_run_draws_a_falling_loss_and_a_rising_accuracy(play: Play, 
     assert summary["status"] == "finished"
     assert loss["last_20_median"] < 0.6 * loss["first"]
     assert accuracy["last_20_median"] > summary["result"]["most_frequent_share"]
+    for theme in ("dark", "light"):
+        assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
+
+
+def test_a_comparison_ends_in_a_verdict_which_its_recording_has_too(play: Play, home: Path, tmp_path: Path) -> None:
+    seen = play("comparison")
+    (ended,) = [record for record in recorded(home) if isinstance(record, RunFinished)]
+    assert seen["headline"] == ended.result["headline"]
     for theme in ("dark", "light"):
         assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
 
@@ -207,12 +215,44 @@ def test_a_script_that_leaks_is_watched_warned_of_explained_and_its_report_opens
             assert (tmp_path / f"{name}-{theme}.png").stat().st_size > 20_000
 
 
+def test_what_a_monitor_writes_into_a_pipe_is_followed_to_its_end(display: str, home: Path, tmp_path: Path) -> None:
+    sender = subprocess.Popen(
+        [sys.executable, "-m", "gpudash", "monitor", "--json-lines", "--no-record"],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        shown = subprocess.run(
+            [sys.executable, "-m", "tests.end_to_end.window_driver", "piped", str(tmp_path)],
+            stdin=sender.stdout,
+            env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", "SENDER_PID": str(sender.pid)}),
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+        left_at = time.time()
+        assert sender.stdout is not None
+        sender.stdout.close()
+        sender.wait(30)
+    finally:
+        sender.kill()
+        sender.wait()
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert "error" not in seen and shown.returncode == 0 and "Traceback" not in shown.stderr, (seen, shown.stderr)
+    assert seen["live"] is True and seen["title"] == "standard input – gpudash"
+    assert seen["notice"] == "The stream has ended; what came is shown."
+    assert left_at - seen["closed_at"] < 4.0
+
+
 def test_a_recording_reopens_in_a_tab_plays_runs_again_and_follows_what_is_still_written(
     play: Play, tmp_path: Path
 ) -> None:
     seen = play("reopened")
     assert seen["title"] == "training.gpudash – gpudash"
     assert "finished" in seen["words"] and "150 steps" in seen["words"]
+    assert len(seen["marked_s"]) == 1 and seen["reopened_s"] == seen["marked_s"], "to the microsecond"
     assert seen["middle_s"] > 0
     assert seen["again"] == [150, "cpu"]
     assert seen["live"] is True and seen["left"] == 0

@@ -18,6 +18,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
+from gpudash.cli.open import open_file
 from gpudash.cli.output import leave
 from gpudash.devices import Simulation
 from gpudash.memory.explanation import Remedy
@@ -29,7 +30,7 @@ from gpudash.ui.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import comparison
 from tests.end_to_end.demo_scenario import demo
-from tests.end_to_end.reopened_scenario import reopened
+from tests.end_to_end.reopened_scenario import piped, reopened
 
 Steps = Generator[Callable[[], bool], None, None]
 """A scenario yields conditions and goes on when each has come true."""
@@ -315,6 +316,9 @@ def _pictures(player: Player, name: str) -> Steps:
 SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,))}
 """Scenario → GPUs that are simulated for it."""
 
+STARTS: dict[str, Callable[[], int]] = {"piped": lambda: open_file(Path("-"))}
+"""Scenario → how the window is opened, where that is not as ``gpudash`` alone does it."""
+
 PATIENCE = {"demo": 230.0}
 """Scenario → seconds it may take, where it has much to do."""
 
@@ -332,6 +336,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         out_of_memory_and_again,
         watched_until_full,
         reopened,
+        piped,
         comparison,
         demo,
     )
@@ -376,7 +381,8 @@ def main() -> None:
     name, folder = sys.argv[1], Path(sys.argv[2])
     application = app_module.application()
     QTimer.singleShot(0, application, lambda: _play(name, folder))
-    sys.exit(leave(*app_module.run(SIMULATIONS.get(name))))
+    start = STARTS.get(name, lambda: leave(*app_module.run(SIMULATIONS.get(name))))
+    sys.exit(start())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 from gpudash.devices import Device, Gpu, shown_name, simulated_device
 from gpudash.session import Status
 from gpudash.session.output_log import OutputLog
+from gpudash.session.programs import program_of
 from gpudash.session.watch_request import WatchRequest
 from gpudash.settings import Settings
 from gpudash.specs import Spec
@@ -110,6 +111,9 @@ class FakeSession:
 
     def device_words(self, device: str) -> str:
         return "This computer's memory" if device == "host" else shown_name(self.store.torch_name(device) or device)
+
+    def code(self, spec: Spec, device: str) -> str:
+        return program_of(spec, device, self.devices())
 
     def status(self) -> Status:
         return Status(

@@ -43,6 +43,19 @@ def test_the_gravest_of_several_warnings_is_shown(banner: Banner) -> None:
     assert "critical" in words(banner)
 
 
+def test_memory_that_ran_out_is_told_in_place_of_the_warning_that_foretold_it(banner: Banner) -> None:
+    banner.take(warning("critical", "SIM-0"))
+    words_of_it = {"message": "20 MiB were asked for.", "remedy": "Keep less."}
+    banner.take(
+        OutOfMemory(time_s=2.0, error="sim", seconds=1.0, steps=3, result={"report": "/reports/one"}, **words_of_it)
+    )
+    assert words(banner) == "critical: 20 MiB were asked for. Keep less."
+    offered = {button.text() for button in banner.findChildren(QPushButton) if not button.isHidden()}
+    assert offered == {"Open report", "×"}
+    banner.take(warning("critical", "GPU-b", time_s=3.0))
+    assert "GPU-b" in words(banner), "what came last of equally grave ones"
+
+
 def test_a_forecast_does_not_take_the_place_of_a_warning_of_the_same_device(banner: Banner) -> None:
     banner.take(warning("warning"))
     banner.take(warning("forecast"))

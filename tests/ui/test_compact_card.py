@@ -45,6 +45,18 @@ def test_it_shows_the_memory_of_the_device_in_view_above_all_windows(
     assert card.accessibleName().count("of 24.0 GiB VRAM") == 1
 
 
+def test_it_grows_with_the_text(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    card = card_of(window)
+    usual = card.width()
+    window.commands.actions["150 %"].trigger()
+    try:
+        assert card.width() == round(1.5 * usual)
+    finally:
+        window.commands.actions["100 %"].trigger()
+    assert card.width() == usual
+
+
 def test_it_follows_the_readings(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
     card = card_of(window)

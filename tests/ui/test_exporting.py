@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session import Replay
 from gpudash.telemetry.export import Heed
 from gpudash.ui import exporting
-from gpudash.ui.exporting import WORDING, ExportJob, Kind
+from gpudash.ui.exporting import NO_RECORDING, WORDING, ExportJob, Kind
 from gpudash.ui.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_document import FakeDocument
@@ -93,10 +93,10 @@ def test_a_document_that_is_no_recording_has_nothing_to_export(
 ) -> None:
     window.documents.add(FakeDocument(tmp_path / "fake", window.palette_), "fake", "fake")
     choose(tmp_path / "out")
-    for entry in ("HTML Report…", "Graph as SVG…"):
+    for entry in ("HTML Report…", "Graph as PNG…", "Graph as SVG…", "Range as CSV…"):
         window.documents.notice.dismiss()
         window.commands.actions[entry].trigger()
-        assert window.documents.notice.text == "The document in front is no recording; bring one to the front."
+        assert window.documents.notice.text == NO_RECORDING
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
@@ -105,6 +105,26 @@ def test_the_graph_is_written_as_svg(window: MainWindow, choose: Choose, tmp_pat
     window.commands.actions["Graph as SVG…"].trigger()
     assert "recorded with gpudash" in (tmp_path / "graph.svg").read_text(encoding="utf-8")
     assert window.documents.notice.text == f"Wrote {tmp_path / 'graph.svg'}."
+
+
+def test_what_is_seen_of_the_recording_in_front_is_written_and_told(
+    window: MainWindow, choose: Choose, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QMessageBox, "question", lambda *_: QMessageBox.StandardButton.No)
+    before = recording.read_bytes()
+    for entry, suffix in (("Graph as PNG…", ".png"), ("Range as CSV…", ".csv")):
+        out = tmp_path / f"seen{suffix}"
+        choose(tmp_path / "seen")
+        window.commands.actions[entry].trigger()
+        assert out.stat().st_size > 100
+        assert window.documents.notice.text == f"Wrote {out}."
+        out.write_text("mine")
+        window.commands.actions[entry].trigger()
+        assert out.read_text() == "mine"
+        choose(recording)
+        window.commands.actions[entry].trigger()
+        assert window.documents.notice.text == f"{recording} is the recording itself; choose another name."
+        assert recording.read_bytes() == before
 
 
 def test_leaving_the_dialog_writes_nothing(window: MainWindow, choose: Choose, tmp_path: Path) -> None:
@@ -116,23 +136,24 @@ def test_leaving_the_dialog_writes_nothing(window: MainWindow, choose: Choose, t
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-@pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_whose_name_was_completed_here_is_asked_for(
-    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, replaced: bool
+    window: MainWindow, choose: Choose, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    answers = iter((QMessageBox.StandardButton.No, QMessageBox.StandardButton.Yes))
 
     def answer(_parent: object, _title: str, text: str, *_: object) -> QMessageBox.StandardButton:
         asked.append(text)
-        return QMessageBox.StandardButton.Yes if replaced else QMessageBox.StandardButton.No
+        return next(answers)
 
     monkeypatch.setattr(QMessageBox, "question", answer)
     (tmp_path / "out.csv").write_text("mine")
     choose(tmp_path / "out")
-    window.commands.actions["Recording as CSV…"].trigger()
-    wait(window, qtbot)
-    assert asked == [f"{tmp_path / 'out.csv'} exists already. Replace it?"]
-    assert ((tmp_path / "out.csv").read_text() == "mine") is not replaced
+    for replaced in (False, True):
+        window.commands.actions["Recording as CSV…"].trigger()
+        wait(window, qtbot)
+        assert ((tmp_path / "out.csv").read_text() == "mine") is not replaced
+    assert asked == [f"{tmp_path / 'out.csv'} exists already. Replace it?"] * 2
 
 
 def test_a_session_that_is_not_recorded_has_nothing_to_export(open_window: OpenWindow, choose: Choose) -> None:
@@ -141,25 +162,24 @@ def test_a_session_that_is_not_recorded_has_nothing_to_export(open_window: OpenW
     assert window.documents.notice.text == "This session is not recorded, so there is nothing to export."
 
 
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [("kept/run.gpudash", "is the recording itself"), ("kept", "is a folder"), ("absent/out.csv", "does not exist")],
-)
 def test_a_target_that_cannot_be_written_is_told_in_one_sentence_and_the_recording_stays(
-    window: MainWindow, choose: Choose, recording: Path, qtbot: QtBot, target: str, words: str
+    window: MainWindow, choose: Choose, recording: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
     before = recording.read_bytes()
-    choose(recording.parents[1] / target)
-    if target == "kept":
-        window.exporting._begin(
-            ExportJob(recording.parent, lambda heed: exporting.write_data(recording, "csv", recording.parent, heed))
-        )
-    else:
+    for target, words in ((recording, "is the recording itself"), (tmp_path / "absent" / "out.csv", "does not exist")):
+        choose(target)
         window.commands.actions["Recording as CSV…"].trigger()
-    wait(window, qtbot)
-    assert words in window.documents.notice.text
-    assert window.documents.notice.text.endswith(".")
+        wait(window, qtbot)
+        assert words in window.documents.notice.text
+        assert window.documents.notice.text.endswith(".")
     assert recording.read_bytes() == before
+
+
+def test_a_folder_as_a_target_is_told(recording: Path) -> None:
+    folder = recording.parent
+    job = ExportJob(folder, lambda heed: exporting.write_data(recording, "csv", folder, heed))
+    job.run()
+    assert (job.words, job.problem) == (f"{folder} is a folder; name a file.", True)
 
 
 def test_a_recording_that_has_vanished_is_told(

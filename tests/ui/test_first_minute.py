@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QMenu, QPushButton
+from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
 from gpudash.devices import simulated_gpu
 from gpudash.session.samples import sample
 from gpudash.settings import load_settings
 from gpudash.telemetry.records import Marker
 from gpudash.ui.command_table import RECENT_MENU
+from gpudash.ui.library.document import LibraryDocument
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.no_gpu_strip import LOOKING
+from gpudash.ui.theme import DARK, restyle
+from gpudash.ui.tool_commands import PRESENTATION
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
@@ -166,6 +169,23 @@ def test_nothing_is_said_while_something_is_shown(window: MainWindow, session: F
     assert window.first_minute.strip.isVisible() and not window.first_minute.hints.isVisible()
 
 
+def test_nothing_is_said_in_presentation_mode(window: MainWindow, session: FakeSession, qapp: QApplication) -> None:
+    strip, hints = window.first_minute.strip, window.first_minute.hints
+    session.start()
+    session.end()
+    settle(window)
+    assert strip.isVisible() and hints.isVisible()
+    try:
+        window.commands.actions[PRESENTATION].trigger()
+        settle(window)
+        assert not strip.isVisible() and not hints.isVisible()
+        window.commands.actions[PRESENTATION].trigger()
+    finally:
+        restyle(qapp, DARK, 1.0)
+    settle(window)
+    assert strip.isVisible() and hints.isVisible()
+
+
 def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSession) -> None:
     settle(window)
     for title in ("Stages", "Result", "Epochs"):
@@ -174,10 +194,14 @@ def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSe
         settle(window)
         table = window.tabs.current()
         assert table is not None
-        (button,) = table.findChildren(QPushButton)
-        assert button.isVisible() and "F5" in button.text()
-    button.click()
+        run, recorded = table.findChildren(QPushButton)
+        assert run.isVisible() and "F5" in run.text()
+        assert recorded.isVisible() and "Ctrl+Shift+O" in recorded.text()
+        assert run.toolTip() and recorded.toolTip()
+    run.click()
     assert session.asked[-1][:2] == ("start", "training")
+    recorded.click()
+    assert isinstance(window.documents.front, LibraryDocument)
 
 
 def test_with_no_recent_file_the_demo_recordings_are_offered(

@@ -132,10 +132,27 @@ def test_a_document_that_closes_itself_takes_its_tab_along(window: MainWindow, t
     assert opened(window) == ["Dashboard"]
 
 
-def test_what_a_document_says_is_in_the_status_line(window: MainWindow, tmp_path: Path) -> None:
-    window.opening.open(snapshot(tmp_path))
-    front(window).said.emit("Copied 12 rows")
-    assert window.status_line._left.text() == "Copied 12 rows"
+def test_what_a_document_says_is_in_the_status_line_that_is_in_sight(window: MainWindow, tmp_path: Path) -> None:
+    line, document = window.documents.status_line, window.opening.open(snapshot(tmp_path)) and front(window)
+    settle(window)
+    document.said.emit("Copied 12 rows")
+    assert line.isVisible() and line._left.text() == "Copied 12 rows"
+    assert window.status_line._left.text() != "Copied 12 rows"
+    window.documents.show_dashboard()
+    settle(window)
+    document.said.emit("Wrote report.html")
+    assert not line.isVisible() and window.status_line._left.text() == "Wrote report.html"
+
+
+def test_the_dashboards_tab_keeps_its_title_however_many_are_open(window: MainWindow, tmp_path: Path) -> None:
+    window.resize(960, 700)
+    for number in range(9):
+        window.opening.open(snapshot(tmp_path, f"a-rather-long-name-{number}.pickle"))
+    bar = window.documents.bar
+    settle(window)
+    metrics = bar.fontMetrics()
+    assert bar.tabRect(1).width() < metrics.horizontalAdvance(bar.tabText(1)), "there is too little room"
+    assert bar.tabRect(0).width() > metrics.horizontalAdvance("Dashboard")
 
 
 def test_closing_the_window_closes_every_document(window: MainWindow, tmp_path: Path) -> None:

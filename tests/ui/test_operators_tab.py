@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from pytestqt.qtbot import QtBot
 from gpudash.specs import MatmulSpec
 from gpudash.telemetry.records import OPERATORS, Note, RunStarted
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.operators_tab import EMPTY, EMPTY_RECORDING, OperatorsTab
+from gpudash.ui.operators_tab import EMPTY, EMPTY_RECORDING, EXPORT_TIP, FOLDER_TIP, PROFILE_TIP, OperatorsTab
 from gpudash.ui.profiling import why_no_profile
 from gpudash.ui.theme import Palette
 from gpudash.units import MIB
-from tests.ui.conftest import OpenWindow
+from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 
 
@@ -186,7 +187,35 @@ def test_the_trace_is_copied_and_what_goes_wrong_is_a_sentence(tab: OperatorsTab
     tab.export_to(trace, tmp_path)
 
     assert (tmp_path / "copy.json.gz").read_bytes() == b"trace"
-    assert "ui.perfetto.dev" in said[0] and said[1] == f"{tmp_path} was not written: Is a directory."
+    assert "ui.perfetto.dev" in said[0] and said[1] == f"{tmp_path} is a folder; name a file."
+
+
+def test_switching_to_a_profile_whose_trace_is_there_offers_it_again(tab: OperatorsTab, tmp_path: Path) -> None:
+    trace = tmp_path / "run-step-3.trace.json.gz"
+    trace.write_bytes(b"trace")
+    tab.refresh(run_with(note(2, trace=str(trace), trace_problem=None), note(3)))
+    assert (tab.export.isEnabled(), tab.export.toolTip()) == (False, "The disk was full.")
+    tab.choice.setCurrentIndex(1)
+    assert (tab.export.isEnabled(), tab.export.toolTip(), tab.folder.toolTip()) == (True, EXPORT_TIP, FOLDER_TIP)
+
+
+def test_an_export_that_fails_leaves_what_was_there(
+    tab: OperatorsTab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, target = tmp_path / "a.trace.json.gz", tmp_path / "b.trace.json.gz"
+    trace.write_bytes(b"trace")
+    target.write_bytes(b"older")
+    said: list[str] = []
+    tab.told.connect(said.append)
+
+    def fill_the_disk(_source: Path, part: Path) -> None:
+        part.write_bytes(b"tr")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gpudash.ui.operators_tab.shutil.copyfile", fill_the_disk)
+    tab.export_to(trace, target)
+    assert target.read_bytes() == b"older" and len(list(tmp_path.iterdir())) == 2
+    assert said == [f"{target} cannot be written (No space left on device); choose another place."]
 
 
 def test_the_rows_are_copied_with_seconds_and_bytes_as_they_are(tab: OperatorsTab) -> None:
@@ -210,6 +239,9 @@ def test_the_command_asks_how_many_steps_and_shows_the_tab(
     session = Profiled()
     window = open_window(session)
     assert why_no_profile(window) == "No run is on."
+    settle(window)
+    offered = window.tabs.operators.first
+    assert (offered.isEnabled(), offered.toolTip()) == (False, f"{PROFILE_TIP}. No run is on.")
     session.start_run(MatmulSpec(), "cpu")
     monkeypatch.setattr(QInputDialog, "getInt", lambda *_arguments: (4, True))
     window.refresh()

@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.ui.actions import PLOT_KEYS
 from gpudash.ui.guide import keys_page
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.palette import CommandPalette, PaletteEntry
+from gpudash.ui.palette import ROWS, CommandPalette, PaletteEntry
 from gpudash.ui.remembered import add_recent
 from gpudash.ui.theme import DARK
 from gpudash.ui.tool_commands import open_palette
@@ -72,6 +72,21 @@ def palette(ran: list[str], qtbot: QtBot) -> Iterator[CommandPalette]:
 
 def entry(palette: CommandPalette, name: str) -> PaletteEntry:
     return next(entry for entry in palette.shown if entry.name == name)
+
+
+def test_a_dozen_whole_rows_are_seen_and_do_not_change_while_typing(open_window: OpenWindow) -> None:
+    palette = open_palette(open_window(FakeSession()))
+    QApplication.processEvents()
+    room = palette.list.viewport().height()
+
+    def row_px() -> int:
+        return palette.list.visualItemRect(palette.list.topLevelItem(0)).height()
+
+    before = row_px()
+    assert ROWS * before <= room < (ROWS + 1) * before
+    QTest.keyClicks(palette.field, "o")
+    assert row_px() == before
+    palette.reject()
 
 
 def test_every_command_of_the_menus_is_in_the_palette_with_its_key(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 
@@ -102,7 +101,7 @@ def test_a_recording_offers_no_button_it_could_not_serve(window: MainWindow) -> 
 def test_the_picture_has_its_size_theme_and_colours(tmp_path: Path, qapp: QApplication, theme, palette) -> None:  # type: ignore[no-untyped-def]
     target = tmp_path / "picture.png"
     draw(recorded(tmp_path / "run.gpudash", 20.0), target, SIZE, theme)
-    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    assert not [widget for widget in QApplication.topLevelWidgets() if isinstance(widget, MainWindow)]
     image = QImage(str(target))
     assert (image.width(), image.height()) == SIZE
     assert image.pixelColor(2, 500) == QColor(palette.window)
@@ -114,4 +113,4 @@ def test_a_picture_that_cannot_be_written_is_an_error(tmp_path: Path, qapp: QApp
     path = recorded(tmp_path / "run.gpudash", 2.0)
     with pytest.raises(OSError, match="cannot be written"):
         draw(path, tmp_path / "missing" / "picture.png", SIZE)
-    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    assert not [widget for widget in QApplication.topLevelWidgets() if isinstance(widget, MainWindow)]

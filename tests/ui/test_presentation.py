@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.main_window import MainWindow
@@ -15,8 +16,11 @@ from gpudash.ui.plots.legend import Entry
 from gpudash.ui.text_size import text_scale
 from gpudash.ui.theme import DARK, restyle
 from gpudash.ui.tool_commands import PRESENTATION, open_palette
+from gpudash.ui.workload_panel import WIDTH
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.recordings import open_recording
+from tests.unit.telemetry.recordings import record
 
 SIZES = [(1280, 800), (2560, 1440)]
 
@@ -149,6 +153,39 @@ def test_what_was_hidden_before_stays_hidden(open_window: OpenWindow, session: F
     present(window)
     present(window)
     assert seen(window) == [True, False, True, True]
+
+
+def test_a_recording_opened_meanwhile_is_presented_too_and_shows_everything_afterwards(
+    open_window: OpenWindow, session: FakeSession, qtbot: QtBot, tmp_path: Path
+) -> None:
+    window = open_window(session)
+    present(window)
+    dashboard = open_recording(window, record(tmp_path / "run.gpudash"), qtbot).dashboard
+    assert dashboard is not None
+    settle(window)
+    own: list[QWidget] = [dashboard.panel, dashboard.tabs, dashboard.status_line, window.documents.bar]
+    assert [part.isVisible() for part in own] == [False] * 4
+    assert dashboard.plots.isVisible()
+    present(window)
+    assert [part.isVisible() for part in own] == [True] * 4
+    assert min(dashboard.splitter.sizes()) > 0
+    assert dashboard.panel.width() == window.panel.width() == WIDTH
+    scrolled = dashboard.panel.findChildren(QScrollArea)
+    (fields,) = [area for area in scrolled if area.accessibleName() == "Fields of the workload"]
+    assert fields.widget().width() == fields.viewport().width()
+
+
+def test_a_recording_closed_meanwhile_is_not_missed(
+    open_window: OpenWindow, session: FakeSession, qtbot: QtBot, tmp_path: Path
+) -> None:
+    window = open_window(session)
+    open_recording(window, record(tmp_path / "run.gpudash"), qtbot)
+    present(window)
+    window.documents.close_front()
+    settle(window)
+    present(window)
+    assert seen(window) == [True] * 4
+    assert not window.documents.bar.isVisible()
 
 
 def test_a_window_that_is_closed_while_presenting_leaves_nothing_behind(

@@ -18,6 +18,7 @@ from gpudash.session import Replay
 from gpudash.session.loading import Progress
 from gpudash.session.recording_opener import OpenedRecording
 from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.runs import RunView
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.recording_document import RecordingDocument
 from gpudash.ui.theme import LIGHT
@@ -65,6 +66,34 @@ def test_the_line_above_says_what_where_when_and_how_it_ended(window: MainWindow
     assert head.what.text() == "Training · cpu" and head.badge.isHidden()
     assert "finished · 12.0 s · 120 steps" in head.words.text() and head.words.text().startswith("2023-11-1")
     assert head.file.text() == "run.gpudash" and head.file.toolTip() == str(path)
+
+
+def test_before_its_run_a_recording_says_so_and_offers_to_run_it_all_the_same(
+    window: MainWindow, path: Path, qtbot: QtBot
+) -> None:
+    document = open_recording(window, path, qtbot)
+    document.bar.slider.setValue(0)
+    settle(window)
+    assert document.replay is not None and document.replay.store.run is None
+    assert document.head.what.text() == "Training · cpu" and "not begun yet" in document.head.words.text()
+    asked: list[object] = []
+    document.again.connect(asked.append)
+    document.run_again.click()
+    assert [run.workload for run in asked if isinstance(run, RunView)] == ["training"]
+    assert window.documents.front is None, "the live dashboard came to the front, ready to start"
+
+
+def test_times_are_those_of_the_recording_and_never_now(window: MainWindow, path: Path, qtbot: QtBot) -> None:
+    document = open_recording(window, path, qtbot)
+    dashboard, replay = document.dashboard, document.replay
+    assert dashboard is not None and replay is not None
+    assert dashboard.plots.readout.title == f"at {replay.extent_s[1]:.2f} s"
+    document.bar.slider.setValue(document.bar.slider.maximum() // 2)
+    dashboard.view.follow()
+    settle(window)
+    assert dashboard.plots.readout.title == f"at {replay.position_s:.2f} s"
+    assert dashboard.plots.plots[-1]._time_ticks(dashboard.plots.plots[-1]._geometry).name == "session time"
+    assert window.plots.readout.title == "now"
 
 
 def test_a_simulated_run_is_marked_as_such(window: MainWindow, tmp_path: Path, qtbot: QtBot) -> None:

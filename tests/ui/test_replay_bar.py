@@ -96,6 +96,21 @@ def test_every_speed_plays_as_many_seconds_in_one(bar: ReplayBar, tape: Tape, cl
     assert tape.position_s == pytest.approx(2.0 + 0.2 * speed)
 
 
+def test_a_stream_of_which_nothing_has_come_yet_has_a_bar_too(
+    tape: Tape, view: TimeView, clock: Clock, qtbot: QtBot
+) -> None:
+    tape.extent_s, tape.position_s, tape.following = (0.0, 0.0), 0.0, True
+    bar = ReplayBar(tape, view, 60.0, clock=clock)
+    qtbot.addWidget(bar)
+    assert bar.time.text() == "0:00.0 / 0:00.0"
+    bar.slider.setFocus()
+    QTest.keyClick(bar.slider, Key.Key_Left)
+    frame(bar, clock, 0.1)
+    tape.write(4.0)
+    frame(bar, clock, 0.1)
+    assert bar.time.text().endswith("/ 0:04.0")
+
+
 def test_a_window_that_hung_skips_nothing(bar: ReplayBar, tape: Tape, clock: Clock) -> None:
     bar.toggle()
     frame(bar, clock, 30.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -14,6 +16,8 @@ from gpudash.ui.main_window import MainWindow
 from gpudash.ui.undoing import MOST_STEPS, Undoing
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
+from tests.ui.recordings import open_recording
+from tests.unit.telemetry.recordings import record
 
 CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
 
@@ -160,6 +164,7 @@ def test_tables_panel_and_splitter_come_back(window: MainWindow) -> None:
 
 def test_a_dragged_splitter_goes_back_where_it_was(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session, size=(1440, 1400))
+    window.undoing._clock = lambda: 0.0  # the movements are one drag however long they take here
     splitter = window.dashboard.splitter
     before = splitter.sizes()
     for step in (10, 20, 30):
@@ -172,6 +177,16 @@ def test_a_dragged_splitter_goes_back_where_it_was(open_window: OpenWindow, sess
     assert splitter.sizes() == before
     window.undoing.redo()
     assert splitter.sizes()[0] == before[0] + 30
+
+
+def test_a_view_of_a_recording_is_undone_as_the_live_one_is(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    dashboard = open_recording(window, record(tmp_path / "run.gpudash"), qtbot).dashboard
+    assert dashboard is not None
+    plot = dashboard.plots.plots[0]
+    plot.legend.toggle("this process")
+    assert window.undoing.undo_text == "Hide of this process"
+    window.undoing.undo()
+    assert plot.hidden == set()
 
 
 def test_what_the_window_does_by_itself_is_no_step(window: MainWindow) -> None:

@@ -55,7 +55,7 @@ RESULT: dict[str, Any] = {
     "sweep": None,
     "repetitions": 30,
     "measured_steps": 40,
-    "notes": ["Other programs interrupted 12 % of the steps, which are left out."],
+    "notes": ["Other programs had the cores for 12 % of the time."],
 }
 SWEEP = {
     "field": "batch",
@@ -83,6 +83,7 @@ def test_the_sentence_the_interval_and_how_sure_it_is_are_said_first(page: Verdi
 def test_any_other_result_is_left_to_the_table(page: VerdictPage) -> None:
     assert not page.show_result({})
     assert not page.show_result({"steps_per_second": 3.0})
+    assert not page.show_result({"verdict": "a workload's own", "sides": ["left", "right"]})
 
 
 def test_a_result_that_has_been_through_a_recording_looks_the_same(page: VerdictPage, qtbot: QtBot) -> None:
@@ -97,6 +98,25 @@ def test_without_an_interval_it_says_so(page: VerdictPage) -> None:
     result = {**RESULT, "interval": [None, None], "number": {**RESULT["number"], "interval": "no interval yet"}}
     page.show_result(result)
     assert "too few repetitions" in page.text()
+    assert page._ratios["whole"].text() == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "words"),
+    [
+        (1 / 1.25, [0.7, 0.9], "1.2× slower"),
+        (1.25, [1.2, 1.3], "1.2× as fast"),
+        (14.4, [14, 15], "14× as fast"),
+        (0.8, [0.6, 1.1], "undecided"),
+        (1.01, [0.98, 1.04], "about as fast"),
+    ],
+)
+def test_the_table_names_no_winner_while_the_interval_holds_one(
+    page: VerdictPage, ratio: float, interval: list[float], words: str
+) -> None:
+    page.show_result({**RESULT, "compute_only": {"ratio": ratio, "interval": interval}})
+    assert page._ratios["compute"].text() == words
+    assert page._ratios["whole"].text() == "1.2× slower"
 
 
 def test_copy_puts_verdict_and_figures_on_the_clipboard(page: VerdictPage) -> None:

@@ -29,8 +29,8 @@ class Curve:
 
     Attributes:
         colour: name of a colour of the page's style.
-        style: "area" is filled down to zero; "pulses" stand on zero, so that the narrowest is seen; "limit" is a
-            dashed line that need not be on the plot.
+        style: "area" is filled down to zero, so that areas of which each holds the one before it are bands; "pulses"
+            stand on zero, so that the narrowest is seen; "limit" is a dashed line that need not be on the plot.
         right: whether it is drawn against the right axis, a ratio from 0 to 1.
     """
 
@@ -103,7 +103,7 @@ def _wanted(device: str, uuid: str | None, run: RunView | None) -> Iterator[tupl
 def _host_memory() -> tuple[Curve, ...]:
     return (
         Curve(("host", "process_bytes", None), "this process", "sky", "area"),
-        Curve(("host", "used_bytes", None), "used by all", "grey"),
+        Curve(("host", "used_bytes", None), "used by all", "grey", "area"),
         Curve(("host", "total_bytes", None), "capacity", "red", "limit"),
     )
 
@@ -111,7 +111,7 @@ def _host_memory() -> tuple[Curve, ...]:
 def _gpu_memory(device: str, uuid: str) -> tuple[Curve, ...]:
     return (
         Curve(("allocator", "allocated_bytes", device), "allocated", "sky", "area"),
-        Curve(("allocator", "reserved_bytes", device), "reserved", "blue", "dashed"),
-        Curve(("gpu", "used_bytes", uuid), "used", "grey"),
+        Curve(("allocator", "reserved_bytes", device), "reserved", "blue", "area"),
+        Curve(("gpu", "used_bytes", uuid), "used by all", "grey", "area"),
         Curve(("gpu", "total_bytes", uuid), "capacity", "red", "limit"),
     )

@@ -82,7 +82,9 @@ def draw(
     ]
     if any(drawn.curve.right for drawn in shown):
         parts += _right_axis()
-    parts += [path for drawn in inside for path in _paths(drawn, scale)]
+    paths = [_paths(drawn, scale) for drawn in inside]
+    parts += [fill for fill, _ in reversed(paths)]  # what the first curve holds lies over what holds it
+    parts += [line for _, line in paths]
     parts += [_mark(mark, scale) for mark in marks[:MOST_MARKS]]
     parts += [*(_labels(marks[:MOST_MARKS], scale) if labelled else ()), "</svg>"]
     legend = "".join(_entry(plot, drawn, drawn in inside) for drawn in shown)
@@ -161,8 +163,8 @@ def _x_axis(scale: _Scale) -> Iterator[str]:
         yield f'<text x="{scale.x(time_s):.1f}" y="{y + 17}" text-anchor="middle">{words}</text>'
 
 
-def _paths(drawn: Drawn, scale: _Scale) -> Iterator[str]:
-    """A path, broken where a value is missing; an area has its filling below it."""
+def _paths(drawn: Drawn, scale: _Scale) -> tuple[str, str]:
+    """The filling, "" for a line, and the line; both are broken where a value is missing."""
     curve, colour = drawn.curve, f"c-{drawn.curve.colour}"
     if curve.right:
         scale = _Scale(scale.span, 0.0, 1.0)
@@ -177,10 +179,12 @@ def _paths(drawn: Drawn, scale: _Scale) -> Iterator[str]:
             lines.append(outline)
         else:
             lines.append(f"M{' '.join(points)}" if len(points) > 1 else f"M{points[0]} h.1")
-    if curve.style in ("area", "pulses"):
-        yield f'<path class="fill {colour}" d="{"".join(fill)}"/>'
+    filled = curve.style in ("area", "pulses")
     dashed = " dashed" if curve.style in ("dashed", "limit") else ""
-    yield f'<path class="line {colour}{dashed}" d="{"".join(lines)}"/>'
+    return (
+        f'<path class="fill {colour}" d="{"".join(fill)}"/>' if filled else "",
+        f'<path class="line {colour}{dashed}" d="{"".join(lines)}"/>',
+    )
 
 
 def _pieces(drawn: Drawn) -> Iterator[list[tuple[float, float]]]:

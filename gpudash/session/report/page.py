@@ -23,8 +23,9 @@ from gpudash.telemetry.export import Heed, atomically
 from gpudash.telemetry.metric_view import MetricView
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.records import REMOVED, Marker, Note, Warning
+from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.standing_marks import standing_marks
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_throughput
 
 MOST_RUNS = 10
@@ -264,9 +265,7 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:
     start, end = _span(replay, run)
     if not start < end:
         return ["<p>There are no readings to draw.</p>"]
-    removed = {(mark.time_s, mark.label) for mark in store.markers if mark.category == REMOVED}
-    kept = (mark for mark in store.markers if start <= mark.time_s <= end and (mark.time_s, mark.label) not in removed)
-    marks = sorted(kept, key=_time)
+    marks = sorted((mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end), key=_time)
     drawn: list[str] = []
     for plot in _wanted(replay, run, uuid):
         curves = read(store, plot, (start, end))

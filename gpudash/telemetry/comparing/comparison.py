@@ -69,7 +69,9 @@ class Comparison:
             and difference.exceeds(tolerance)
             and not names.intersection(_BESIDE.get(difference.name, ()))
         ]
-        if self.a.view.status == "finished" and self.b.view.status not in ("finished", "running"):
+        if (
+            self.a.view.status == "finished" != self.b.view.status
+        ):  # one whose end is not recorded has not done its work
             found.append(ENDING)
         if _has_loss(self.a) and _diverged(self.b):
             found.append(LOSS)
@@ -157,7 +159,7 @@ def _crowds(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
 def _own(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     for name, run in (("A", a), ("B", b)):
         for note in run.notes:
-            yield f"{name}: {note}"
+            yield f"{name}: {note.removesuffix('.')}."
 
 
 def _has_loss(run: ComparedRun) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
@@ -20,7 +21,6 @@ from gpudash.telemetry.export.csv_table import Passing
 from gpudash.telemetry.export.json_document import write_list
 from gpudash.telemetry.reading import Recording
 from gpudash.telemetry.records import (
-    REMOVED,
     EpochFinished,
     Marker,
     Note,
@@ -36,10 +36,10 @@ from gpudash.telemetry.records import (
     StepFinished,
     Transfer,
     Warning,
-    event_from_json,
     plain,
 )
 from gpudash.telemetry.runs import ending_status
+from gpudash.telemetry.standing_marks import standing_marks
 
 MACHINE = 0
 """The process that stands for the machine; runs are 1, 2, ... in the order they began."""
@@ -54,6 +54,8 @@ _COUNTED = {
 
 Entry = dict[str, Any]
 
+_Key = tuple[float, str, str]
+
 
 def write(recording: Recording, file: TextIO, passing: Passing) -> None:
     """Write the trace piece by piece, in order of time of what ended."""
@@ -64,12 +66,15 @@ def write(recording: Recording, file: TextIO, passing: Passing) -> None:
     file.write("}\n")
 
 
-def _taken_back(recording: Recording) -> frozenset[tuple[float, str]]:
-    """Time and label of the marks that the user has made and removed again."""
-    markers = (event_from_json(row["json"]) for row in recording.select("SELECT json FROM event WHERE kind = 'Marker'"))
-    return frozenset(
-        (event.time_s, event.label) for event in markers if isinstance(event, Marker) and event.category == REMOVED
-    )
+def _taken_back(recording: Recording) -> Counter[_Key]:
+    """The marks that the user has made and removed again, and how often."""
+    rows = recording.select("SELECT json FROM event WHERE kind = 'Marker' ORDER BY rowid")
+    markers = [event for event in recording.events_of(rows) if isinstance(event, Marker)]
+    return Counter(map(_key, markers)) - Counter(map(_key, standing_marks(markers)))
+
+
+def _key(marker: Marker) -> _Key:
+    return marker.time_s, marker.label, marker.category
 
 
 class _Run:
@@ -119,7 +124,7 @@ class _Run:
 class _Trace:
     """Turns records, in order of time, into entries."""
 
-    def __init__(self, taken_back: frozenset[tuple[float, str]]) -> None:
+    def __init__(self, taken_back: Counter[_Key]) -> None:
         self._taken_back = taken_back
         self._runs: dict[int | None, _Run] = {}
         self._count = 0
@@ -143,8 +148,8 @@ class _Trace:
                 yield from _counters(record)
             case RunStarted():
                 yield from self._begin(record)
-            case Marker(time_s=time_s, label=label) if (time_s, label) in self._taken_back:
-                pass
+            case Marker() if self._taken_back[_key(record)] > 0:
+                self._taken_back[_key(record)] -= 1
             case Marker(label=label, category=category):
                 yield _instant(label, record.time_s, MACHINE, 0, {"category": category})
             case Warning():

@@ -66,21 +66,26 @@ def atomically(out: Path, source: Path | None = None, force: bool = False) -> It
     Raises:
         RecordingError: in one sentence, when ``out`` may not or cannot be written.
     """
-    _check(out, source, force)
-    part = out.with_name(f".{out.name}.{os.getpid()}-{threading.get_ident()}.part")
+    part = None
     try:
+        _check(out, source, force)
+        target = Path(os.path.realpath(out))  # a link stays one
+        part = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.part")
         yield part
-        part.replace(out)
+        part.replace(target)
     except OSError as error:
         raise RecordingError(f"{out} cannot be written ({error.strerror or error}); choose another place") from None
     finally:
-        with suppress(OSError):
-            part.unlink()
+        if part is not None:
+            with suppress(OSError):
+                part.unlink()
 
 
 def _check(out: Path, source: Path | None, force: bool) -> None:
     if out.is_dir():
         raise RecordingError(f"{out} is a folder; name a file")
+    if out.exists() and not out.is_file():
+        raise RecordingError(f"{out} is a device or a pipe, which a file would replace; name a file")
     if source is not None and out.exists() and source.exists() and out.samefile(source):
         raise RecordingError(f"{out} is the recording itself; choose another name")
     if out.exists() and not force:

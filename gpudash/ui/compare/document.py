@@ -25,7 +25,10 @@ LEAVING_S = 2.0
 
 
 TABLES_PX = 860
-"""Width at which every column of the tables is seen; the rest is for the plots."""
+"""Widest that the tables get; the rest is for the plots."""
+
+PLOTS_SHARE = 0.57
+"""Width of the plots as a share of the tables' while there is not room for both; at 1280 px every column is seen."""
 
 
 def comparison_title(paths: Sequence[Path]) -> str:
@@ -126,7 +129,7 @@ class CompareDocument(Document):
         halves.setHandleWidth(12)
         halves.addWidget(self.overlay)
         halves.addWidget(right)
-        halves.setSizes([round(0.8 * TABLES_PX), TABLES_PX])
+        halves.setSizes([round(PLOTS_SHARE * TABLES_PX), TABLES_PX])
         page = QWidget()
         rows = QVBoxLayout(page)
         rows.setContentsMargins(12, 8, 12, 8)

@@ -101,6 +101,7 @@ class Overlay(QFrame):
         self.hint = QLabel(HINT)
         self.hint.setProperty("role", "legend")
         self.hint.setToolTip("A double click shows everything again")
+        self.hint.setWordWrap(True)
         self.hint.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         row.addWidget(self.hint, 1)

@@ -66,7 +66,7 @@ class FiguresTable(Table):
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         columns = [
-            Column(title, right=place not in (0, _VERDICT), tip=_TIPS.get(title, ""))
+            Column(title, right=place not in (0, _VERDICT), wide=place == 0, tip=_TIPS.get(title, ""))
             for place, title in enumerate(FIGURE_TITLES)
         ]
         super().__init__("Figures of both runs", columns, "The two runs have no figure in common.", parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
@@ -43,6 +43,7 @@ class DemoBar(QFrame):
     def __init__(self, tour: Tour, numbers: int = 1, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._tour = tour
+        self._laid_out = False
         self.setProperty("role", "panel")
         self.setAccessibleName("Demo")
         self.steps = [self._step(position, numbers + position, scene) for position, scene in enumerate(tour.scenes)]
@@ -66,6 +67,7 @@ class DemoBar(QFrame):
         self.skip = self._button("Just show me", "Measure without a guess", lambda: tour.take_guess(None))
         self._lower = QStackedWidget()
         self._lay_out()
+        self._laid_out = True
         self._shown: object = None
         self.refresh()
 
@@ -105,13 +107,17 @@ class DemoBar(QFrame):
         self.skip.setProperty("role", "chip")
         self._lower.addWidget(self.look)
         self._lower.addWidget(asked)
-        self._lower.setFixedHeight(max(self.skip.sizeHint().height(), self.next.sizeHint().height()))
         rows = QVBoxLayout(self)
         rows.setContentsMargins(14, 8, 14, 8)
         rows.setSpacing(4)
         rows.addLayout(upper)
         rows.addWidget(self.caption)
         rows.addWidget(self._lower)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """As high as the large sentence's lines and the guesses are."""
+        self._lower.setFixedHeight(max(self.skip.sizeHint().height(), self.next.sizeHint().height()))
         self.caption.setFixedHeight(LINES * QFontMetrics(self._sized(LARGE)).lineSpacing() + 4)
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -167,6 +173,7 @@ class DemoBar(QFrame):
     def _sized(self, factor: float) -> QFont:
         font = QFont(self.font())
         font.setPointSizeF(max(6.0, self.font().pointSizeF() * factor))
+        font.setWeight(QFont.Weight.DemiBold)
         return font
 
     def _fit(self) -> None:
@@ -186,6 +193,13 @@ class DemoBar(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._fit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Larger or smaller words, as presentation mode has them, need other room."""
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and self._laid_out:
+            self._make_room()
+            self._fit()
 
 
 def _set_role(button: QPushButton, role: str) -> None:

@@ -66,7 +66,7 @@ class Demo(QObject):
             pace=pace,
             scenes=scenes,
         )
-        self._showing = Showing(window.dashboard)
+        self._showing = Showing(window.dashboard, lambda: window.tools.presentation.on)
         window.first_minute.hold(True)
         window.documents.show_dashboard()
         window.view.follow()
@@ -143,6 +143,7 @@ class Demo(QObject):
             return
         self._owns_escape = wanted
         self._escape.setEnabled(wanted)
+        self._window.tools.presentation.escape_taken = wanted
         if wanted:
             self._silence()
         else:
@@ -178,7 +179,7 @@ class Demo(QObject):
         self._over = True
         self._timer.stop()
         self.tour.leave()
-        self._unsilence()
+        self._own_escape(False)
         self._window.removeEventFilter(self)
         for shortcut in self._keys:
             shortcut.setEnabled(False)

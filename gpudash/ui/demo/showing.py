@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtWidgets import QScrollArea, QWidget
@@ -19,10 +20,12 @@ class Showing:
 
     Args:
         dashboard: the live one.
+        presenting: whether presentation mode hides the tables; they are shown while they are spoken of.
     """
 
-    def __init__(self, dashboard: Dashboard) -> None:
+    def __init__(self, dashboard: Dashboard, presenting: Callable[[], bool] = lambda: False) -> None:
         self._dashboard = dashboard
+        self._presenting = presenting
         panel, tabs = dashboard.panel, dashboard.tabs
         self._workload = panel.workload.currentIndex()
         self._device = panel.device_name
@@ -53,6 +56,7 @@ class Showing:
             return dashboard.explanation.page if dashboard.explanation.open else None
         if dashboard.explanation.open:
             dashboard.explanation.close_page()
+        self._reveal_tables(place in TABLES)
         if place in TABLES:
             self._open_table(TABLES[place])
             return dashboard.tabs
@@ -62,6 +66,14 @@ class Showing:
         if plot is not None:
             _scroll_to(plot)
         return plot
+
+    def _reveal_tables(self, wanted: bool) -> None:
+        tabs = self._dashboard.tabs
+        if self._presenting() and tabs.isHidden() == wanted:
+            tabs.setVisible(wanted)
+            self._dashboard.rebalance()
+            half = self._dashboard.splitter.height() // 2
+            self._dashboard.splitter.setSizes([half, half])  # what is spoken of has room
 
     def _open_table(self, title: str) -> None:
         tabs = self._dashboard.tabs
@@ -83,6 +95,7 @@ class Showing:
         panel.workload.setCurrentIndex(self._workload)
         if self._played is not None:
             panel.take_device(self._device)
+        self._reveal_tables(False)
         tabs.bar.setCurrentIndex(self._tab)
         if tabs.collapsed != self._collapsed:
             self._dashboard.toggle_tables()

@@ -16,6 +16,7 @@ from gpudash.units import format_bytes
 WIDTH_PX = 300
 
 NOTHING = "Select a recording to see what is known of it. Enter opens it, Del moves it to the trash."
+NOTHING_IN_TRASH = "Select a recording to see what is known of it. Restore brings it back to the others."
 
 
 class Details(QFrame):
@@ -52,15 +53,16 @@ class Details(QFrame):
         column.addWidget(self._words, 1)
         self.show_entries(())
 
-    def show_entries(self, entries: Sequence[Entry]) -> None:
-        """Show the selected recordings."""
+    def show_entries(self, entries: Sequence[Entry], *, in_trash: bool = False) -> None:
+        """Show the selected recordings, which lie in the trash or do not."""
         before, self._shown = self._shown, entries
         single = entries[0] if len(entries) == 1 else None
         for part in (self._called, self.title):
             part.setVisible(single is not None)
         if single is None:
             size = sum(entry.bytes for entry in entries)
-            self._words.setText(f"{len(entries)} recordings, {format_bytes(size)} on disk" if entries else NOTHING)
+            nothing = NOTHING_IN_TRASH if in_trash else NOTHING
+            self._words.setText(f"{len(entries)} recordings, {format_bytes(size)} on disk" if entries else nothing)
             return
         changeable = single.facts is not None and not (single.written or single.trashed or single.facts.damage)
         self.title.setReadOnly(not changeable)

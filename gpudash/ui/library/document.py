@@ -8,7 +8,16 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QMessageBox, QPushButton, QStackedWidget, QVBoxLayout
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QMessageBox,
+    QPushButton,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.session.library import Entry, Librarian, Library
 from gpudash.settings import Settings
@@ -17,6 +26,7 @@ from gpudash.ui.document import Document
 from gpudash.ui.labels import title_label, worded_button
 from gpudash.ui.library.details import Details
 from gpudash.ui.library.disk_line import DiskLine
+from gpudash.ui.library.moves import Moves
 from gpudash.ui.library.table import RecordingsTable
 from gpudash.ui.library.words import named
 from gpudash.ui.notice import Notice
@@ -24,6 +34,8 @@ from gpudash.ui.theme import Palette
 from gpudash.ui.undoing import Undoing
 
 TITLE = "Recordings"
+HEADING, TRASH_HEADING = "RECORDED SESSIONS", "DELETED SESSIONS"
+TRASH_TIP = "Show what was deleted in the last 30 days, to bring it back"
 
 EMPTY = "Every session that is recorded appears here. Start a run (F5), and it is recorded while it runs."
 EMPTY_TRASH = "The trash is empty. What is deleted lies here for 30 days and can be restored."
@@ -41,6 +53,7 @@ class LibraryDocument(Document):
         open_recording: opens a recording.
         compare: compares recordings; ``None`` leaves the button out.
         is_open: whether a recording is open in the window.
+        start: starts a run, which is offered while there is no recording.
         palette: colours in force.
     """
 
@@ -56,6 +69,7 @@ class LibraryDocument(Document):
         open_recording: Callable[[Path], object],
         compare: Callable[[list[Path]], object] | None,
         is_open: Callable[[Path], bool],
+        start: Callable[[], object],
     ) -> None:
         super().__init__()
         self._librarian = librarian
@@ -69,6 +83,10 @@ class LibraryDocument(Document):
         self.details = Details()
         self.disk = DiskLine()
         self._empty = QLabel()
+        self.start_button = worded_button(
+            "Start a run   F5", "Run what the workload panel holds; it is recorded", start
+        )
+        self._heading = title_label(HEADING)
         self._build()
         self.table.selectionModel().selectionChanged.connect(self._selection_changed)
         self.search.textChanged.connect(self._search)
@@ -96,11 +114,10 @@ class LibraryDocument(Document):
         self.empty_button = worded_button("Empty Trash…", "Delete what is in the trash for good", self.ask_to_empty)
         self.trash_button = QPushButton("Show Trash")
         self.trash_button.setCheckable(True)
-        self.trash_button.setToolTip("Show what was deleted in the last 30 days, to bring it back")
         self.trash_button.toggled.connect(lambda _shown: self._show(force=True))
         row = QHBoxLayout()
         row.setSpacing(8)
-        row.addWidget(title_label("RECORDED SESSIONS"))
+        row.addWidget(self._heading)
         row.addWidget(self.search, 1)
         row.addStretch(1)
         own = (self.open_button, self.compare_button, self.lock_button, self.delete_button)
@@ -110,7 +127,13 @@ class LibraryDocument(Document):
         self._empty.setProperty("role", "muted")
         self._empty.setWordWrap(True)
         self._layers = QStackedWidget()
-        self._layers.addWidget(self._empty)
+        nothing = QWidget()
+        words = QVBoxLayout(nothing)
+        words.addStretch(1)
+        words.addWidget(self._empty)
+        words.addWidget(self.start_button, alignment=Qt.AlignmentFlag.AlignHCenter)
+        words.addStretch(1)
+        self._layers.addWidget(nothing)
         self._layers.addWidget(self.table)
         middle = QHBoxLayout()
         middle.setSpacing(10)
@@ -174,6 +197,7 @@ class LibraryDocument(Document):
         self._layers.setCurrentIndex(1 if found else 0)
         nothing = EMPTY_TRASH if self.in_trash else EMPTY
         self._empty.setText(NONE_FOUND if there else READING if library.reading else nothing)
+        self.start_button.setVisible(self._empty.text() == EMPTY)
 
     def _search(self, text: str) -> None:
         self.table.found.search(text)
@@ -190,11 +214,14 @@ class LibraryDocument(Document):
     def _selection_changed(self) -> None:
         chosen = self.table.selected()
         own = not self.in_trash
-        self.details.show_entries(chosen)
+        self.details.show_entries(chosen, in_trash=self.in_trash)
+        self._heading.setText(HEADING if own else TRASH_HEADING)
+        self.trash_button.setText("Show Trash" if own else "Show Recordings")
+        self.trash_button.setToolTip(TRASH_TIP if own else "Show the recordings that were not deleted")
         locked = bool(chosen) and all(entry.facts is not None and entry.facts.locked for entry in chosen)
         self.lock_button.setText("Unlock" if locked else "Lock")
         for button, wanted, least in (
-            (self.open_button, True, 1),
+            (self.open_button, own, 1),
             (self.compare_button, own and self._compare is not None, 2),
             (self.lock_button, own, 1),
             (self.delete_button, own, 1),
@@ -206,8 +233,13 @@ class LibraryDocument(Document):
         self.empty_button.setEnabled(bool(self._librarian.library.trash))
 
     def open_selected(self) -> None:
-        """Open the selected recordings."""
-        for entry in self.table.selected():
+        """Open the selected recordings; those in the trash are to be restored first, for they may be gone tomorrow."""
+        chosen = self.table.selected()
+        if self.in_trash and chosen:
+            who = f"“{chosen[0].title}” lies" if len(chosen) == 1 else f"{len(chosen)} recordings lie"
+            self.notice.tell(f"{who} in the trash; restore first, then open.", "note")
+            return
+        for entry in chosen:
             self._open(entry.path)
 
     def compare(self) -> None:
@@ -243,7 +275,7 @@ class LibraryDocument(Document):
         """Move the selected recordings to the trash; the notice offers the way back."""
         moved, problems = self._to_trash(self.table.selected())
         if moved:
-            moves = Moves(self._librarian, moved)
+            moves = Moves(self._move_to_trash, self._librarian.restore, moved)
             words = named([entry for entry, _place in moved])
             self._undoing.push(f"Delete of {words}", moves.back, moves.forth)
             who = f"{len(moved)} recordings" if len(moved) > 1 else f"“{words}”"
@@ -263,14 +295,21 @@ class LibraryDocument(Document):
     def _to_trash(self, entries: Iterable[Entry]) -> tuple[list[tuple[Entry, Path]], list[str]]:
         moved, problems = [], []
         for entry in entries:
-            if self._is_open(entry.path):
-                problems.append(f"{entry.title} is open in a tab; close it first.")
-                continue
             try:
-                moved.append((entry, self._librarian.delete(entry.path)))
+                moved.append((entry, self._move_to_trash(entry.path)))
             except RecordingError as error:
                 problems.append(str(error))
         return moved, problems
+
+    def _move_to_trash(self, path: Path) -> Path:
+        """Move a recording to the trash; returns its place there.
+
+        Raises:
+            RecordingError: one sentence, when it is in use or cannot be moved.
+        """
+        if self._is_open(path):
+            raise RecordingError(f"{path.stem} is open in a tab; close it first.")
+        return self._librarian.delete(path)
 
     def restore_selected(self) -> None:
         """Bring the selected recordings back from the trash."""
@@ -281,7 +320,7 @@ class LibraryDocument(Document):
             except RecordingError as error:
                 problems.append(str(error))
         if restored:
-            moves = Moves(self._librarian, [(entry, entry.path) for entry, _place in restored])
+            moves = Moves(self._move_to_trash, self._librarian.restore, [(entry, entry.path) for entry, _ in restored])
             moves.places = [place for _entry, place in restored]
             words = named([entry for entry, _place in restored])
             self._undoing.push(f"Restore of {words}", moves.forth, moves.back)
@@ -316,35 +355,3 @@ class LibraryDocument(Document):
 
     def close_document(self) -> None:
         self._librarian.close()
-
-
-class Moves:
-    """Recordings that were moved to the trash together, and the ways between their two places.
-
-    Args:
-        librarian: moves them.
-        moved: each recording as it was, with its place in the trash.
-    """
-
-    def __init__(self, librarian: Librarian, moved: list[tuple[Entry, Path]]) -> None:
-        self._librarian = librarian
-        self.places = [entry.path for entry, _place in moved]
-        self._trashed = [place for _entry, place in moved]
-
-    def back(self) -> None:
-        """Out of the trash.
-
-        Raises:
-            RecordingError: one sentence, when one of them cannot be moved.
-        """
-        self.places = [
-            self._librarian.restore(trashed, place) for trashed, place in zip(self._trashed, self.places, strict=True)
-        ]
-
-    def forth(self) -> None:
-        """Into the trash.
-
-        Raises:
-            RecordingError: one sentence, when one of them cannot be moved.
-        """
-        self._trashed = [self._librarian.delete(place) for place in self.places]

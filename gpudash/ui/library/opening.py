@@ -29,5 +29,6 @@ def open_library(window: MainWindow) -> None:
         open_recording=window.opening.open,
         compare=partial(open_comparison, window),
         is_open=documents.is_open,
+        start=window.start_run,
     )
     documents.add(document, KEY, TITLE)

@@ -176,7 +176,7 @@ class RecordingsTable(QTableView):
         """Give rows and columns room for the text size in force."""
         metrics = self.fontMetrics()
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 9)
-        self.horizontalHeader().setMinimumSectionSize(metrics.horizontalAdvance(LEAST))
+        self.horizontalHeader().setMinimumSectionSize(metrics.horizontalAdvance(LEAST) + ROOM_PX)
         for position, words in enumerate(_LONGEST):
             if words:
                 self.setColumnWidth(position, metrics.horizontalAdvance(words) + ROOM_PX)

@@ -11,6 +11,7 @@ from PySide6.QtCore import QPoint
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from gpudash.ui.file_name import completed
 from gpudash.ui.plots.plot import TimePlot
 
 if TYPE_CHECKING:
@@ -71,11 +72,9 @@ class PlotMenu:
 
     def _save_picture(self, plot: TimePlot, kind: Literal["PNG", "SVG"]) -> None:
         suffix = f".{kind.lower()}"
-        path = self._ask(self._stack, f"Save picture as {kind}", f"gpudash{suffix}", f"{kind} images (*{suffix})")
-        if not path:
+        path = self._wanted(f"Save picture as {kind}", suffix, f"{kind} images (*{suffix})")
+        if path is None:
             return
-        if not Path(path).suffix:
-            path += suffix
         try:
             self._stack.save_picture(path, plot)
         except OSError as error:
@@ -84,8 +83,8 @@ class PlotMenu:
             self._stack.told.emit(f"Saved the picture to {path}.")
 
     def _export_csv(self) -> None:
-        path = self._ask(self._stack, "Export range as CSV", "gpudash.csv", "CSV files (*.csv)")
-        if not path:
+        path = self._wanted("Export range as CSV", ".csv", "CSV files (*.csv)")
+        if path is None:
             return
         try:
             count = self._stack.save_csv(path)
@@ -93,3 +92,6 @@ class PlotMenu:
             self._stack.failed.emit(f"{path} could not be written ({error.strerror or error}); choose another folder.")
         else:
             self._stack.told.emit(f"Exported {count} rows to {path}.")
+
+    def _wanted(self, title: str, suffix: str, pattern: str) -> Path | None:
+        return completed(self._stack, title, self._ask(self._stack, title, f"gpudash{suffix}", pattern), suffix)

@@ -353,7 +353,7 @@ class TimePlot(QWidget):
 
     def _time_ticks(self, geometry: Geometry) -> Ticks:
         width = geometry.area.width()
-        if self._view.following:
+        if self._view.following and self._view.live:
             return time_ticks(geometry.x_low, geometry.x_high, width, relative=True)
         origin = geometry.origin_s
         ticks = time_ticks(geometry.x_low + origin, geometry.x_high + origin, width, relative=False)

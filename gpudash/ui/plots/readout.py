@@ -23,7 +23,7 @@ _SWATCH = 18
 
 
 class Readout(QWidget):
-    """Time and values at the cursor; without a cursor, now."""
+    """Time and values at the cursor; without a cursor, now, or at the place that is shown of a recording."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -46,15 +46,24 @@ class Readout(QWidget):
         self._palette = palette
         self.update()
 
-    def show_rows(self, cursor_s: float | None, now_s: float, groups: Sequence[tuple[PlotSpec, Sequence[Row]]]) -> None:
+    def show_rows(
+        self,
+        cursor_s: float | None,
+        now_s: float,
+        groups: Sequence[tuple[PlotSpec, Sequence[Row]]],
+        *,
+        live: bool = True,
+    ) -> None:
         """Show these values.
 
         Args:
             cursor_s: session time of the cursor; ``None`` shows the newest values.
             now_s: time of the newest reading.
             groups: per plot its rows.
+            live: whether the newest reading is of now.
         """
-        title = "now" if cursor_s is None else f"at {_time_text(cursor_s)} ({cursor_s - now_s:+.1f} s)"
+        newest = "now" if live else f"at {_time_text(now_s)}"
+        title = newest if cursor_s is None else f"at {_time_text(cursor_s)} ({cursor_s - now_s:+.1f} s)"
         shown = [(spec.title, [(row, row_text(row)) for row in rows]) for spec, rows in groups if rows]
         if title != self._title or _written(shown) != _written(self._groups):
             self._title, self._groups = title, shown

@@ -338,7 +338,7 @@ class PlotStack(QFrame, Steering):
         cursor = self.view.cursor_s
         for plot in plots:
             plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
-        self.readout.show_rows(cursor, newest, frame.groups)
+        self.readout.show_rows(cursor, newest, frame.groups, live=self.view.live)
         self.strip.show_range(self.view.selection, self.view.range())
         if frame.statistics is not None:
             self.strip.show_statistics(*frame.statistics)

@@ -30,6 +30,9 @@ class TimeView(QObject):
     While following, the right edge is the newest reading (plus `lead_s`, room for a forecast); when paused it is frozen
     at `right_s`.
 
+    Attributes:
+        live: whether the newest reading is of now; else times are told in session time alone.
+
     Signals:
         changed: the shown range or the following state changed.
         cursor_changed: the cursor moved or went.
@@ -42,6 +45,7 @@ class TimeView(QObject):
 
     def __init__(self, window_s: float = 60.0, parent: QObject | None = None) -> None:
         super().__init__(parent)
+        self.live = True
         self._window_s = _clamped(window_s)
         self._following = True
         self._now_s = 0.0

@@ -17,7 +17,7 @@ class SideFigures:
     Attributes:
         label: what it is called.
         device: torch's name of the device.
-        step_seconds: of a step that nothing disturbs, the median over the repetitions.
+        step_seconds: of a step, the median over the repetitions.
         quartiles: of the repetitions' seconds per step: least, 25 %, 50 %, 75 %, most.
         copied, computed: shares of a step, 0 to 1; what is left is waiting, and Python's own work.
         peak_used_bytes: of this process's memory, between steps.

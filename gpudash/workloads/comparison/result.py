@@ -17,7 +17,7 @@ from gpudash.units import format_percent
 from gpudash.workloads.comparison.agreement import of_losses, of_results
 from gpudash.workloads.comparison.figures import Agreement, Measured, SideFigures, Sweep
 from gpudash.workloads.comparison.ratio import Ratio
-from gpudash.workloads.comparison.side import WARM_UP, Repetition, Side
+from gpudash.workloads.comparison.side import WARM_UP, Repetition, Side, retries
 from gpudash.workloads.comparison.steps import whole_steps
 from gpudash.workloads.comparison.verdict import Verdict, interval_words, name, times_words
 from gpudash.workloads.context import Context
@@ -142,12 +142,11 @@ def _gpu_memory(side: Side, context: Context) -> dict[str, Any]:
         allocated, reserved = peaks["peak_allocated_bytes"], peaks["peak_reserved_bytes"]
     else:
         allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
-    statistics_now = torch.cuda.memory_stats(device)
     return {
         "peak_allocated_bytes": allocated,
         "peak_reserved_bytes": reserved,
         "capacity_bytes": torch.cuda.get_device_properties(device).total_memory,
-        "retries": int(statistics_now.get("num_alloc_retries", 0)),
+        "retries": retries(device) - side.retries_before,
     }
 
 

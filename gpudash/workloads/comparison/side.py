@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 WARM_UP = 2
 """First steps of a repetition that are left out: the allocator's cache and the CPU's are another's until then."""
 
-DISTURBED = 0.01
-"""Share of a step's time from which waiting for a core leaves the step out."""
-
-FEWEST_ALONE = 3
-"""Undisturbed steps that are enough to leave the others out."""
-
 LOOK_S = 0.02
 """How often the process's memory is looked at."""
 
@@ -36,10 +30,9 @@ class Repetition:
     """What one repetition has shown; everything but the curves is of the measured steps alone.
 
     Attributes:
-        times: seconds of each measured step that no other program interrupted; where hardly any was left alone, the
-            shortest.
-        lost: share of the measured time in which other programs had the cores, 0 to 1.
-        copied, computed: shares of their time spent in stages that copy between memories, and in others; 0 to 1.
+        times: seconds of each measured step; on the CPU without those in which other programs had its core.
+        lost: share of the measured time in which other programs had the core, 0 to 1.
+        copied, computed: shares of the measured time spent in stages that copy between memories, and in others; 0 to 1.
         losses, accuracies: step by step from the first, where the workload tells them.
         peak_bytes: highest use of the process's memory seen between two steps.
         strays: tensors that the placement audit found elsewhere.
@@ -58,15 +51,13 @@ class Repetition:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of a step: the tenth shortest of a hundred.
+        """Seconds of a step: the mean.
 
-        Steps are alike, and whatever else runs on the machine only ever adds time, also where it leaves the core alone
-        and takes the cache or the other half of it; the least time tells most of the device (Python's `timeit` advises
-        it), and the lowest tenth does so without resting on a single step.
+        It is what a run takes, divided by its steps. The shortest steps, which Python's `timeit` looks at, and the
+        median leave out whatever a device does at every tenth step only, and of steps that a GPU is merely asked for
+        they tell the asking. A repetition that was disturbed is dealt with where repetitions are put together.
         """
-        if len(self.times) < 2:
-            return self.times[0]
-        return statistics.quantiles(self.times, n=10, method="inclusive")[0]
+        return statistics.fmean(self.times)
 
     @property
     def kept_seconds(self) -> float:
@@ -88,6 +79,9 @@ class _Heard:
 class Side:
     """A workload on one device.
 
+    Attributes:
+        retries_before: times the allocator of the device's memory had to retry before the comparison.
+
     Args:
         context: of the whole comparison.
         device: where this side computes.
@@ -102,6 +96,11 @@ class Side:
         self._context = context
         self._workload = workload
         self._torch_device = torch.device(device)
+        self.retries_before = 0
+        if self._torch_device.type == "cuda":
+            self.retries_before = retries(self._torch_device)
+            if self._torch_device != context.device:  # that one's peak is the run's, and the worker's to keep
+                torch.cuda.reset_peak_memory_stats(self._torch_device)
 
     def run(self, spec: Spec, at_step: Callable[[], None] | None = None) -> Repetition:
         """One repetition of ``spec``: its data and weights are made anew from the same seed.
@@ -157,6 +156,11 @@ class Side:
             self._context.tell(event)
 
 
+def retries(device: torch.device) -> int:
+    """Times torch's allocator had to give memory back and ask again on ``device``, since the process began."""
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+
+
 class _Part(Context):
     """The context of one repetition: notes when its measured steps begin and end.
 
@@ -170,21 +174,18 @@ class _Part(Context):
     _before = (0.0, 0.0)
     _looked_s = 0.0
     _peak: int | None = None
-    _waited_s = _lost_s = 0.0
+    _waited_s = _whole_s = _lost_s = 0.0
     _times: list[float]
-    _alone: list[float]
 
     def begin_steps(self) -> None:
         super().begin_steps()
         self._count()
 
     def progress(self, step: int, steps: int) -> None:
+        if step == steps:
+            self._settle()
         ended = time.perf_counter()
-        self._times.append(ended - self._began_s)
-        waited = waited_seconds() - self._waited_s
-        self._lost_s += waited
-        if waited <= DISTURBED * self._times[-1]:
-            self._alone.append(self._times[-1])
+        self._times.append(self._own(ended - self._began_s))
         super().progress(step, steps)
         if step == min(WARM_UP, steps - 1):
             self._count()
@@ -200,14 +201,14 @@ class _Part(Context):
         self._count()
         result = call()
         self.flush()
+        self._settle()
         ended = time.perf_counter()
-        times = self._times or [ended - self._began_s]  # a workload without steps is one
-        seconds = max(sum(times), 1e-9)
-        alone = self._alone if len(self._alone) >= min(FEWEST_ALONE, len(times)) else sorted(times)[:FEWEST_ALONE]
+        times = self._times or [self._own(ended - self._began_s)]  # a workload without steps is one
+        seconds = max(self._whole_s, 1e-9)
         copied = (self.heard.copy_seconds - self._before[0]) / seconds
         computed = (self.heard.compute_seconds - self._before[1]) / seconds
         return Repetition(
-            times=alone,
+            times=times,
             lost=min(1.0, self._lost_s / seconds),
             copied=min(1.0, copied),
             computed=min(1.0, computed, max(0.0, 1 - copied)),
@@ -221,10 +222,28 @@ class _Part(Context):
     def _count(self) -> None:
         """Let what follows count: stages told by now belong to what came before."""
         self.flush()
-        self._times, self._alone, self._lost_s = [], [], 0.0
+        self._settle()
+        self._times, self._whole_s, self._lost_s = [], 0.0, 0.0
         self._before = self.heard.copy_seconds, self.heard.compute_seconds
         self._begin_step()
+
+    def _settle(self) -> None:
+        """Wait for what the GPU has been asked for: it belongs to the steps before."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def _begin_step(self) -> None:
         self._waited_s = waited_seconds()
         self._began_s = time.perf_counter()
+
+    def _own(self, seconds: float) -> float:
+        """Seconds of a step that were its own.
+
+        A CPU does nothing for a thread that waits for a core; a GPU works on, so there all of them are.
+        """
+        waited = waited_seconds() - self._waited_s
+        if waited >= seconds:  # it was kept waiting between the steps, while these figures were read
+            waited = 0.0
+        self._whole_s += seconds
+        self._lost_s += waited
+        return seconds - waited if self.device.type == "cpu" else seconds

@@ -24,7 +24,10 @@ FULL = 0.95
 """Share of the GPU's memory from which it counts as full: the allocator then frees and asks anew."""
 
 BUSY = 0.2
-"""Share of the time given to other programs from which what is left says little of the devices."""
+"""Share of the time given to other programs from which a GPU's time says little of it.
+
+A CPU's is counted without what it gave to others.
+"""
 
 RISEN = 1.05
 """Times the energy from which it is said to have risen."""
@@ -60,7 +63,8 @@ def verdict(found: Measured) -> Verdict:
     """Judge: faster or slower only when the whole interval says so and the ratio is noticeable."""
     ratio = found.ratio
     settled = ratio.low >= 1 / NOTICEABLE and ratio.high <= NOTICEABLE
-    if max(found.first.lost, found.second.lost) >= BUSY and not settled:
+    crowded = any(side.lost >= BUSY and kind_of(side.device) != "cpu" for side in (found.first, found.second))
+    if crowded and not settled:
         more = max(2, more_runs(ratio))
         headline = f"Too close to call, needs {_runs(more)} on each device."
         return Verdict("close", None, headline, "Other programs took the cores; close them and run it again.", more)

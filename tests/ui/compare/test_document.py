@@ -74,6 +74,16 @@ def test_figures_spell_the_sign_and_specs_begin_with_what_differs(open_runs: Ope
     assert "precision (fp32 in A, bf16 in B)" in document.headline.text()
 
 
+def test_every_column_of_the_figures_is_seen_at_1280_pixels(open_runs: Open) -> None:
+    figures = open_runs(A, B).figures.view
+    assert figures.horizontalScrollBar().maximum() == 0
+    last = figures.model().columnCount() - 1
+    right = figures.columnViewportPosition(last) + figures.columnWidth(last)
+    assert right <= figures.viewport().width()
+    title = max(figures.fontMetrics().horizontalAdvance(row[0]) for row in figures.model().rows)  # type: ignore[attr-defined]
+    assert figures.columnWidth(0) > title
+
+
 def test_a_run_against_itself_says_same_everywhere(open_runs: Open) -> None:
     document = open_runs(A, A)
     assert {row[5] for row in document.figures.model.rows} == {"same"}

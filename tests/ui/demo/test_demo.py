@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.ui.demo.commands import play_demo
 from gpudash.ui.demo.demo import Demo
 from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import DARK, restyle
+from gpudash.ui.tool_commands import PRESENTATION
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -72,6 +74,13 @@ def begin(window: MainWindow) -> Callable[..., Demo]:
     return begin
 
 
+@pytest.fixture
+def plain_again(qapp: QApplication) -> Iterator[None]:
+    """Words are as large as before when the test is over."""
+    yield
+    restyle(qapp, DARK, 1.0)
+
+
 def go_on(demo: Demo, times: int = 4) -> None:
     for _ in range(times):
         demo.refresh()
@@ -116,6 +125,45 @@ def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWin
     assert demo.pointer.testAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
     demo.leave()
     assert not demo.pointer.isVisible()
+
+
+def test_in_presentation_mode_the_tables_are_there_while_they_are_spoken_of(
+    begin: Callable[..., Demo], window: MainWindow, plain_again: None
+) -> None:
+    action = window.commands.actions[PRESENTATION]
+    action.trigger()
+    demo = begin(1)
+    demo.bar.skip.click()
+    go_on(demo)
+    settle(window)
+    go_on(demo)
+    assert window.tabs.isVisible() and demo.pointer.isVisible() and demo.pointer.target is window.tabs
+    demo.tour.go(4)
+    demo.bar.skip.click()
+    go_on(demo)
+    assert demo.tour.place == "memory" and not window.tabs.isVisible()
+    demo.tour.go(1)
+    demo.bar.skip.click()
+    go_on(demo)
+    assert window.tabs.isVisible()
+    demo.leave()
+    assert not window.tabs.isVisible()
+    action.trigger()
+    settle(window)
+    assert window.tabs.isVisible()
+
+
+def test_escape_pauses_also_in_presentation_mode_and_leaves_that_next(
+    begin: Callable[..., Demo], window: MainWindow, qtbot: QtBot, plain_again: None
+) -> None:
+    window.commands.actions[PRESENTATION].trigger()
+    demo = begin()
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    demo.refresh()
+    assert demo.tour.paused and window.tools.presentation.on
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    assert demo.tour.paused and not window.tools.presentation.on
+    demo.leave()
 
 
 def test_leaving_shows_what_was_shown_before(begin: Callable[..., Demo], window: MainWindow) -> None:
@@ -187,12 +235,21 @@ def test_page_down_and_up_turn_the_scenes(begin: Callable[..., Demo], window: Ma
     demo.leave()
 
 
-def test_every_sentence_of_the_demo_fits_a_narrow_window(open_window: OpenWindow, session: PlayingSession) -> None:
-    window = open_window(session, size=(960, 700))
+@pytest.mark.parametrize("presenting", [False, True])
+def test_every_sentence_of_the_demo_fits_a_narrow_window(
+    open_window: OpenWindow, session: PlayingSession, plain_again: None, presenting: bool
+) -> None:
+    window = open_window(session, size=(1280, 800) if presenting else (960, 700))
     demo = Demo(window)
+    if presenting:
+        window.commands.actions[PRESENTATION].trigger()
     settle(window)
     sentences = [scene.look for scene in SCENES]
     sentences += [act.words for scene in SCENES for act in scene.acts]
+    sentences.append(
+        "torch: “Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu!” "
+        "Move one to the other's device: a.to(b.device) + b."
+    )
     sentences += [question.text for scene in SCENES for question in scene.questions]
     for words in sentences:
         demo.tour.log, demo.tour.state = [words], "playing"

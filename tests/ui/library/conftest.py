@@ -22,7 +22,8 @@ from tests.unit.telemetry.recordings import dated, record
 
 opened: list[Path] = []
 compared: list[list[Path]] = []
-"""What the library wanted opened and compared."""
+started: list[bool] = []
+"""What the library wanted opened, compared and started."""
 
 
 @pytest.fixture
@@ -57,6 +58,7 @@ def library(
     monkeypatch.setattr(library_module, "POLL_S", 0.02)
     opened.clear()
     compared.clear()
+    started.clear()
     document = LibraryDocument(
         Librarian(),
         undoing,
@@ -65,6 +67,7 @@ def library(
         open_recording=opened.append,
         compare=compared.append,
         is_open=lambda _path: False,
+        start=lambda: started.append(True),
     )
     document.resize(1200, 700)
     document.show()

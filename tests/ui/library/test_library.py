@@ -8,17 +8,18 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QMessageBox, QPushButton
+from PySide6.QtWidgets import QLabel, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.annotation import set_locked
 from gpudash.telemetry.facts import read_facts
-from gpudash.ui.library.document import EMPTY_TRASH, NONE_FOUND, LibraryDocument
+from gpudash.ui.library.document import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.undoing import Undoing
 from tests.ui.conftest import settle
-from tests.ui.library.conftest import compared, opened, read
-from tests.unit.telemetry.recordings import begin
+from tests.ui.library.conftest import compared, opened, read, started
+from tests.ui.recordings import open_recording
+from tests.unit.telemetry.recordings import begin, record
 
 Key = Qt.Key
 
@@ -111,6 +112,29 @@ def test_delete_then_undo_gives_byte_identical_files(
     read(in_window, qtbot, 2)
 
 
+def test_what_was_brought_back_and_opened_since_is_not_deleted_again(
+    in_window: LibraryDocument, window: MainWindow, qtbot: QtBot
+) -> None:
+    (path,) = select(in_window, "training")
+    in_window.delete()
+    window.undoing.undo()
+    open_recording(window, path, qtbot)
+    window.undoing.redo()
+    assert path.exists()
+    assert window.documents.notice.text == "2025-03-01-120000-training is open in a tab; close it first."
+
+
+def test_an_undo_brings_back_what_it_can_and_names_the_rest(library: LibraryDocument, undoing: Undoing) -> None:
+    gone, kept = sorted(select(library, "training", "transfer"))
+    library.delete()
+    (library._librarian.trash / gone.name).unlink()
+    said: list[str] = []
+    undoing.failed.connect(said.append)
+    undoing.undo()
+    assert (gone.exists(), kept.exists()) == (False, True)
+    assert said == [f"{gone.name} is not in the trash any more."]
+
+
 def test_the_notice_has_the_way_back(library: LibraryDocument, undoing: Undoing, qtbot: QtBot) -> None:
     (path,) = select(library, "training")
     library.delete_button.click()
@@ -150,6 +174,8 @@ def test_the_trash_shows_what_was_deleted_and_restores_it(
     library.trash_button.click()
     read(library, qtbot, 1)
     assert "Trash: 1, " in library.disk.trash_words.text()
+    assert library.trash_button.text() == "Show Recordings"
+    assert TRASH_HEADING in [label.text() for label in library.findChildren(QLabel)]
     assert not library.delete_button.isVisible()
     select(library, "pressure")
     press(library, Key.Key_Delete)  # what is in the trash stays there
@@ -161,6 +187,22 @@ def test_the_trash_shows_what_was_deleted_and_restores_it(
     assert path.exists()
     library.trash_button.click()
     read(library, qtbot, 4)
+
+
+@pytest.mark.parametrize("words", ["“2025-03-01-120000-training” lies", "2 recordings lie"])
+def test_what_lies_in_the_trash_is_restored_before_it_is_opened(
+    library: LibraryDocument, qtbot: QtBot, words: str
+) -> None:
+    names = ("training", "transfer") if words[0] == "2" else ("training",)
+    select(library, *names)
+    library.delete()
+    library.trash_button.click()
+    read(library, qtbot, len(names))
+    select(library, *names)
+    assert not library.open_button.isVisible()
+    press(library, Key.Key_Return)
+    assert opened == []
+    assert library.notice.text == f"{words} in the trash; restore first, then open."
 
 
 def test_emptying_the_trash_asks_with_a_verb_and_the_safe_button_is_the_default(
@@ -226,6 +268,32 @@ def test_a_name_is_given_and_taken_back(library: LibraryDocument, undoing: Undoi
     assert path.name == "2025-03-01-120000-training.gpudash"
     undoing.undo()
     qtbot.waitUntil(lambda: read_facts(path).title == "")
+
+
+def test_a_name_that_is_being_typed_outlives_a_recording_that_comes(
+    library: LibraryDocument, folder: Path, qtbot: QtBot
+) -> None:
+    (path,) = select(library, "training")
+    library.details.title.setFocus()
+    library.details.title.selectAll()
+    QTest.keyClicks(library.details.title, "Base")
+    record(folder / "2025-03-09-120000-another.gpudash", workload="another")
+    read(library, qtbot, 5)
+    QTest.keyClicks(library.details.title, "line")
+    QTest.keyClick(library.details.title, Key.Key_Return)
+    qtbot.waitUntil(lambda: read_facts(path).title == "Baseline")
+
+
+def test_an_empty_library_offers_a_run(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
+    assert not library.start_button.isVisible()
+    for path in folder.iterdir():
+        path.unlink()
+    read(library, qtbot, 0)
+    assert library.start_button.isVisible()
+    library.start_button.click()
+    assert started == [True]
+    library.trash_button.click()
+    assert not library.start_button.isVisible()
 
 
 def test_compare_needs_two(library: LibraryDocument) -> None:

@@ -162,10 +162,11 @@ def test_right_click_opens_our_menu(drawn: PlotStack, view: TimeView, qtbot: QtB
     menu = QApplication.activePopupWidget()
     assert menu is not None
     words = [action.text() for action in menu.actions() if action.text()]
-    assert words[:6] == [
+    assert words[:7] == [
         "Copy values",
         "Copy graph as image",
         "Save picture as PNG…",
+        "Save picture as SVG…",
         "Export range as CSV…",
         "Zoom to selection",
         "Clear selection",

@@ -68,8 +68,12 @@ def test_json_is_one_document_with_the_promised_keys(folder: Path, capsys: Captu
         ({"loss": 0.6}, "10%", 1, "final_loss"),
         ({"loss": 0.6}, "30%", 0, "not worse"),
         ({"wobble": 0.001}, "0", 0, "not worse"),
-        ({"ending": "failed"}, "10%", 1, "status"),
-        ({"spec": {"model": "mlp", "precision": "bf16"}}, "10%", 1, "The specs differ in precision."),
+        ({"ending": "failed"}, "10%", 1, "A finished, and B failed."),
+        ({"ending": "out_of_memory"}, "10%", 1, "A finished, and B ran out of memory."),
+        ({"ending": "cancelled"}, "10%", 1, "A finished, and B was stopped early."),
+        ({"ending": "running"}, "10%", 1, "A finished, and B has not ended."),
+        ({"spec": {"model": "mlp", "precision": "bf16"}}, "10%", 0, "not worse"),
+        ({"step_s": 0.0125, "spec": {"model": "mlp", "precision": "bf16"}}, "10%", 1, "differ in precision."),
     ],
 )
 def test_exit_codes_for_ci(
@@ -77,6 +81,16 @@ def test_exit_codes_for_ci(
 ) -> None:
     assert compared(folder, MADE.but(**changes), "--tolerance", tolerance) == code
     assert why in capsys.readouterr().err
+
+
+def test_the_table_keeps_its_words_whole_on_a_narrow_terminal(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    compared(folder, MADE.but(step_s=0.02))
+    table = [line for line in capsys.readouterr().out.splitlines() if "items/s" in line or "verdict" in line]
+    assert "noise" not in table[1]
+    assert "1\u202f600 items/s" in table[2] and "less, worse" in table[2] and "…" not in table[2]
 
 
 def test_without_a_tolerance_worse_is_no_failure(folder: Path, capsys: Capture) -> None:
@@ -112,7 +126,7 @@ def test_a_run_is_picked_by_its_number(folder: Path, capsys: Capture) -> None:
 
 def test_many_differing_fields_are_counted(folder: Path, capsys: Capture) -> None:
     spec = {f"field_{number}": number for number in range(20)}
-    assert compared(folder, MADE.but(workload="matmul", spec=spec), "--tolerance", "10%") == 1
+    assert compared(folder, MADE.but(workload="matmul", spec=spec, step_s=0.05), "--tolerance", "10%") == 1
     assert "more fields." in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ import pytest
 from gpudash.session.comparing import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import compare
 from gpudash.telemetry.recorder import Recorder, RecordingError
-from gpudash.telemetry.records import Note, Sample
+from gpudash.telemetry.records import REMOVED, Marker, Note, Sample
 from gpudash.units import MIB
 from tests.unit.telemetry.comparing.made import MADE, Made
 
@@ -27,6 +27,18 @@ def test_what_was_recorded_is_what_is_compared(tmp_path: Path) -> None:
     assert "look" in [mark.label for mark in run.marks]
     assert run.machine["processor"] == "a CPU, 2 cores"
     assert run.label == "a.gpudash"
+
+
+def test_a_mark_that_was_taken_back_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.gpudash"
+    recorder = Recorder(path, meta={})
+    for event in MADE.but(marks=(("kept", 0.5), ("gone", 0.6))).events():
+        recorder.add(event)
+    recorder.add(Marker(time_s=MADE.began_s + 0.6, label="gone", category=REMOVED))
+    recorder.close()
+    labels = [mark.label for mark in load_run(path).marks]
+    assert labels.count("kept") == 1
+    assert "gone" not in labels
 
 
 def test_the_last_run_is_taken_unless_another_is_picked(tmp_path: Path) -> None:

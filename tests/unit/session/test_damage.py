@@ -19,7 +19,7 @@ from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 from tests.unit.session.recordings import records, write
 
-TICKS = 400
+TICKS = 200
 PAGE = 4096
 CASES = 240
 KEY = ("host", "used_bytes", None)
@@ -27,10 +27,10 @@ KEY = ("host", "used_bytes", None)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A recording of about 1500 rows, with pages of summaries."""
+    """A recording of about 750 rows, with pages of summaries."""
     path = tmp_path_factory.mktemp("whole") / "whole.gpudash"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_writer, "PAGE_ROWS", 256)
+        patch.setattr(page_writer, "PAGE_ROWS", 128)
         write(path, records(TICKS))
     return path.read_bytes()
 
@@ -68,7 +68,7 @@ def test_whatever_is_damaged_there_is_a_picture_or_a_sentence_and_the_file_stays
 ) -> None:
     if from_summaries:
         monkeypatch.setattr(loading, "WHOLE_ROWS", 100)
-        monkeypatch.setattr(loading, "TAIL_ROWS", 500)
+        monkeypatch.setattr(loading, "TAIL_ROWS", 250)
     opened, told, most = 0, 0, 0
     for case in range(CASES // 2):
         chance, data = random.Random(case), bytearray(whole)
@@ -113,8 +113,9 @@ def look_everywhere(replay: Replay) -> None:
     replay.seek(None)
 
 
-def test_a_zeroed_page_of_rows_costs_those_rows_only(path: Path, whole: bytes) -> None:
-    path.write_bytes(whole)
+def test_a_zeroed_page_of_rows_costs_those_rows_only(path: Path) -> None:
+    ticks = 2 * TICKS
+    write(path, records(ticks))
     with closing(sqlite3.connect(path)) as connection:
         pages = [
             row[0]
@@ -123,14 +124,14 @@ def test_a_zeroed_page_of_rows_costs_those_rows_only(path: Path, whole: bytes) -
             )
         ]
     at = (pages[len(pages) // 2] - 1) * PAGE
-    data = bytearray(whole)
+    data = bytearray(path.read_bytes())
     data[at : at + PAGE] = bytes(PAGE)
     path.write_bytes(data)
     replay = Replay(path)
     series = replay.store.series(*KEY)
     assert series is not None
-    assert TICKS * 0.6 < len(series) < TICKS
-    assert series.extent() == (0.0, pytest.approx((TICKS - 1) * 0.05))
+    assert ticks * 0.6 < len(series) < ticks
+    assert series.extent() == (0.0, pytest.approx((ticks - 1) * 0.05))
     assert len(replay.notices) == 1
     assert "rows of the table host are missing" in replay.notices[0]
     replay.close()
@@ -155,7 +156,7 @@ def test_summaries_that_are_not_what_was_written_are_made_again_from_the_rows(
     path: Path, whole: bytes, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "WHOLE_ROWS", 100)
-    monkeypatch.setattr(loading, "TAIL_ROWS", 500)
+    monkeypatch.setattr(loading, "TAIL_ROWS", 250)
     path.write_bytes(whole)
     sound = Replay(path)
     with closing(sqlite3.connect(path)) as connection:
@@ -173,6 +174,30 @@ def test_summaries_that_are_not_what_was_written_are_made_again_from_the_rows(
     assert len(mended.store.events) == len(sound.store.events)
     assert sound.close()
     assert mended.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("host", "states"), ("gpu", "time_s"), ("process", "device"), ("event", "json"), ("run", "id")],
+)
+@pytest.mark.parametrize("from_summaries", [False, True])
+def test_a_table_that_lost_a_column_is_said_and_the_others_are_shown(
+    path: Path, whole: bytes, table: str, column: str, from_summaries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if from_summaries:
+        monkeypatch.setattr(loading, "WHOLE_ROWS", 100)
+        monkeypatch.setattr(loading, "TAIL_ROWS", 250)
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO bent")
+        connection.commit()
+    replay = Replay(path)
+    look_everywhere(replay)
+    assert (
+        f"{path} is damaged (the column {column} is missing); rows of the table {table} are missing" in replay.notices
+    )
+    assert replay.store.latest(*(("gpu", "used_bytes", "GPU-0") if table == "host" else KEY)).value is not None
+    assert replay.close()
 
 
 def test_a_row_of_a_time_that_cannot_be_is_left_out(path: Path) -> None:
@@ -209,8 +234,9 @@ def test_a_recording_that_vanishes_while_it_is_looked_at_is_said_and_stays_in_si
     replay = Replay(path)
     path.unlink()
     replay.seek(5.0)
+    replay.seek(6.0)
     assert replay.at_end
-    assert "does not exist" in replay.notices[0]
+    assert replay.notices == [f"{path} does not exist"]
     replay.close()
     recorder.close()
 

@@ -15,10 +15,14 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli.json_lines import as_json
-from gpudash.session import Replay
+from gpudash.session import Replay, loading, looking_back
 from gpudash.session.incoming import LONGEST_LINE, Incoming, record_from_line
+from gpudash.telemetry import page_writer
+from gpudash.telemetry.pages import Pages
+from gpudash.telemetry.reading import Recording
 from gpudash.telemetry.recorder import Recorder, log_files
 from gpudash.telemetry.records import Marker, Note, Record, Sample, State
+from gpudash.telemetry.store import Store
 from tests.unit.session.recordings import GPU, records, write
 
 PATIENCE_S = 20.0
@@ -97,6 +101,51 @@ def test_a_position_stays_while_the_recording_grows(path: Path, own: Recorder) -
     assert replay.position_s == 100.0
     assert replay.close()
     assert own.failed is None
+
+
+def test_what_comes_while_a_recording_is_opened_is_taken_in_once(
+    path: Path, own: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pages_meanwhile(recording: Recording) -> Pages:
+        own.add(Sample(100.0, "host", None, {"used_bytes": 7}))
+        own.commit()
+        return Pages(recording)
+
+    monkeypatch.setattr(loading, "Pages", pages_meanwhile)
+    replay = Replay(path)
+    wait_until(lambda: replay.position_s == 100.0)
+    own.close()
+    wait_until(lambda: not replay.following)
+    series = replay.store.series(*KEY)
+    assert series is not None
+    assert len(series) == 101
+    assert replay.close()
+
+
+def test_an_earlier_moment_of_a_long_run_that_is_followed_has_all_its_steps(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_writer, "PAGE_ROWS", 256)
+    monkeypatch.setattr(looking_back, "MOST_EVENTS", 100)
+    session = list(records(800, run_until=10**9))
+    recorder, store, then = Recorder(path, meta={}), Store(), Store()
+    recorder.summarise(store)
+    recorder.commit()
+    replay = Replay(path)
+    for record in session:
+        store.apply(record)
+        recorder.add(record)
+        if record.time_s <= 30.0:
+            then.apply(record)
+    recorder.commit()
+    wait_until(lambda: replay.position_s == store.newest_s)
+    replay.seek(30.0)
+    assert replay.store.run is not None
+    assert then.run is not None
+    assert (replay.store.run.step, replay.store.run.steps) == (then.run.step, then.run.steps)
+    assert replay.store.run.stages["forward"].summary() == then.run.stages["forward"].summary()
+    recorder.close()
+    assert replay.close()
 
 
 def test_a_recording_of_another_process_is_followed_until_it_is_killed(path: Path) -> None:
@@ -190,29 +239,61 @@ def test_lines_appear_while_the_pipe_stays_open_and_closing_does_not_wait_for_mo
         assert incoming.close()
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "no json",
-        "[]",
-        "{}",
-        '{"time_s": "soon", "table": "host"}',
-        '{"time_s": 1.0, "table": "telepathy"}',
-        '{"time_s": 1.0, "table": "host", "device": 7}',
-        '{"time_s": 1.0, "kind": "Telepathy"}',
-        '{"time_s": Infinity, "table": "host"}',
-        "\udcff",
-        "x" * (LONGEST_LINE + 100_000),
-        "[" * 100_000,
-    ],
+GOOD = '{"time_s": 2.0, "table": "host", "device": null, "used_bytes": 9, "aura": 1}'
+
+BAD = (
+    "no json",
+    "[]",
+    "{}",
+    '{"time_s": "soon", "table": "host"}',
+    '{"time_s": 1.0, "table": "telepathy"}',
+    '{"time_s": 1.0, "table": "host", "device": 7}',
+    '{"time_s": 1.0, "kind": "Telepathy"}',
+    '{"time_s": Infinity, "table": "host"}',
+    '{"time_s": 1.0, "kind": "RunStarted", "run_id": "one", "workload": "x", "device": "cpu", "spec": {}}',
+    '{"time_s": 1.0, "kind": "Marker", "run_id": 1000000000000000000000, "label": "x"}',
+    '{"time_s": 1.0, "kind": "Marker", "label": 5}',
+    '{"time_s": 1.0, "kind": "Note", "topic": "session", "text": "", "details": [1]}',
+    '{"time_s": 1.0, "kind": "Output", "stream": "stdout", "lines": 5}',
+    '{"time_s": 1.0, "kind": "StepFinished", "step": "a", "steps": 1, "seconds": "x"}',
+    "\udcff",
+    "x" * (LONGEST_LINE + 100_000),
+    "[" * 100_000,
 )
-def test_a_bad_line_is_counted_and_ends_nothing(bad: str) -> None:
-    good = '{"time_s": 2.0, "table": "host", "device": null, "used_bytes": 9, "aura": 1}\n'
-    data = io.BytesIO((bad + "\n" + good).encode(errors="surrogateescape"))
-    incoming = Incoming(data)
+
+ODD = (
+    '{"time_s": 1.0, "table": "process", "device": null, "pid": 1, "name": "a\\udcff"}',
+    '{"time_s": 1.0, "table": "gpu", "device": "\\udcff", "used_bytes": 3}',
+    '{"time_s": 1.0, "table": "host", "device": null, "used_bytes": 1000000000000000000000}',
+    '{"time_s": 1.0, "kind": "Note", "topic": "gpus", "text": "", "details": {"gpus": 5, "torch_names": [1]}}',
+    '{"time_s": 1.0, "kind": "Note", "topic": "gpus", "text": "", "details": {"torch_names": {"cuda:0": [1]}}}',
+    '{"time_s": 1.0, "kind": "Note", "topic": "session", "text": "", "details": {"host": "\\udcff"}}',
+)
+
+
+def test_bad_lines_are_counted_and_end_nothing() -> None:
+    text = "".join(f"{bad}\n{GOOD}\n" for bad in BAD)
+    incoming = Incoming(io.BytesIO(text.encode(errors="surrogateescape")))
     wait_until(lambda: not incoming.following)
-    assert incoming.store.latest(*KEY).value == 9
-    assert incoming.notices[0] == "1 lines of the stream make no sense and are left out"
+    series = incoming.store.series(*KEY)
+    assert series is not None
+    assert len(series) == len(BAD)
+    assert incoming.notices == [
+        f"{len(BAD)} lines of the stream make no sense and are left out",
+        "The stream has ended; what came is shown",
+    ]
+    assert incoming.close()
+
+
+def test_a_line_of_which_a_part_cannot_be_kept_costs_that_part_alone() -> None:
+    incoming = Incoming(io.StringIO("".join(f"{odd}\n{GOOD}\n" for odd in ODD)))
+    wait_until(lambda: not incoming.following)
+    series = incoming.store.series(*KEY)
+    assert series is not None
+    assert len(series) == len(ODD) + 1
+    assert incoming.store.processes()[0]["name"] == "a\\udcff"
+    assert incoming.store.latest("gpu", "used_bytes", "\\udcff").value == 3
+    assert incoming.notices == ["The stream has ended; what came is shown"]
     assert incoming.close()
 
 

@@ -159,6 +159,28 @@ def test_what_is_wished_after_it_was_closed_is_done_at_once_or_refused(folder: P
         librarian.rename(folder / "gone.gpudash", "Baseline")
 
 
+def test_what_was_wished_before_it_was_closed_is_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = sorted(folder.glob("*.gpudash"))
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(path: Path, locked: bool) -> None:
+        begun.set()
+        assert go.wait(PATIENCE_S)
+        set_locked(path, locked)
+
+    monkeypatch.setattr(library_module, "set_locked", slow)
+    monkeypatch.setattr(library_module, "JOIN_S", PATIENCE_S)
+    librarian = Librarian(folder)
+    librarian.lock(paths[0], True)
+    assert begun.wait(PATIENCE_S)
+    librarian.lock(paths[1], True)
+    with librarian._condition:
+        librarian._closed = True
+    go.set()
+    assert librarian.close()
+    assert [read_facts(path).locked for path in paths] == [True, True, False]
+
+
 def test_a_session_that_begins_deletes_what_was_in_the_trash_for_a_month(folder: Path) -> None:
     trash = trash_folder(folder)
     for name in ("old.gpudash", "new.gpudash"):

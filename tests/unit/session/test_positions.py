@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpudash.session import Replay, loading
+from gpudash.telemetry import page_writer
+from gpudash.telemetry.records import Output, RunStarted
 from gpudash.telemetry.store import Store
 from tests.unit.session.recordings import GPU, TICK_S, records, write
 
@@ -205,3 +207,40 @@ def test_progress_is_told_from_nothing_to_nearly_all(path: Path) -> None:
     assert told[0] == 0.0
     assert told == sorted(told)
     assert 0.8 < told[-1] <= 1.0
+
+
+def test_a_run_that_is_still_on_at_the_end_has_all_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "WHOLE_ROWS", 1000)
+    monkeypatch.setattr(loading, "TAIL_ROWS", 1000)
+    monkeypatch.setattr(page_writer, "PAGE_ROWS", 256)
+    live, _ = write(tmp_path / "on.gpudash", records(800, run_until=10**9))
+    replay = Replay(tmp_path / "on.gpudash")
+    assert live.run is not None
+    assert replay.store.run is not None
+    assert replay.store.run.running
+    assert (replay.store.run.step, replay.store.run.steps) == (live.run.step, live.run.steps)
+    assert replay.store.run.stages["forward"].summary() == live.run.stages["forward"].summary()
+    assert replay.store.run.metrics["loss"].count == live.run.metrics["loss"].count
+    assert replay.close()
+
+
+@pytest.mark.parametrize("rows", [200, 100_000])
+def test_of_a_watched_programs_output_a_long_recording_shows_the_newest_pieces(
+    tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that is read whole all of it."""
+    monkeypatch.setattr(loading, "WHOLE_ROWS", rows)
+    monkeypatch.setattr(loading, "TAIL_ROWS", 200)
+    monkeypatch.setattr(loading, "OUTPUT_EVENTS", 50)
+    monkeypatch.setattr(loading, "OUTPUT_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(page_writer, "PAGE_ROWS", 256)
+    began = RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={})
+    printed = [Output(time_s=float(i), run_id=1, stream="stdout", lines=[f"line {i}"]) for i in range(1000)]
+    before = Output(time_s=0.0, run_id=0, stream="stdout", lines=["of the program before"])
+    later = RunStarted(time_s=1000.0, run_id=2, workload="matmul", device="cpu", spec={})
+    write(tmp_path / "watch.gpudash", iter([before, began, *printed, later]))
+    replay = Replay(tmp_path / "watch.gpudash")
+    shown = [line.text for line in replay.output.newest(2000)]
+    assert shown == [f"line {i}" for i in range(1000 - len(shown), 1000)]
+    assert len(shown) == 1000 if rows > 1000 else 250 <= len(shown) < 600
+    assert replay.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpudash.devices import Device
-from gpudash.session.programs import program_of, program_of_run
-from gpudash.specs import MatmulSpec, PressureSpec
+from gpudash.session.programs import NOT_KEPT, program_of, program_of_run
+from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.units import GIB
 
 CPU, SIMULATED = Device("cpu", "CPU", 8 * GIB), Device("sim:0", "simulated", 2 * GIB, "SIM-0")
@@ -22,6 +22,20 @@ def test_a_recorded_run_becomes_a_program_by_what_was_recorded_of_it() -> None:
     recorded = spec.model_dump(mode="json")
 
     assert program_of_run("pressure", recorded, "cpu") == program_of(spec, "cpu")
+
+
+def test_what_simulated_other_processes_hold_is_in_the_program() -> None:
+    assert f"simulate({2 * GIB}, others={GIB})" in program_of(MatmulSpec(), "sim:0", [CPU, SIMULATED], GIB)
+
+
+@pytest.mark.parametrize("spec", [TrainingSpec(), PressureSpec(until="oom")])
+def test_what_a_recording_does_not_keep_is_said_in_the_program(spec: Spec) -> None:
+    text = program_of_run(spec.name, spec.model_dump(mode="json"), "sim:0", [CPU, SIMULATED])
+
+    assert text.startswith("".join(f"{line}\n" for line in NOT_KEPT))
+    assert len(text.splitlines()) <= 60 and max(map(len, text.splitlines())) <= 120
+    compile(text, "copied.py", "exec")
+    assert "--memory-cap" not in program_of_run("training", {}, "cpu")
 
 
 @pytest.mark.parametrize(

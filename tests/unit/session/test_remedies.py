@@ -61,12 +61,16 @@ class Looking:
 
     def __init__(self, live: Live, script: str, minimum: int = 3 * GIB) -> None:
         self.told: list[Event] = []
+        self.taking = True
         command = (sys.executable, "-c", script.replace("MINIMUM", str(minimum)))
         session = live.session
-        self.remedies = Remedies(
-            session._machine, session.store, self.told.append, lambda: 9.0, lambda: Estimator(command)
-        )
+        self.remedies = Remedies(session._machine, session.store, self._emit, lambda: 9.0, lambda: Estimator(command))
         self._live = live
+
+    def _emit(self, event: Event) -> None:
+        self.told.append(event)
+        if self.taking:
+            self.remedies.take(event)
 
     def fail(self, found: Explanation | None, workload: str = "training") -> None:
         started = RunStarted(time_s=0.5, run_id=1, workload=workload, device="sim:0", spec={"batch": 64})
@@ -201,6 +205,18 @@ def test_that_a_workload_is_not_known_is_told(live: Live) -> None:
     looking = Looking(live, HANGS)
     looking.fail(out_of_memory(), workload="unheard of")
     assert "unheard of is not known here" in looking.note().details["remedies_note"]
+
+
+def test_nobody_is_done_waiting_before_the_store_has_the_note(live: Live) -> None:
+    looking = Looking(live, REFUSES)
+    looking.taking = False
+    looking.fail(out_of_memory())
+    assert looking.remedies._search is not None
+    looking.remedies._search._thread.join(30.0)
+    assert len(looking.told) == 1 and not looking.remedies.wait(0)
+    looking.remedies.take(looking.told[0])
+    assert looking.remedies.wait(0)
+    assert looking.remedies.close()
 
 
 def test_the_next_run_and_closing_end_the_search(live: Live) -> None:

@@ -257,6 +257,14 @@ def test_a_mark_that_was_taken_back_is_not_drawn(tmp_path: Path) -> None:
     assert "gone" not in text
 
 
+def test_a_mark_that_was_taken_back_and_made_again_is_drawn(tmp_path: Path) -> None:
+    mark = Marker(time_s=1.6, label="again")
+    text, _ = reported(
+        tmp_path, finished([*training(), mark, Marker(time_s=1.6, label="again", category="removed"), mark])
+    )
+    assert text.count(">again<") == 1
+
+
 def test_a_report_that_breaks_off_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reported(tmp_path, finished(training()))
     before = (tmp_path / "out.html").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import resource
 from collections.abc import Iterator
@@ -92,7 +93,7 @@ def test_an_existing_file_is_replaced_only_when_forced(recording: Recording, tmp
     assert out.read_text().startswith("time_s,")
 
 
-@pytest.mark.parametrize("name", ["missing/out.csv", "."])
+@pytest.mark.parametrize("name", ["missing/out.csv", ".", "a" * 300, "a" * 250])
 def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(
     recording: Recording, tmp_path: Path, name: str
 ) -> None:
@@ -117,6 +118,22 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file_and_no_other(
     assert re.fullmatch(r".*/out cannot be written \(.*File too large.*\); choose another place", str(caught.value))
     assert out.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["out"]
+
+
+def test_a_device_or_a_pipe_is_never_replaced_by_a_file(recording: Recording, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(RecordingError, match="is a device or a pipe"):
+        export(recording, "csv", pipe, force=True)
+    assert pipe.is_fifo()
+
+
+def test_through_a_link_the_file_it_names_is_written(recording: Recording, tmp_path: Path) -> None:
+    link, out = tmp_path / "link.csv", tmp_path / "out.csv"
+    link.symlink_to(out)
+    export(recording, "csv", link)
+    assert link.is_symlink()
+    assert out.read_text().startswith("time_s,")
 
 
 def test_the_recording_itself_is_never_replaced(recording: Recording) -> None:

@@ -57,10 +57,13 @@ RUN: Sequence[Record] = (
     Note(time_s=2.6, run_id=5, topic="placement", text="all on sim:0"),
     Marker(time_s=2.75, label="here"),
     Marker(time_s=2.8, label="taken back"),
+    Marker(time_s=2.9, label="made again"),
     Warning(time_s=3.0, level="warning", device="host", text="fills", ratio=0.85),
     SourceFailed(time_s=3.0, source="nvml", text="gone"),
     RunFinished(time_s=3.0, run_id=5, status="finished", seconds=2.0, steps=2, result={}),
     Marker(time_s=2.8, label="taken back", category="removed"),
+    Marker(time_s=2.9, label="made again", category="removed"),
+    Marker(time_s=2.9, label="made again"),
 )
 
 
@@ -143,6 +146,7 @@ def test_marks_warnings_and_a_loss_that_is_no_number_are_instants(trace: dict[st
         ("loss is nan", "t"),
         ("placement: all on sim:0", "t"),
         ("here", "g"),
+        ("made again", "g"),
         ("fills", "g"),
         ("gone", "g"),
     ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,10 +18,12 @@ from typing import Any
 
 import pytest
 
-from gpudash.telemetry import schema
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry import page_writer, schema
+from gpudash.telemetry.pages import Pages
+from gpudash.telemetry.reading import Recording, open_recording
 from gpudash.telemetry.recorder import COMMIT_ROWS, Recorder, RecordingError, being_written, log_files
 from gpudash.telemetry.records import Marker, OutOfMemory, RunFinished, RunStarted, Sample, State
+from gpudash.telemetry.store import Store
 
 GPU_COLUMNS = """used_bytes, free_bytes, total_bytes, driver_reserved_bytes, gpu_utilisation, memory_utilisation,
 temperature_c, power_w, energy_j, sm_clock_hz, memory_clock_hz, pcie_rx_bytes_per_second, pcie_tx_bytes_per_second"""
@@ -130,10 +134,12 @@ def test_a_tick_commits_when_the_last_commit_is_long_enough_ago(
 
 
 def test_the_log_beside_a_long_recording_stays_small(recorder: Recorder, path: Path) -> None:
-    for i in range(200_000):
+    for i in range(30_000):
         recorder.add(reading(float(i), used_bytes=i, free_bytes=i, total_bytes=i))
+        if i % 10 == 0:
+            recorder.commit()  # each writes two pages or more to the log: over 24 MB in all
     recorder.commit()
-    assert path.stat().st_size > 2_000_000
+    assert path.stat().st_size > 500_000
     assert log_files(path)[0].stat().st_size < 8 * 1024**2
 
 
@@ -180,6 +186,32 @@ def test_a_file_that_is_being_written_is_refused(recorder: Recorder, path: Path,
     assert not being_written(path)
 
 
+def test_somebody_who_looks_at_a_new_file_does_not_keep_it_from_being_recorded_to(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking: list[int] = []
+    begun, make, lock = threading.Event(), os.open, fcntl.flock
+
+    def made_and_seen(name: Path, flags: int, mode: int = 0o777) -> int:
+        descriptor = make(name, flags, mode)
+        if flags & os.O_EXCL:
+            looking.append(make(name, os.O_RDONLY))
+            lock(looking[0], fcntl.LOCK_SH)
+        return descriptor
+
+    def wait_for_it(descriptor: int, how: int) -> None:
+        begun.set()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(os, "open", made_and_seen)
+    monkeypatch.setattr(fcntl, "flock", wait_for_it)
+    looker = threading.Thread(target=lambda: (begun.wait(20.0), os.close(looking[0])))
+    looker.start()
+    Recorder(path, meta={}).close()
+    looker.join()
+    assert rows(path, "SELECT value FROM meta WHERE key = 'status'") == [("closed",)]
+
+
 def test_a_folder_that_cannot_be_made_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match=r"^\S+ cannot be (written|made).*choose another") as caught:
@@ -196,18 +228,28 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 CHILD = """
     import sys, time
     from pathlib import Path
+    from gpudash.telemetry import page_writer
     from gpudash.telemetry.recorder import Recorder
     from gpudash.telemetry.records import RunStarted, Sample, StepFinished
+    from gpudash.telemetry.store import Store
 
-    recorder = Recorder(Path(sys.argv[1]), meta={})
-    recorder.add(RunStarted(time_s=0.0, run_id=1, workload="training", device="cpu", spec={}))
+    page_writer.PAGE_ROWS = 32
+    recorder, store = Recorder(Path(sys.argv[1]), meta={}), Store()
+    if sys.argv[2] == "summaries":
+        recorder.summarise(store)
+
+    def add(record):
+        store.apply(record)
+        recorder.add(record)
+
+    add(RunStarted(time_s=0.0, run_id=1, workload="training", device="cpu", spec={}))
     """
 
 FOREVER = """
     began = time.monotonic()
     while True:
         now = time.monotonic() - began
-        recorder.add(Sample(now, "host", None, {"used_bytes": int(now * 1e6)}))
+        add(Sample(now, "host", None, {"used_bytes": int(now * 1e6)}))
         recorder.tick()
         print(now, flush=True)
         time.sleep(0.005)
@@ -219,13 +261,13 @@ UNTIL_FULL = """
     i = 0
     while recorder.failed is None and i < 1_000_000:
         i += 1
-        recorder.add(Sample(float(i), "host", None, {"used_bytes": i}))
+        add(Sample(float(i), "host", None, {"used_bytes": i}))
         if i % 50 == 0:
             recorder.commit()
             if recorder.failed is None:
                 print(i, flush=True)
     first = recorder.failed
-    recorder.add(Sample(float(i), "host", None, {"used_bytes": i}))
+    add(Sample(float(i), "host", None, {"used_bytes": i}))
     recorder.tick()
     recorder.close("finished")
     assert recorder.failed is first
@@ -233,17 +275,30 @@ UNTIL_FULL = """
     """
 
 
-def child(code: str, path: Path) -> subprocess.Popen[str]:
+def child(code: str, path: Path, kind: str) -> subprocess.Popen[str]:
     script = textwrap.dedent(CHILD) + textwrap.dedent(code)
     environment = {**os.environ, "PYTHONPATH": str(Path(schema.__file__).parents[2])}
     return subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", script, str(path), kind], stdout=subprocess.PIPE, text=True, env=environment
     )
 
 
-def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path) -> None:
+def check_summaries(recording: Recording, kind: str, samples: int) -> None:
+    """Every page that was begun by the rows is there and whole, and no other."""
+    pages = Pages(recording)
+    assert len(pages.pages) == ((samples + 1) // 32 if kind == "summaries" else 0)
+    assert not pages.damaged
+    for number, page in enumerate(pages.pages):
+        assert page.rows["host"] + page.rows["event"] == 32 * (number + 1)
+    assert pages.buckets(recording, ("host", "used_bytes", None), len(pages.pages))[1] == max(
+        0, 32 * len(pages.pages) - 1
+    )
+
+
+@pytest.mark.parametrize("kind", ["rows", "summaries"])
+def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "killed.gpudash"
-    with child(FOREVER, path) as process:
+    with child(FOREVER, path, kind) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if float(line) > 1.0:
@@ -260,13 +315,15 @@ def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path) -> None:
         assert recording.runs[0].status == "running"
         assert not recording.closed_properly
         assert recording.notices == []
+        check_summaries(recording, kind, len(times))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == names
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["rows", "summaries"])
+def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "full.gpudash"
-    with child(UNTIL_FULL, path) as process:
+    with child(UNTIL_FULL, path, kind) as process:
         output, _ = process.communicate(timeout=60)
     *committed, sentence = output.splitlines()
     assert process.returncode == 0
@@ -276,6 +333,40 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path) -> None
         times = [sample.time_s for sample in recording.samples("host")]
         assert times == [float(i + 1) for i in range(len(times))]
         assert len(times) >= int(committed[-1]) > 0
+        check_summaries(recording, kind, len(times))
+
+
+@pytest.mark.parametrize("kind", ["rows", "summaries"])
+def test_another_writer_ends_the_recording_and_spoils_nothing(recorder: Recorder, path: Path, kind: str) -> None:
+    store = Store()
+    if kind == "summaries":
+        recorder.summarise(store)
+    recorder._connection.execute("PRAGMA busy_timeout = 0")  # type: ignore[union-attr]
+
+    def add(count: int) -> None:
+        for i in range(count):
+            record = Sample(float(i), "host", None, {"used_bytes": i})
+            store.apply(record)
+            recorder.add(record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_writer, "PAGE_ROWS", 32)
+        add(100)
+        recorder.commit()
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            add(50)
+            other.execute("INSERT INTO meta VALUES ('other', 'was here')")
+            other.execute("COMMIT")
+    assert recorder.failed is not None
+    assert "database is locked" in recorder.failed
+    recorder.close()
+    with open_recording(path) as recording:
+        assert len(list(recording.samples("host"))) == 100
+        assert len(Pages(recording).pages) == (3 if kind == "summaries" else 0)
+        assert not Pages(recording).damaged
+        assert recording.meta["other"] == "was here"
+        assert recording.notices == []
 
 
 def test_a_database_that_may_not_grow_fails_once_and_in_words(recorder: Recorder, path: Path) -> None:
@@ -290,6 +381,17 @@ def test_a_database_that_may_not_grow_fails_once_and_in_words(recorder: Recorder
     recorder.close()
     with open_recording(path) as recording:
         assert len(list(recording.samples("gpu"))) == count - 1
+
+
+def test_a_name_that_is_no_utf_8_is_kept_as_an_escape(recorder: Recorder, path: Path) -> None:
+    recorder.describe({"host": "h\udcff"})
+    recorder.add(Sample(1.0, "process", "GPU-\udcff", {"pid": 7, "name": "a\udcff"}))
+    recorder.add(RunStarted(time_s=1.0, run_id=1, workload="w\udcff", device="cpu", spec={}))
+    recorder.commit()
+    assert recorder.failed is None
+    assert rows(path, "SELECT device, pid, name FROM process") == [("GPU-\\udcff", 7, "a\\udcff")]
+    assert rows(path, "SELECT workload FROM run") == [("w\\udcff",)]
+    assert rows(path, "SELECT value FROM meta WHERE key = 'host'") == [("h\\udcff",)]
 
 
 def test_a_number_beyond_sqlite_is_told_and_ends_only_the_recording(recorder: Recorder) -> None:

@@ -84,6 +84,7 @@ def ask(spec: AskingSpec, context: Context) -> Mapping[str, Any]:
         link=context.link_bytes_per_second,
         pid=os.getpid(),
         group=os.getpgrp(),
+        energy=[context.energy("cpu"), context.energy("cuda:0")],
     )
     context.about_to_allocate(spec.size)
     context.about_to_allocate(spec.size + 1, "cpu")

@@ -205,12 +205,14 @@ def test_a_run_is_granted_refused_and_told_as_in_the_workers_thread(shared: Benc
         "memory": lambda: MemoryLevel(1, 2, 3),
         "warn_ratio": 0.5,
         "link_bytes_per_second": 7e9,
+        "energy": lambda device: (1.5, 20.0) if device == "cpu" else f"{device} has no energy counter",
     }
     cards = (Card(0, GIB, others={4711: 5 * MIB}),)
     granted = shared.end(shared.begin(AskingSpec(), "sim:0", isolate=True, cards=cards, **request))
     assert isinstance(granted, RunFinished) and granted.result["granted"]
     assert granted.result["level"] == [1, 2, 3]
     assert (granted.result["warn_ratio"], granted.result["link"]) == (0.5, 7e9)
+    assert granted.result["energy"] == [[1.5, 20.0], "cuda:0 has no energy counter"]
     assert granted.result["pid"] == granted.result["group"] != os.getpid()
     assert asked == [(1000, "sim:0", 5 * MIB), (1001, "cpu", None)]
 
@@ -223,6 +225,7 @@ def test_a_run_is_granted_refused_and_told_as_in_the_workers_thread(shared: Benc
 def test_without_guard_and_reading_a_run_goes_on_as_without_them(shared: Bench) -> None:
     ending = shared.end(shared.begin(AskingSpec(), isolate=True))
     assert ending.result["granted"] and ending.result["level"] is None
+    assert ending.result["energy"] == ["nothing reads it"] * 2
 
 
 def test_an_answer_that_fails_ends_the_run_in_words(shared: Bench) -> None:

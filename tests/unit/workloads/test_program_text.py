@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudash.devices import Simulation
+from gpudash.session.programs import NOT_KEPT
 from gpudash.specs import Spec, build, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB
@@ -70,7 +71,7 @@ def is_readable(program: str) -> None:
 
 
 @pytest.mark.parametrize("workload", list(VARIANTS))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_combination_is_a_program_of_at_most_sixty_lines(workload: str, data: st.DataObject) -> None:
     values, device = data.draw(choices(workload)), data.draw(st.sampled_from(DEVICES))
@@ -79,6 +80,8 @@ def test_every_combination_is_a_program_of_at_most_sixty_lines(workload: str, da
     simulation = Simulation((4 * GIB, 8 * GIB), others=GIB)
 
     is_readable(code(spec, device, simulation, None if device == "cpu" else cap))
+    if device != "cpu":
+        is_readable(code(spec, device, simulation, remark=NOT_KEPT))
 
 
 def presets() -> list[tuple[type[Spec], str, str]]:

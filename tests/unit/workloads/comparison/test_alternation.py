@@ -97,27 +97,51 @@ def test_the_warm_up_steps_of_a_repetition_do_not_count(clock: Clock, told: Told
     assert repetition.times == pytest.approx([0.01] * 4)
 
 
-def test_steps_in_which_another_program_had_the_core_are_left_out(
-    clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupted = {4, 7}
-    waited = [0.0]
-    monkeypatch.setattr(side, "waited_seconds", lambda: waited[0])
+def interrupted(clock: Clock, waited: list[float]) -> Any:
+    """A workload of steps of 0.01 s, two of which another program holds up for 4.99 s."""
 
     def workload(spec: Spec, part: Context) -> dict[str, Any]:
         part.begin_steps()
         for step in range(1, 11):
-            clock.now_s += 5.0 if step in interrupted else 0.01
-            waited[0] += 4.99 if step in interrupted else 0.0
+            held_up = 4.99 if step in {4, 7} else 0.0
+            clock.now_s += 0.01 + held_up
+            waited[0] += held_up
             part.progress(step, 10)
         return {}
 
-    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
-    assert repetition.times == pytest.approx([0.01] * 6)
-    assert repetition.lost == pytest.approx(2 * 4.99 / (2 * 5.0 + 6 * 0.01))
+    return workload
 
 
-def test_where_every_step_is_disturbed_the_shortest_count(
+def test_time_in_which_another_program_had_the_core_does_not_count(
+    clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = [0.0]
+    monkeypatch.setattr(side, "waited_seconds", lambda: waited[0])
+    repetition = side.Side(context, "cpu", "cpu A", interrupted(clock, waited)).run(comparison().chosen)
+    assert repetition.times == pytest.approx([0.01] * 8)
+    assert repetition.lost == pytest.approx(2 * 4.99 / (2 * 4.99 + 8 * 0.01))
+
+
+def test_a_gpu_works_on_while_its_thread_waits_so_all_of_a_step_counts_and_its_end_is_waited_for(
+    clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited, settled = [0.0], []
+    monkeypatch.setattr(side, "waited_seconds", lambda: waited[0])
+
+    def catch_up(device: torch.device) -> None:
+        settled.append(str(device))
+        clock.now_s += 0.8  # what the GPU had been asked for and not done yet
+
+    monkeypatch.setattr(side.torch.cuda, "synchronize", catch_up)
+    monkeypatch.setattr(side.torch.cuda, "reset_peak_memory_stats", lambda _device: None)
+    monkeypatch.setattr(side, "retries", lambda _device: 0)
+    monkeypatch.setattr(side.Side, "_on_device", lambda _self, call: call())
+    repetition = side.Side(context, "cuda:0", "cuda:0", interrupted(clock, waited)).run(comparison().chosen)
+    assert sum(repetition.times) == pytest.approx(2 * 4.99 + 8 * 0.01 + 0.8)
+    assert set(settled) == {"cuda:0"}
+
+
+def test_waiting_between_two_steps_is_not_taken_off_the_next(
     clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side, "waited_seconds", itertools.count().__next__)
@@ -130,7 +154,19 @@ def test_where_every_step_is_disturbed_the_shortest_count(
         return {}
 
     repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
-    assert (len(repetition.times), repetition.lost) == (side.FEWEST_ALONE, 1.0)
+    assert (repetition.times, repetition.lost) == (pytest.approx([0.01] * 8), 0.0)
+
+
+def test_what_happens_at_every_fifth_step_only_counts_with_the_others(clock: Clock, context: Context) -> None:
+    def workload(spec: Spec, part: Context) -> dict[str, Any]:
+        part.begin_steps()
+        for step in range(1, 13):
+            clock.now_s += 0.02 if step % 5 == 0 else 0.01
+            part.progress(step, 12)
+        return {}
+
+    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
+    assert repetition.step_seconds == pytest.approx(0.012)
 
 
 def test_a_workload_without_steps_counts_as_one(clock: Clock, context: Context) -> None:

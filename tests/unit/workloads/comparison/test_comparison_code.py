@@ -44,5 +44,16 @@ def test_the_program_times_both_devices_in_at_most_sixty_lines(
     assert 0.01 < ratio < 100
 
 
+def test_the_program_uses_as_many_threads_as_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison_code, "threads_for", lambda size: 7 if size == 4096 else 1)
+    for values, threads in (
+        ({"workload": "matmul", "fields": {"size": 4096}}, 7),
+        ({"workload": "matmul", "threads": 3}, 3),
+        ({}, 1),
+    ):
+        text = code(build(ComparisonSpec, {"devices": "cpu,cpu", **values}), "cpu")
+        assert f"torch.set_num_threads({threads})" in text
+
+
 def test_the_program_imports_nothing_of_gpudash() -> None:
     assert "gpudash" not in code(build(ComparisonSpec, {"devices": "cpu,cuda:0"}), "cuda:0")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
 from gpudash.workloads.comparison import process, side
 from gpudash.workloads.comparison.energy import LASTS_S, measure_energy
 from gpudash.workloads.comparison.figures import Agreement, Measured, SideFigures
 from gpudash.workloads.comparison.ratio import Ratio
-from gpudash.workloads.comparison.result import result_of, what
-from gpudash.workloads.comparison.side import Side
+from gpudash.workloads.comparison.result import result_of, side_figures, what
+from gpudash.workloads.comparison.side import Repetition, Side
 from gpudash.workloads.comparison.sizes import sweep
 from gpudash.workloads.comparison.steps import enlarged, resident, size_of, whole_steps, with_steps
 from gpudash.workloads.comparison.verdict import verdict
@@ -172,3 +174,27 @@ def test_the_result_says_what_was_compared_and_how_long_the_whole_run_would_take
 
 def build_comparison(**values: Any) -> Any:  # the spec, whose class the callers know
     return build(ComparisonSpec, {"devices": "cpu,cpu", **values})
+
+
+def test_a_gpus_retries_count_from_the_comparisons_beginning_and_so_does_the_peak_of_one_that_is_not_the_runs(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, reset = {"num_alloc_retries": 7}, []
+    gpu = SimpleNamespace(
+        memory_stats=lambda _device: dict(now),
+        reset_peak_memory_stats=reset.append,
+        max_memory_allocated=lambda _device: 300,
+        max_memory_reserved=lambda _device: 400,
+        get_device_properties=lambda _device: SimpleNamespace(total_memory=1000),
+        get_device_name=lambda _device: "A card",
+    )
+    for name, function in vars(gpu).items():
+        monkeypatch.setattr(torch.cuda, name, function)
+    one = Side(context, "cuda:1", "cuda:1", pytest.fail)
+    assert reset == [torch.device("cuda:1")]
+    once = Repetition([0.1], 0.0, 0.0, 1.0, losses=[], accuracies=[], peak_bytes=None, strays=[], result={})
+    one.repetitions += [once, once]
+    assert side_figures(one, context).retries == 0
+    now["num_alloc_retries"] = 9
+    figures = side_figures(one, context)
+    assert (figures.retries, figures.peak_allocated_bytes, figures.fullness) == (2, 300, 0.4)

@@ -135,6 +135,11 @@ def test_a_machine_too_busy_to_measure_on_gives_no_verdict() -> None:
     assert same.headline == "Too close to call: the difference is below 5 %."
 
 
+def test_a_busy_cpu_is_judged_as_its_time_is_counted_without_what_others_took() -> None:
+    sides = replace(CPU, label="cpu A", lost=0.5), replace(CPU, label="cpu B", lost=0.5)
+    assert verdict(measured(Ratio(1.2, 1.16, 1.24, 20), *sides)).headline.startswith("cpu B is 1.2× faster than cpu A")
+
+
 def test_a_ratio_at_the_limit_does_not_ask_for_runs_without_end() -> None:
     limit = math.log(1.05)
     assert more_runs(Ratio(math.exp(limit), 1.0, math.exp(2 * limit), 20)) < 100_000
