@@ -89,7 +89,7 @@ def two_runs(folder: Path) -> None:
 
 def comparison(folder: Path) -> None:
     shape = ["--model", "mlp", "--width", "256", "--depth", "2", "--threads", "1"]
-    words = ["--workload", "training", "--devices", "cpu,cpu", "--limit", "5", *shape]
+    words = ["--workload", "training", "--devices", "cpu,cpu", "--half-width", "0.04", *shape]
     gpudash(folder, "run", "comparison", *words, "--record", "comparison.gpudash")
 
 

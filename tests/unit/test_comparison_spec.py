@@ -10,7 +10,7 @@ import pytest
 from gpudash.cli import run
 from gpudash.cli.nested_fields import with_nested
 from gpudash.cli.output import RequestError
-from gpudash.specs import ComparisonSpec, PipelineSpec, TrainingSpec, build
+from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
 
 
 @pytest.mark.parametrize(
@@ -114,3 +114,9 @@ def test_the_help_does_not_show_the_field_that_holds_the_others(capsys: pytest.C
     assert run(["run", "comparison", "--help"]) == 0
     told = capsys.readouterr().out
     assert "--devices" in told and "--fields" not in told
+
+
+def test_no_field_of_a_workload_hides_behind_one_of_the_comparisons_own() -> None:
+    own = set(ComparisonSpec.model_fields) - set(Spec.model_fields)
+    for workload in (TrainingSpec, MatmulSpec, PipelineSpec):
+        assert not own & set(workload.model_fields), workload.name

@@ -112,7 +112,7 @@ class _Comparison:
 
     def _measure(self, repeated: Spec) -> Ratio:
         spec, began = self._spec, time.perf_counter()
-        expected, target = FEWEST_FOURSOMES, math.log1p(spec.precision)
+        expected, target = FEWEST_FOURSOMES, math.log1p(spec.half_width)
         while True:
             for side in (self.first, self.second, self.second, self.first):
                 self._context.check_cancelled()

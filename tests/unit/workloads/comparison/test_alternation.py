@@ -222,7 +222,7 @@ def test_stop_ends_a_comparison_and_what_is_known_is_kept(
 ) -> None:
     monkeypatch.setattr(alternation, "ratio_of", _stopping(alternation.ratio_of, told))
     with pytest.raises(Cancelled):
-        run(comparison(fields=MLP, limit=1e4, precision=0.001, repetitions=1000), context)
+        run(comparison(fields=MLP, limit=1e4, half_width=0.001, repetitions=1000), context)
     assert context.kept.keys() >= CONTRACT
 
 
@@ -269,5 +269,5 @@ def test_seed_and_data_are_the_same_on_both_sides_and_torchs_threads_are_put_bac
 
 
 def test_the_limit_ends_a_comparison_that_stays_unsure(context: Context) -> None:
-    found = run(comparison(limit=1.0, precision=0.001, fields=MLP), context)
+    found = run(comparison(limit=1.0, half_width=0.001, fields=MLP), context)
     assert found["repetitions"] >= 2
