@@ -1,9 +1,12 @@
-"""A comparison in the real window: chosen, started, its verdict shown in the Result tab."""
+"""Comparisons in the real window: of two devices, with the verdict in the Result tab, and of two recorded runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
+
+from gpudash.session.samples import sample
+from gpudash.ui.compare import open_comparison
 
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player
@@ -27,4 +30,20 @@ def comparison(player: Player) -> Steps:
         window.commands.actions[theme].setChecked(True)
         shown = window.dashboard._frame
         yield lambda shown=shown: window.dashboard._frame > shown + 8
+        player.picture(theme.lower())
+
+
+def compared(player: Player) -> Steps:
+    """Lay the two runs among the samples over one another; they are pictured in both themes."""
+    window = player.window
+    window.resize(1440, 960)
+    yield lambda: player.session.torch_ready
+    document = open_comparison(window, [sample(f"two-runs-{name}").path for name in ("fp32", "bf16")])
+    assert document is not None
+    yield lambda: bool(document.runs)
+    player.seen["headline"] = document.headline.text()
+    for theme in ("Dark", "Light"):
+        window.commands.actions[theme].setChecked(True)
+        shown = window._frame
+        yield lambda shown=shown: window._frame > shown + 8
         player.picture(theme.lower())

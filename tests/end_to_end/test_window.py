@@ -82,6 +82,13 @@ def test_a_comparison_ends_in_a_verdict_which_its_recording_has_too(play: Play, 
         assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
 
 
+def test_two_recorded_runs_lie_over_one_another_with_what_differs_in_words(play: Play, tmp_path: Path) -> None:
+    seen = play("compared")
+    assert "error" not in seen and "precision" in seen["headline"]
+    for theme in ("dark", "light"):
+        assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
+
+
 def test_stop_is_answered_at_once_and_the_window_runs_again(play: Play) -> None:
     seen = play("stop_in_the_middle")
     assert seen["button"] == "Stopping…"

@@ -28,7 +28,7 @@ from gpudash.ui import app as app_module
 from gpudash.ui.banner import report_of
 from gpudash.ui.main_window import MainWindow
 from gpudash.units import GIB, MIB
-from tests.end_to_end.comparison_scenario import comparison
+from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
 from tests.end_to_end.reopened_scenario import piped, reopened
 
@@ -338,6 +338,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         reopened,
         piped,
         comparison,
+        compared,
         demo,
     )
 }
