@@ -1,6 +1,8 @@
 """``gpudash compare A B``: two recorded runs beside one another, and an exit code for CI."""
 
 import math
+from collections.abc import Collection
+from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -25,6 +27,9 @@ _DID = {
     "failed": "failed",
     "out_of_memory": "ran out of memory",
 }
+
+_SPARED = ("noise", "B over A")
+"""Columns that a narrow terminal goes without, in this order: the words tell of the one, A and B of the other."""
 
 _STYLES = {"better": "green", "worse": "bold red"}
 
@@ -145,27 +150,32 @@ def _described(run: "ComparedRun") -> str:
 
 
 def _figures(comparison: "Comparison", console: "Console") -> "Table":
-    """The table of figures; where it is too wide without the noise, which the words "same" and "more" rest on."""
-    whole = _table(comparison, noise=True)
-    needed = console.measure(whole, options=console.options.update_width(WIDEST)).maximum
-    return whole if needed <= console.width else _table(comparison, noise=False)
+    """The table of figures; where it is too wide, without the columns that the others imply."""
+    for left_out in range(len(_SPARED) + 1):
+        table = _table(comparison, _SPARED[:left_out])
+        if console.measure(table, options=console.options.update_width(WIDEST)).maximum <= console.width:
+            break
+    return table
 
 
-def _table(comparison: "Comparison", *, noise: bool) -> "Table":
+def _table(comparison: "Comparison", left_out: Collection[str]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     from gpudash.telemetry.comparing.words import FIGURE_TITLES, figure_row
 
-    shown = FIGURE_TITLES if noise else FIGURE_TITLES[:-1]
+    shown = [title not in left_out for title in FIGURE_TITLES]
+    rows = [(figure_row(difference), difference) for difference in comparison.differences]
+    longest = max(len(word) for cells, _difference in rows for word in cells[0].split())
     table = Table(box=None, pad_edge=False)
-    for position, title in enumerate(shown):
+    for position, title in enumerate(compress(FIGURE_TITLES, shown)):
         right = title not in ("figure", "verdict")
-        table.add_column(title, justify="right" if right else "left", no_wrap=position > 0)
-    for difference in comparison.differences:
+        table.add_column(
+            title, justify="right" if right else "left", no_wrap=position > 0, min_width=0 if position else longest
+        )
+    for cells, difference in rows:
         style = _STYLES.get(difference.judgement or "", "" if difference.verdict != "same" else "dim")
-        cells = figure_row(difference)[: len(shown)]
-        table.add_row(*map(Text, cells), style=style)
+        table.add_row(*map(Text, compress(cells, shown)), style=style)
     return table
 
 
