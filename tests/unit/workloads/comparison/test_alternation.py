@@ -253,10 +253,8 @@ def test_a_whole_comparison_on_the_worker_keeps_the_contract(bench: Bench) -> No
     assert steps[-1].step == steps[-1].steps == 2 * found["repetitions"]
 
 
-def test_a_cuda_device_that_is_not_there_ends_the_comparison_in_words(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpudash.workloads.simulated.in_use", lambda: None)  # whatever has run in this process before
+@pytest.mark.usefixtures("no_simulated_gpu")
+def test_a_cuda_device_that_is_not_there_ends_the_comparison_in_words(bench: Bench) -> None:
     ended = bench.run("comparison", devices="cuda:7,cpu", fields=MLP)
     assert ended.error == "device"
     assert "torch has no cuda:7" in ended.message
