@@ -47,7 +47,7 @@ class RunOptions(SimulateOptions):
     """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
 
     isolate: bool | None = None
-    """Give the run a process of its own, which ends with it whatever happens there; left out: on CUDA only."""
+    """Give the run a process of its own, which ends with it; left out: on CUDA, and for a comparison."""
 
     record: Path | None = None
     """Recording to write; left out: a new one in the recordings folder."""

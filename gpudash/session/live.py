@@ -162,7 +162,7 @@ class Session(KnownDevices):
             guard_bytes: stop the run when memory grows this far above its use now; ``None`` guards host memory at
                 the critical level, where the settings ask for a guard.
             memory_cap: the most that torch may reserve on the device while the run is on.
-            isolate: host the run in a process of its own; ``None`` does so on CUDA only.
+            isolate: host the run in a process of its own; ``None`` does so on CUDA, and for a comparison.
             profile_steps: so many steps after the first are profiled; a run of one step is profiled from its beginning.
 
         Raises:

@@ -39,7 +39,7 @@ def run_request(
     memory_cap: MemoryCap | None,
     isolate: bool | None = None,
 ) -> RunRequest:
-    """What the worker is given for a run that `check` has passed; unless told otherwise, CUDA's are isolated."""
+    """What the worker is given for a run that `check` has passed; CUDA's and comparisons are isolated by themselves."""
     from gpudash.workloads.worker import RunRequest
 
     memory = device.uuid or HOST
@@ -56,7 +56,7 @@ def run_request(
         memory_cap=memory_cap,
         surroundings=partial(machine.surroundings, memory),
         energy=machine.energy,
-        isolate=kind_of(device.name) == "cuda" if isolate is None else isolate,
+        isolate=spec.undisturbed or kind_of(device.name) == "cuda" if isolate is None else isolate,
         on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
         on_cards=machine.simulated.hosted,
     )

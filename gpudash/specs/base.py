@@ -74,7 +74,9 @@ class Spec(BaseModel):
 
     Class attributes: `name` (command and recording), `title` and `summary` (form), `run` (text
     ``package.module:function``, imported by the worker only), `presets` (name → field values; at most three),
-    `steps_field` (the field that says how many equal steps a run has; ``None``: it is not made of such).
+    `steps_field` (the field that says how many equal steps a run has; ``None``: it is not made of such), `undisturbed`
+    (whether it measures so finely that drawing a window in the same process would show in its figures: it then has a
+    process of its own unless told otherwise).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -84,6 +86,7 @@ class Spec(BaseModel):
     summary: ClassVar[str]
     run: ClassVar[str]
     presets: ClassVar[Presets] = {}
+    undisturbed: ClassVar[bool] = False
     steps_field: ClassVar[str | None] = None
 
     seed: int = field(0, "Seed of every random number of the run", ge=0, le=2**31 - 1)

@@ -36,6 +36,7 @@ class ComparisonSpec(Spec):
     title = "Comparison"
     summary = "Runs a workload on two devices in alternation: is the GPU worth it, and if not, why."
     run = "gpudash.workloads.comparison.alternation:run"
+    undisturbed = True
     presets: ClassVar[Presets] = {
         "Training": {},
         "Products": {"workload": "matmul", "fields": {"size": 2048}},

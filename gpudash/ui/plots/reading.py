@@ -84,8 +84,9 @@ class Smoothing:
         smoothed = self._by_key.setdefault(curve.key, SmoothedSeries(self._weight))
         smoothed.follow(raw)
         newest, last = smoothed.series.last(), raw.last()
-        if newest is not None and last is not None and last[0] < newest[0]:
-            return smoothed.series.until(last[0])  # a replay went back; what is smoothed looks back only
+        until = -math.inf if last is None else last[0]
+        if newest is not None and until < newest[0]:
+            return smoothed.series.until(until)  # a replay went back; what is smoothed looks back only
         return smoothed.series
 
 

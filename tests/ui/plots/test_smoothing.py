@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.telemetry.series import Series
-from gpudash.ui.plots.reading import SmoothedSeries
+from gpudash.ui.plots.curve import CurveSpec
+from gpudash.ui.plots.reading import SmoothedSeries, Smoothing
 from gpudash.ui.plots.smoothing import Smoother, smooth
 
 weights = st.floats(0, 0.999)
@@ -79,3 +80,14 @@ def test_a_followed_series_is_smoothed_sample_by_sample_even_at_equal_times() ->
     times, values = smoothed.series.window(-1.0, 100.0, 10_000)
     assert len(times) == len(data)
     np.testing.assert_array_equal(values, smooth(np.array(data), 0.8))
+
+
+@pytest.mark.parametrize(("moment", "left"), [(0.25, 3), (-1.0, 0)])
+def test_what_is_smoothed_ends_where_a_replay_stands(moment: float, left: int) -> None:
+    smoothing, raw = Smoothing(0.8), Series()
+    curve = CurveSpec(("run", "loss", None), "loss", "nats", "loss", smoothed=True)
+    for number in range(10):
+        raw.append(number * 0.1, 1.0)
+    whole, then = smoothing.of(curve, raw), smoothing.of(curve, raw.until(moment))
+    assert whole is not None and then is not None
+    assert (len(whole.window(-2.0, 2.0, 100)[0]), len(then.window(-2.0, 2.0, 100)[0])) == (10, left)

@@ -13,7 +13,7 @@ from gpudash.session.room import ASSUMED_CONTEXT_BYTES
 from gpudash.session.run_guards import RunGuards
 from gpudash.simulator.card import CONTEXT_BYTES
 from gpudash.sources.simulated_cards import CardReader
-from gpudash.specs import PipelineSpec
+from gpudash.specs import ComparisonSpec, PipelineSpec
 from gpudash.telemetry.records import Sample
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, Live, Make, gpu
@@ -42,6 +42,18 @@ def test_runs_on_cuda_have_a_process_of_their_own_unless_told_otherwise(
     live = make(simulation=Simulation((GIB,)))
     live.monitor.has(gpu(0))
     known(live, CUDA_TORCH).session.start_run(PipelineSpec(), device, isolate=asked)
+    assert live.worker.request.isolate is isolated
+    live.worker.begin()
+    live.worker.finish()
+    assert live.session.wait_run(10.0)
+
+
+@pytest.mark.parametrize(("asked", "isolated"), [(None, True), (False, False)])
+def test_a_comparison_has_a_process_of_its_own_because_the_window_would_disturb_it(
+    make: Make, asked: bool | None, isolated: bool
+) -> None:
+    live = known(make())
+    live.session.start_run(ComparisonSpec(devices="cpu,cpu"), "cpu", isolate=asked)
     assert live.worker.request.isolate is isolated
     live.worker.begin()
     live.worker.finish()
