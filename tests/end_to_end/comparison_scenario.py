@@ -20,7 +20,8 @@ def comparison(player: Player) -> Steps:
     window.resize(1440, 960)
     yield lambda: session.torch_ready
     window.panel.workload.setCurrentIndex(window.panel.workload.findData("comparison"))
-    window.panel.change_fields({"devices": "cpu,cpu", "limit": 25.0, "half_width": 0.03, "fields": {"model": "mlp", "batch": 8}})
+    small = {"model": "mlp", "batch": 8}
+    window.panel.change_fields({"devices": "cpu,cpu", "limit": 25.0, "half_width": 0.03, "fields": small})
     window.commands.actions["Start or Stop Run"].trigger()
     yield lambda: session.running
     yield player.run_ended
