@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSignalBlocker
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QWidget
 
 from gpudash.devices import SIMULATED, Device
 from gpudash.specs import Spec, workloads
@@ -33,6 +33,11 @@ class ComparisonForm(SpecForm):
         for choice in (self.first, self.second):
             choice.currentIndexChanged.connect(self._take_devices)
         self._show_nested()
+
+    @property
+    def _pair(self) -> QLineEdit:
+        """The two devices as text; hidden behind the choices that fill it."""
+        return cast(QLineEdit, self.control("devices"))
 
     @property
     def nested(self) -> SpecForm:
@@ -64,7 +69,7 @@ class ComparisonForm(SpecForm):
         self._take_devices()
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        kept = {} if "devices" in values else {"devices": self.control("devices").text()}  # type: ignore[union-attr]
+        kept = {} if "devices" in values else {"devices": self._pair.text()}
         workload, fields = values.get("workload"), values.get("fields")
         choice = self.control("workload")
         if isinstance(choice, QComboBox) and isinstance(workload, str) and choice.findData(workload) < 0:
@@ -118,10 +123,10 @@ class ComparisonForm(SpecForm):
 
     def _take_devices(self) -> None:
         pair = f"{self.first.currentData()},{self.second.currentData()}"
-        self.control("devices").setText(pair)  # type: ignore[union-attr]  # a line of text, which is hidden
+        self._pair.setText(pair)
 
     def _show_devices(self) -> None:
-        names = self.control("devices").text().split(",")  # type: ignore[union-attr]
+        names = self._pair.text().split(",")
         for choice, name in zip((self.first, self.second), names, strict=False):
             with QSignalBlocker(choice):
                 if choice.findData(name.strip()) < 0:

@@ -32,6 +32,17 @@ def no_timer_outlives_its_test(qtbot: QtBot, qapp: QApplication) -> Iterator[Non
 
 
 @pytest.fixture
+def session() -> FakeSession:
+    """Ten seconds and a finished training; modules that need another have their own."""
+    session = FakeSession()
+    session.feed(10)
+    session.start()
+    session.train(10)
+    session.end()
+    return session
+
+
+@pytest.fixture
 def open_window(qapp: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
     """Opens windows that are refreshed by hand; they are gone when the test is over."""
     opened: list[MainWindow] = []
@@ -67,3 +78,9 @@ def settle(window: MainWindow, frames: int = 6) -> None:
         window.refresh()
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
     QApplication.processEvents()
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
+    """Over the session."""
+    return open_window(session)

@@ -34,11 +34,6 @@ def session() -> FakeSession:
     return session
 
 
-@pytest.fixture
-def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
-    return open_window(session)
-
-
 @pytest.mark.parametrize("cause", CAUSES)
 def test_the_strip_says_the_cause_and_what_works_and_is_not_modal(open_window: OpenWindow, cause: str) -> None:
     window = open_window(FakeSession(gpu_problem=cause))

@@ -36,11 +36,6 @@ def session() -> FakeSession:
 
 
 @pytest.fixture
-def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
-    return open_window(session)
-
-
-@pytest.fixture
 def in_window(window: MainWindow, qtbot: QtBot) -> CommandPalette:
     """Over a window, with its commands."""
     palette = open_palette(window)

@@ -39,11 +39,6 @@ def session() -> FakeSession:
 
 
 @pytest.fixture
-def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
-    return open_window(session)
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return trained().save(tmp_path / "run.gpudash")
 

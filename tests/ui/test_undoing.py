@@ -22,21 +22,6 @@ from tests.unit.telemetry.recordings import record
 CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
 
 
-@pytest.fixture
-def session() -> FakeSession:
-    session = FakeSession()
-    session.feed(10)
-    session.start()
-    session.train(10)
-    session.end()
-    return session
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
-    return open_window(session)
-
-
 class Stack:
     """A stack whose clock stands still, and a list that its steps change."""
 

@@ -13,25 +13,10 @@ from PySide6.QtWidgets import QApplication, QInputDialog, QLineEdit, QMenu, QToo
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.main_window import MainWindow
-from tests.ui.conftest import OpenWindow, settle
+from tests.ui.conftest import settle
 from tests.ui.fake_session import FakeSession
 
 Key = Qt.Key
-
-
-@pytest.fixture
-def session() -> FakeSession:
-    session = FakeSession()
-    session.feed(10)
-    session.start()
-    session.train(10)
-    session.end()
-    return session
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
-    return open_window(session)
 
 
 def press(window: MainWindow, key: Qt.Key, modifiers: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:

@@ -161,7 +161,7 @@ class History:
     def prepare(self) -> None:
         """Work out what the first query would otherwise have to."""
         self.paths  # noqa: B018 - kept from now on
-        self.sites  # noqa: B018
+        self.sites  # noqa: B018 - likewise
 
     def by_site(self, lives: Ints) -> list[Group]:
         """Blocks by the line of the program that allocated them, the largest first."""

@@ -74,17 +74,18 @@ def _peaks(run: ComparedRun) -> Iterator[Figure]:
 
 
 def _ends(run: ComparedRun) -> Iterator[Figure]:
-    for metric, name, unit, wanted in (
+    ends: tuple[tuple[str, str, str, Direction], ...] = (
         ("loss", LOSS, "nats" if run.view.workload != "watch" else "", "lower"),
         ("accuracy", "final_accuracy", "ratio", "higher"),
-    ):
+    )
+    for metric, name, unit, wanted in ends:
         view = run.view.metrics.get(metric)
         if view is not None and view.last_20_median is not None:
             own = noise.trending(run.steps.metric(metric), LAST)
             value = view.last_20_median
             spread = noise.ALONE_SHARE * abs(value) if own is None else own
             title = f"{metric}, last {LAST} steps"
-            yield Figure(name, title, unit, value, spread, wanted, judged=metric == "loss")  # type: ignore[arg-type]
+            yield Figure(name, title, unit, value, spread, wanted, judged=metric == "loss")
 
 
 def _results(run: ComparedRun) -> Iterator[Figure]:
