@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.explanation import Explanation
-from gpudash.session.agent_server import MOST_CONNECTIONS, Peer
+from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.session.files import SNAPSHOT_NAME
 from gpudash.session.flight_recorder import FlightRecorder, Refused, allocator_environment, new_report
 from gpudash.session.private_folder import PrivateFolder

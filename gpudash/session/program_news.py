@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpudash.session.agent_server import Peer
+from gpudash.agent.server import Peer
 from gpudash.session.watch_ending import Raised
 from gpudash.telemetry.records import Event, Note, StepFinished
 

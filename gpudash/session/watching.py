@@ -15,7 +15,7 @@ import psutil
 
 import gpudash
 from gpudash.devices import kind_of
-from gpudash.session.agent_server import AgentServer, Peer
+from gpudash.agent.server import AgentServer, Peer
 from gpudash.session.out_of_memory import OutOfMemoryReports
 from gpudash.session.output_reader import OutputReader
 from gpudash.session.private_folder import PrivateFolder, runtime_folder

@@ -116,6 +116,41 @@ class TrainingSpec(Spec):
         "stop", "What happens when the loss is NaN or infinite", when={"mode": ("train",)}
     )
 
+    devices: str = field(
+        "", "Several devices, A,B: one rank on each, data parallel through torchrun", when={"mode": ("train",)}
+    )
+    parallel: Literal["ddp", "fsdp"] = field(
+        "ddp",
+        "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2)",
+        words={"ddp": "DDP", "fsdp": "FSDP2"},
+        when={"mode": ("train",)},
+    )
+    global_batch: int = field(
+        0,
+        "Batch of all ranks together, instead of --batch on each; 0: --batch on each",
+        when={"mode": ("train",)},
+        ge=0,
+        le=1_048_576,
+    )
+    max_restarts: int = field(
+        0, "How often torchrun may start all ranks anew after one has failed", when={"mode": ("train",)}, ge=0, le=100
+    )
+    rank_timeout: float = field(
+        60.0,
+        "How long the others wait for a rank that stands still before the run ends",
+        unit="s",
+        when={"mode": ("train",)},
+        ge=5,
+        le=86400,
+    )
+    slow_rank: float = field(
+        0.0,
+        "Slow the last rank down by this share of its computing (0.2: 20 %), to see how a straggler shows",
+        when={"mode": ("train",)},
+        ge=0,
+        le=10,
+    )
+
     @model_validator(mode="after")
     def _fields_agree(self) -> TrainingSpec:
         if self.epochs > self.steps and "epochs" in self.model_fields_set:

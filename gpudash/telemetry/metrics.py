@@ -72,5 +72,17 @@ METRICS: dict[Table, tuple[Metric, ...]] = {
         ("peak_reserved_bytes", "INTEGER", "peak reserved since the last reading"),
         ("allocation_retries", "INTEGER", "allocation retries"),
     ),
+    "rank": _metrics(
+        ("step", "INTEGER", "step"),
+        ("step_s", "REAL", "step time"),
+        ("compute_s", "REAL", "computing"),
+        ("communication_s", "REAL", "communicating"),
+        ("waiting_s", "REAL", "waiting for other ranks"),
+        ("loss", "REAL", "loss"),
+        ("accuracy", "REAL", "accuracy"),
+        ("used_bytes", "INTEGER", "memory of the process"),
+        ("allocated_bytes", "INTEGER", "allocated"),
+        ("reserved_bytes", "INTEGER", "reserved"),
+    ),
 }
 """Host `used_bytes` is capacity − available; capacity is the smallest of RAM and every cgroup limit."""

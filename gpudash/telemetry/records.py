@@ -37,7 +37,7 @@ class State(enum.StrEnum):
     STALE = "stale"
 
 
-Table = Literal["host", "gpu", "process", "allocator"]
+Table = Literal["host", "gpu", "process", "allocator", "rank"]
 
 
 @dataclass(frozen=True, slots=True)

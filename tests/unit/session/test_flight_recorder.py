@@ -12,7 +12,7 @@ import pytest
 
 from gpudash.agent.wire import Message
 from gpudash.session import flight_recorder
-from gpudash.session.agent_server import MOST_CONNECTIONS
+from gpudash.agent.server import MOST_CONNECTIONS
 from gpudash.session.flight_recorder import FlightRecorder, Refused, new_report
 from gpudash.session.out_of_memory import OutOfMemoryReports
 from gpudash.session.output_log import OutputLine

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gpudash.agent.wire import MOST_BYTES, PROTOCOL, encode
-from gpudash.session import agent_server
-from gpudash.session.agent_server import AgentServer, Peer
+from gpudash.agent import server as agent_server
+from gpudash.agent.server import AgentServer, Peer
 from tests.unit.session.watched import Agent
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpudash.agent.wire import PROTOCOL, Decoder, WireError, encode
+from .wire import PROTOCOL, Decoder, WireError, encode
 
 if TYPE_CHECKING:
-    from gpudash.agent.wire import Message
+    from .wire import Message
 
 MOST_CONNECTIONS = 64
 """Processes that are heard at a time; further ones run unheard."""
