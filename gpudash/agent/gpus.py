@@ -70,6 +70,11 @@ class Gpus:
             return False
         return used
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Of the allocators by device, as they were read last."""
+        return self._last
+
     def snapshot(self, path: str, reason: str) -> None:
         """Write a memory snapshot, and answer."""
         self._snapshots.asked(path, reason)

@@ -7,6 +7,7 @@ import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .steps import Steps
@@ -21,10 +22,12 @@ class OptimizerSteps:
 
     Args:
         steps: are told.
+        then: called with the optimizer after each step that counts.
     """
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, then: Callable[[Any], None] | None = None) -> None:
         self._steps = steps
+        self._then = then
         self._counted: Any = None
         self._others: dict[int, int] = {}
 
@@ -49,3 +52,5 @@ class OptimizerSteps:
         if self._others:
             self._others.clear()
         self._steps.optimizer_stepped(made)
+        if self._then is not None:
+            self._then(optimizer)

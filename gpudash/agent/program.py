@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from .distributed import Distributed
     from .gpus import Gpus
     from .wire import Message
 
@@ -61,6 +62,7 @@ class Program:
         self._imports = PostImport()
         self._steps = Steps()
         self._gpus: Gpus | None = None
+        self._distributed: Distributed | None = None
         self._sampler: Sampler | None = None
         self._told_lost = 0
 
@@ -75,6 +77,7 @@ class Program:
         atexit.register(guarded(self._end))
         wanted: dict[str, Callable[[Any], None]] = {
             "torch": self._torch_imported,
+            "torch.nn.parallel.distributed": self._distributed_imported,
             "threading": self._threading_imported,
             "logging": self._logging_imported,
             "transformers.trainer_callback": self._transformers_imported,
@@ -102,6 +105,11 @@ class Program:
             "rank": _number("RANK"),
             "local_rank": _number("LOCAL_RANK"),
             "world_size": _number("WORLD_SIZE"),
+            "local_world_size": _number("LOCAL_WORLD_SIZE"),
+            "group_rank": _number("GROUP_RANK"),
+            "restart": _number("TORCHELASTIC_RESTART_COUNT"),
+            "run": _run_name(),
+            "host": os.uname().nodename,
             "forked": forked,
         }
         self.keep({"type": "hello", **told})
@@ -125,10 +133,20 @@ class Program:
         from .gpus import Gpus
         from .optimizer_steps import OptimizerSteps
 
-        guarded(OptimizerSteps(self._steps).follow)()
+        guarded(OptimizerSteps(self._steps, guarded(self._stepped)).follow)()
         self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps)
         self._gpus.attach()
         self._sample()
+
+    def _distributed_imported(self, module: Any) -> None:
+        from .distributed import Distributed
+
+        self._distributed = Distributed(self.post, self.keep, self._steps)
+        self._distributed.follow(module)
+
+    def _stepped(self, optimizer: Any) -> None:
+        if self._distributed is not None:
+            self._distributed.stepped(optimizer)
 
     def _threading_imported(self, threading: Any) -> None:
         before = threading.excepthook
@@ -173,6 +191,7 @@ class Program:
                 self._gpus.snapshot(message["path"], str(message.get("reason") or ""))
         seen = self._gpus is not None and self._gpus.look()
         seen = self._tell_steps() or seen
+        seen = self._tell_rank() or seen
         lost = self._channel.lost + self._steps.lost
         if lost != self._told_lost:
             self._told_lost = lost
@@ -185,6 +204,14 @@ class Program:
         if steps:
             self.post({"type": "steps", "steps": steps, "source": self._steps.source})
         return bool(steps)
+
+    def _tell_rank(self, *, last: bool = False) -> bool:
+        if self._distributed is None:
+            return False
+        return self._distributed.look({} if self._gpus is None else self._gpus.figures, last=last)
+
+    def _tell_last_of_rank(self) -> None:
+        self._tell_rank(last=True)
 
     def _before_fork(self) -> None:
         if self._sampler is not None:
@@ -203,6 +230,8 @@ class Program:
         self._began_s = time.monotonic()
         self._channel = Channel(self._path)
         self._hello(forked=True)
+        if self._distributed is not None:
+            self._distributed.forked()
         if self._gpus is not None:
             self._gpus.forked()
         self._resume()
@@ -214,6 +243,7 @@ class Program:
         if self._gpus is not None:
             self._gpus.look()
         self._tell_steps(last=True)
+        guarded(self._tell_last_of_rank)()
         # Python leaves it here before it calls sys.excepthook, which so can stay the program's own
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if isinstance(error, BaseException):
@@ -239,6 +269,15 @@ def _command() -> list[str]:
     except OSError:
         found = []
     return found or list(sys.argv)
+
+
+def _run_name() -> str | None:
+    """What all processes of a distributed run share: its id, else where its first rank is met; ``None`` outside."""
+    found = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if found != "none":
+        return found
+    return f"{address}:{port}" if address and port else None
 
 
 def _number(name: str) -> int | None:

@@ -50,6 +50,7 @@ class Steps:
         self._marks: deque[tuple[int, int]] = deque(maxlen=MOST_MARKS)
         self._waiting: deque[Step] = deque()
         self._next_wait_s = 0.0
+        self._told: tuple[float | None, float | None] = (None, None)
 
     def note(self, source: str, step: Any, loss: Any = None, accuracy: Any = None, epoch: Any = None) -> None:
         """A step ended; values that are no numbers are left out. No value is kept: it may hold a graph in memory."""
@@ -63,6 +64,8 @@ class Steps:
         self._newest = number
         self._begin(number + 1)
         told = [self._number(loss), self._number(accuracy), self._number(epoch)]
+        if told[0] is not None or told[1] is not None:
+            self._told = (told[0], told[1])
         last = self._waiting[-1] if self._waiting else None
         if last is not None and last[0] == number:
             last[2:] = [new if new is not None else old for new, old in zip(told, last[2:])]
@@ -95,6 +98,11 @@ class Steps:
         self._waiting.append(step)
         if len(self._waiting) > MOST_WAITING:  # one that is left out holds nothing that the next does not tell
             self._waiting.popleft()
+
+    def newest_told(self) -> tuple[float | None, float | None]:
+        """Loss and accuracy that were told since it was last asked for."""
+        found, self._told = self._told, (None, None)
+        return found
 
     def label_at(self, time_us: int) -> int:
         """The label at a time in microseconds since 1970; 0 before the first."""

@@ -6,8 +6,8 @@ import io
 import itertools
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
 from gpudash import __version__
@@ -20,11 +20,17 @@ from gpudash.cli.output import (
     print_notice,
     stdout,
 )
+from gpudash.cli.qt import has_display
 from gpudash.specs import invalid_fields
+
+if TYPE_CHECKING:
+    from cyclopts import App, CycloptsError
 
 
 def build_app() -> App:
     """The command-line application, one sub-command of ``run`` per workload."""
+    from cyclopts import App
+
     from gpudash.cli import devices, doctor, export, monitor
     from gpudash.cli.compare import compare
     from gpudash.cli.demo import demo
@@ -59,6 +65,24 @@ def build_app() -> App:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
+    return _run_command(argv) if argv or not has_display() else _open_window()
+
+
+def _open_window() -> int:
+    """The window alone: neither the parser of command lines nor what the other commands need is loaded for it."""
+    from gpudash.cli.window import open_window
+
+    try:
+        return open_window()
+    except RequestError as error:
+        return print_failure(error, as_json=False)
+    except KeyboardInterrupt:
+        return print_failure(_interrupted(), as_json=False)
+
+
+def _run_command(argv: Sequence[str]) -> int:
+    from cyclopts import CycloptsError
+
     ours = list(itertools.takewhile(lambda word: word != "--", argv))  # what follows is another program's
     as_json = "--json" in ours or "--json-lines" in ours
     words = ["gpudash", *itertools.takewhile(lambda word: not word.startswith("-"), argv)]

@@ -136,7 +136,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
                 memory_cap=options.memory_cap,
             )
 
-        return execute(whole.name, ask, options)
+        return execute(whole.name, ask, options, whole.own_device)
 
     command.__annotations__ = {
         "spec": Annotated[spec_type | None, Parameter(name="*")],
@@ -146,13 +146,19 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
     return command
 
 
-def execute(workload: str, ask: Ask, options: EstimateOptions) -> int:
+def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str | None = None) -> int:
     """Predict, and print the prediction or why there is none; the exit code.
+
+    Args:
+        workload: its name.
+        ask: asks the session.
+        options: of the command.
+        own_device: where the run takes place by its own fields, unless a device is given.
 
     Raises:
         RequestError: when the request was wrong or interrupted.
     """
-    answer, device, joined = predict(ask, options)
+    answer, device, joined = predict(ask, options, own_device)
     estimate, problem = answer.estimate, answer.problem
     if problem is not None and problem.kind == "request":
         wrong = RequestError(problem.message, problem.remedy)
@@ -174,7 +180,7 @@ def execute(workload: str, ask: Ask, options: EstimateOptions) -> int:
     return leave(Exit.FINISHED, joined)
 
 
-def predict(ask: Ask, options: EstimateOptions) -> "tuple[Answer, str, bool]":
+def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -> "tuple[Answer, str, bool]":
     """The whole answer, the device it is for, and whether every thread could be joined.
 
     Raises:
@@ -193,7 +199,7 @@ def predict(ask: Ask, options: EstimateOptions) -> "tuple[Answer, str, bool]":
         session.start(worker=False)
         try:
             _wait_until_ready(session, interruption)
-            device = options.device or session.default_device()
+            device = options.device or own_device or session.default_device()
             ask(session, device)
             answer = _under_cap(_wait(session, interruption), session, device, options)
         except ValueError as error:

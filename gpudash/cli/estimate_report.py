@@ -9,14 +9,17 @@ from gpudash.cli.output import stdout
 from gpudash.devices import shown_name
 from gpudash.memory.estimate import Estimate
 from gpudash.memory.estimate_words import (
+    COMMUNICATION,
     CONTEXT,
     HELD_BACK,
+    assumed_words,
     change_words,
     fit_words,
     headline,
     largest_batch,
     needed_bytes,
     price,
+    rank_lines,
     segments,
     verdict,
 )
@@ -27,6 +30,7 @@ BAR_WIDTH = 60
 
 LOOKS = {
     CONTEXT: ("c", "bright_black"),
+    COMMUNICATION: ("N", "red"),
     "weights": ("W", "cyan"),
     "gradients": ("G", "yellow"),
     "optimizer state": ("O", "magenta"),
@@ -49,7 +53,7 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
         memory_cap: the most that torch may reserve, in words, which is taken off what is free.
     """
     console = stdout()
-    console.print(Text.assemble(f"{estimate.workload} on {shown_name(estimate.device)}: ", _verdict(estimate)))
+    console.print(Text.assemble(f"{estimate.workload} on {_devices(estimate)}: ", _verdict(estimate)))
     console.print(_bar(estimate, memory_cap, coloured=console.color_system is not None))
     for line in _legend(estimate, coloured=console.color_system is not None):
         console.print(line)
@@ -60,6 +64,11 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
     if estimate.alternatives:
         console.print()
         console.print(_alternatives(estimate))
+
+
+def _devices(estimate: Estimate) -> str:
+    names = ", ".join(dict.fromkeys(rank.device for rank in estimate.ranks))
+    return f"{len(estimate.ranks)} ranks ({names})" if estimate.ranks else shown_name(estimate.device)
 
 
 def _verdict(estimate: Estimate) -> Text:
@@ -115,7 +124,8 @@ def _figures(estimate: Estimate, memory_cap: str | None) -> list[str]:
         what = "smallest capacity that would do" + (" without the cap" if memory_cap is not None else "")
         lines.append(f"{what}: {format_bytes(estimate.minimum_capacity_bytes)}")
     if estimate.largest_batch_size is not None:
-        lines.append(largest_batch(estimate.largest_batch_size))
+        lines.append(largest_batch(estimate.largest_batch_size, estimate.largest_global_batch))
+    lines += [line for line in (*rank_lines(estimate), assumed_words(estimate)) if line]
     lines.append(f"{estimate.method}; {estimate.seconds:.1f} s")
     return lines
 

@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 from gpudash.cli.interruption import interruptible
 from gpudash.cli.json_lines import JsonLines
 from gpudash.cli.output import Exit, RequestError, leave, print_json, print_notice
+from gpudash.cli.serving import ServeOptions
 from gpudash.cli.simulation import SimulateOptions
 from gpudash.settings import load_settings
 
@@ -35,6 +36,7 @@ def monitor(
     json: Annotated[bool, Parameter(negative="")] = False,
     json_lines: Annotated[bool, Parameter(negative="")] = False,
     simulated: SimulateOptions | None = None,
+    serving: ServeOptions | None = None,
 ) -> int:
     """Watch the machine without running anything.
 
@@ -54,21 +56,26 @@ def monitor(
         Print every reading as a line of JSON.
     simulated
         GPUs to simulate.
+    serving
+        Whether and where the readings are served for Prometheus.
     """
     from gpudash.cli.live_table import LiveTable
 
-    lines = JsonLines() if json_lines else None
-    session = _started(rate, record, simulated, lines, recorded=not no_record)
-    table = None if json or json_lines else LiveTable(session)
-    with interruptible() as interruption:
-        try:
-            _watch(seconds, lambda: interruption.asked or (lines is not None and lines.reader_left), table)
-        finally:
-            if table is not None:
-                table.close()
-            summary = session.summary()
-            joined = session.close()
-    joined = _end_lines(lines) and joined
+    with (serving or ServeOptions()).served() as served:
+        lines = JsonLines() if json_lines else None
+        session = _started(rate, record, simulated, lines, recorded=not no_record)
+        table = None if json or json_lines else LiveTable(session)
+        with interruptible() as interruption:
+            try:
+                served.begin(session)
+                _watch(seconds, lambda: interruption.asked or (lines is not None and lines.reader_left), table)
+            finally:
+                if table is not None:
+                    table.close()
+                served.close()
+                summary = session.summary()
+                joined = session.close()
+    joined = _end_lines(lines) and joined and served.joined
     if json:
         print_json(summary)
     if session.recording is not None:

@@ -1,6 +1,7 @@
 """``gpudash open``: a memory snapshot, a recording or the readings of another machine in the window."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,18 @@ from gpudash.cli.output import RequestError, leave
 STREAM = Path("-")
 """Stands for standard input."""
 
+FLEET = "prometheus:"
+"""What the address of a Prometheus server begins with. As a path it has lost a slash, which its reader allows for."""
 
-def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /) -> int:
+
+def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *others: Path) -> int:
     """Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.
 
+    Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one.
+
     With - it shows what another machine sends: ssh HOST gpudash monitor --json-lines | gpudash open -
+    With prometheus:http://HOST:9090 it shows every GPU that a Prometheus server knows; GPUDASH_PROMETHEUS_TOKEN holds
+    the token of one that asks for it.
     No data leaves this computer.
 
     Parameters
@@ -23,14 +31,20 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /) ->
     file
         A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a recording, or - for
         the JSON lines of `gpudash monitor` on standard input.
+    others
+        The recordings of the other nodes.
     """
     from gpudash.cli.qt import has_display, require_qt
     from gpudash.session.files import find_file
     from gpudash.telemetry.reading import open_recording
     from gpudash.telemetry.recorder import RecordingError
 
+    if others:
+        return _open_joined([file, *others])
     if file == STREAM:
         return _open_stream()
+    if str(file).startswith(FLEET):
+        return _open_fleet(str(file))
     try:
         found = find_file(file)
         if found.kind == "recording":
@@ -46,6 +60,33 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /) ->
     return leave(*run(opened=found.path))
 
 
+def _open_joined(files: Sequence[Path]) -> int:
+    from gpudash.cli.qt import has_display, require_qt
+    from gpudash.session.files import find_file
+    from gpudash.session.joining import JoinedRecording
+    from gpudash.telemetry.recorder import RecordingError
+
+    try:
+        found = [find_file(file) for file in files]
+        if snapshot := next((one for one in found if one.kind != "recording"), None):
+            raise ValueError(f"{snapshot.title} is a memory snapshot; only recordings can be opened together.")
+        joined = JoinedRecording([one.path for one in found])
+    except (ValueError, RecordingError) as error:
+        raise RequestError(str(error)) from None
+    except OSError as error:
+        raise RequestError(f"There is no room to join the recordings ({error.strerror or error}).") from None
+    try:
+        if not has_display():
+            there = "Each can be exported on its own: gpudash export --help."
+            raise RequestError("There is no display to open a window on.", there)
+        require_qt()
+        from gpudash.ui.app import run
+
+        return leave(*run(begin=lambda window: window.opening.open_unlisted(joined.path)))
+    finally:
+        joined.remove()
+
+
 def _open_stream() -> int:
     from gpudash.cli.qt import has_display, require_qt
 
@@ -57,3 +98,21 @@ def _open_stream() -> int:
     from gpudash.ui.app import run
 
     return leave(*run(begin=lambda window: window.opening.open_stream(sys.stdin)))
+
+
+def _open_fleet(address: str) -> int:
+    from gpudash.cli.qt import has_display, require_qt
+    from gpudash.sources.prometheus.address import read_address, read_token
+
+    try:
+        server = read_address(address)
+        read_token(server)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    if not has_display():
+        there = f"{server}/graph draws what the server knows."
+        raise RequestError("There is no display to open a window on.", there)
+    require_qt()
+    from gpudash.ui.app import run
+
+    return leave(*run(begin=lambda window: window.opening.open_fleet(str(server))))

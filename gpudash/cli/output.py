@@ -7,11 +7,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from gpudash.telemetry.records import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Exit(enum.IntEnum):
@@ -58,20 +59,17 @@ class RequestInterruptedError(RequestError):
     kind = "interrupted"
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """The reader went away: print no more, and keep the exit code the command earns."""
-        self.quiet = True
-        discard_stdout()
-
-
 def stdout() -> Console:
     """The console for a command's own output."""
-    return _Console(highlight=False)
+    from gpudash.cli.console import QuietConsole
+
+    return QuietConsole(highlight=False)
 
 
 def stderr() -> Console:
     """The console for progress and notices."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 

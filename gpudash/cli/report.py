@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from gpudash.cli.output import stderr, stdout
+from gpudash.cli.rank_report import print_ranks
 from gpudash.devices import shown_name
 from gpudash.memory.explanation import explanation_from_json
 from gpudash.memory.explanation_text import report
@@ -77,6 +78,7 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
         console.print(_stages(summary["stages"]))
     if (summary["result"] or {}).get("epochs"):
         console.print(_epochs(summary["result"]["epochs"]))
+    print_ranks(console, summary["result"])
     for note in notes:
         if note.topic not in _TOLD_ELSEWHERE:
             console.print(f"{note.topic}: {note.text}", soft_wrap=True, markup=False)
@@ -105,6 +107,7 @@ def print_watched(summary: Mapping[str, Any]) -> None:
         _print_explanation(console, error["explanation"])
     for text in summary["notes"]:
         console.print(text, soft_wrap=True, markup=False)
+    print_ranks(console, summary["result"])
     for line in _figures(summary):
         console.print(line, soft_wrap=True, markup=False)
     for name in ("report", "recording"):
@@ -183,7 +186,7 @@ def _about(workload: str) -> str:
     return "about " if workload == ComparisonSpec.name else ""
 
 
-_TOLD_ELSEWHERE = ("comparison", "corpus", "classes", "placement", "pitfall")
+_TOLD_ELSEWHERE = ("comparison", "corpus", "classes", "placement", "pitfall", "straggler", "imbalance")
 """Topics of notes whose facts the result tells."""
 
 

@@ -14,12 +14,15 @@ from gpudash.cli.interruption import Interruption, interruptible
 from gpudash.cli.nested_fields import WORDS, has_fields, with_nested, without_fields
 from gpudash.cli.output import OF_STATUS, Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice
 from gpudash.cli.refusals import DEVICES, refused
+from gpudash.cli.serving import ServeOptions
 from gpudash.cli.simulation import SimulateOptions
 from gpudash.cli.sizes import Cap, Size, SpecHelp
 from gpudash.devices import OFFERED_BYTES, kind_of
 from gpudash.session.profiles import check_steps
 from gpudash.settings import load_settings
-from gpudash.specs import Spec, broken_entry_points, build, workloads
+from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads
+from gpudash.specs.invalid import flag
+from gpudash.specs.training import ONE_RANK
 from gpudash.telemetry.records import Note
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ TORCH_TIMEOUT_S = 120.0
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class RunOptions(SimulateOptions):
+class RunOptions(ServeOptions, SimulateOptions):
     """What belongs to the command rather than to the workload."""
 
     device: str | None = None
@@ -139,20 +142,22 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     for text in notices:
         print_notice(text)
     failure: RequestError | None = None
-    with interruptible("Stopping after this step…") as interruption:
+    with options.served() as served, interruptible("Stopping after this step…") as interruption:
         try:
             session.start()
         except RecordingError as error:
             raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
         try:
+            served.begin(session)
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption, isolate=options.isolate is True)
-                _start(session, spec, options)
+                served.predict(spec, _start(session, spec, options))
                 _watch_run(session, interruption, quiet=options.json and not sys.stderr.isatty())
         except RequestError as error:
             failure = error
         finally:
-            joined = session.close()
+            served.close()
+            joined = session.close() and served.joined
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
         failure.joined = joined
@@ -174,6 +179,7 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
             check_steps(options.profile_steps)
         except ValueError as error:
             raise RequestError(str(error), "Each of them has to be read, during which the run waits.") from None
+    _require_devices_agree(spec, options)
     if device is None:
         return
     if device != "cpu" and not _gpu_name(device):
@@ -182,6 +188,24 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
     if problems := spec.problems(device) + (cap.problems(device, total_bytes) if cap else []):
         chosen = DEVICES if options.device else "Without --device it is the CPU."
         raise RequestError("; ".join(problems) + ".", chosen)
+
+
+def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
+    """Refuse flags of a run on several devices where there is one, and the other way round."""
+    if not isinstance(spec, TrainingSpec):
+        return
+    if spec.device_names:
+        if options.device is not None:
+            both = f"--device {options.device} and --devices {spec.devices} say different things"
+            raise RequestError(both, "Give one of them.")
+        if options.profile_steps:
+            raise RequestError(
+                "--profile-steps: steps of a run on several devices are not profiled", "Profile one on a single device."
+            )
+        return
+    idle = [name for name, value in ONE_RANK.items() if getattr(spec, name) != value]
+    if idle:
+        raise RequestError(f"{flag(idle[0])} is for a run on several devices", "Name them: --devices cuda:0,cuda:1")
 
 
 def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate: bool) -> None:
@@ -194,7 +218,8 @@ def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate
             raise RequestError("PyTorch did not load within two minutes.", "Try: python -c 'import torch'")
 
 
-def _start(session: "Session", spec: Spec, options: RunOptions) -> None:
+def _start(session: "Session", spec: Spec, options: RunOptions) -> str:
+    """Start the run; the device it is on."""
     try:
         device = options.device or spec.own_device or session.default_device()
         session.start_run(
@@ -202,6 +227,7 @@ def _start(session: "Session", spec: Spec, options: RunOptions) -> None:
         )
     except ValueError as error:
         raise refused(error) from None
+    return device
 
 
 def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool) -> None:

@@ -10,7 +10,7 @@ from gpudash.cli.output import OF_STATUS, RequestError, leave, print_notice
 from gpudash.cli.qt import has_display
 from gpudash.cli.run import RunOptions, perform
 from gpudash.cli.simulation import SimulateOptions
-from gpudash.devices import Simulation
+from gpudash.cli.window import open_window
 from gpudash.settings import recordings_folder
 from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
 from gpudash.telemetry.naming import recording_name
@@ -24,18 +24,9 @@ def start(*, simulated: SimulateOptions | None = None) -> int:
     simulated = simulated or SimulateOptions()
     simulation = simulated.simulation()
     if has_display():
-        return _window(simulation)
+        return open_window(simulation)
     print_notice("There is no display, so the default workload runs here and leaves a picture of the dashboard.")
     return _run_and_draw(simulated)
-
-
-def _window(simulation: Simulation) -> int:
-    from gpudash.cli.qt import require_qt
-
-    require_qt()
-    from gpudash.ui.app import run
-
-    return leave(*run(simulation=simulation))
 
 
 def _run_and_draw(simulated: SimulateOptions) -> int:

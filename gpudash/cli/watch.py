@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from gpudash.cli.output import OF_STATUS, RequestError, leave, print_json, print_notice
+from gpudash.cli.serving import ServeOptions
 from gpudash.cli.simulation import SimulateOptions
 from gpudash.cli.sizes import Sizes
 from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.session import Session
+
+NAMES_TRIED = 20
+"""How often a recording is given another name while somebody else takes it first."""
 
 POLL_S = 0.1
 """How soon Ctrl+C and news of the program are noticed."""
@@ -26,7 +30,7 @@ REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class WatchOptions(SimulateOptions):
+class WatchOptions(ServeOptions, SimulateOptions):
     """What belongs to the command rather than to the program."""
 
     simulate: Sizes = field(default_factory=list)
@@ -64,17 +68,20 @@ def watch(
     """
     options = options or WatchOptions()
     _require_one(command, options)
-    session, stopping = _session(options), _Stopping()
-    with stopping.heeded():
+    stopping = _Stopping()
+    with options.served() as served, stopping.heeded():
+        session = _started(options)
         _begin(session, command, options)
         shown = _Shown(session)
         try:
+            served.begin(session)
             while not session.wait_run(POLL_S):
                 stopping.heed(session)
                 shown.refresh()
             shown.refresh()
         finally:
-            joined = session.close()
+            served.close()
+            joined = session.close() and served.joined
     summary = _summary(session)
     if options.json:
         print_json(summary)
@@ -110,19 +117,36 @@ def _session(options: WatchOptions) -> "Session":
     return Session(settings, recording=target, notices=notices, simulation=simulation)
 
 
-def _begin(session: "Session", command: Sequence[str], options: WatchOptions) -> None:
-    """Start the session and the program in it.
+def _started(options: WatchOptions) -> "Session":
+    """A session that has begun.
 
     Raises:
-        RequestError: when the recording cannot be written, or there is no such program or process.
+        RequestError: when the GPUs cannot be simulated, or the recording cannot be written.
     """
-    from gpudash.session import WatchRequest
     from gpudash.telemetry.recorder import RecordingError
 
-    try:
-        session.start(worker=False)
-    except RecordingError as error:
-        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+    left = NAMES_TRIED
+    while True:
+        session, left = _session(options), left - 1
+        try:
+            session.start(worker=False)
+        except RecordingError as error:
+            # the nodes of a cluster share a folder, and may begin within the same second
+            taken = options.record is None and session.recording is not None and session.recording.exists()
+            if not taken or not left:
+                raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+        else:
+            return session
+
+
+def _begin(session: "Session", command: Sequence[str], options: WatchOptions) -> None:
+    """Start the program in a session.
+
+    Raises:
+        RequestError: when there is no such program or process.
+    """
+    from gpudash.session import WatchRequest
+
     try:
         if options.attach is not None:
             session.attach(options.attach)
@@ -196,7 +220,7 @@ class _Shown:
             print_notice(f"gpudash: {text}")
 
 
-_TOLD = ("out of memory", "report", "snapshot")
+_TOLD = ("out of memory", "report", "snapshot", "straggler", "imbalance")
 """Topics of notes that are told at once; the others are in the recording and in the JSON document."""
 
 

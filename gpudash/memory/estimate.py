@@ -35,6 +35,7 @@ class Target:
             whose memory is the model's own.
         settings: of the allocator.
         workspace_bytes: what torch takes for cuBLAS there in place of `gpudash.memory.workspace.USUAL_BYTES`.
+        communication_bytes: how much of `overhead_bytes` is assumed for what connects ranks; 0 for a run on one device.
     """
 
     device: str
@@ -45,6 +46,7 @@ class Target:
     margin_ratio: float = 0.0
     settings: AllocatorSettings = field(default_factory=AllocatorSettings)
     workspace_bytes: int = USUAL_BYTES
+    communication_bytes: int = 0
 
     @property
     def allowed_bytes(self) -> int | None:
@@ -78,6 +80,7 @@ class Alternative:
         slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "the same products in smaller batches", ""
             when there is none.
         changes_training: whether convergence may differ.
+        ranks: devices that the run takes, with one rank on each.
     """
 
     change: str
@@ -91,6 +94,24 @@ class Alternative:
     slowdown: float | None = None
     slowdown_from: str = ""
     changes_training: bool = False
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
+class RankEstimate:
+    """What is predicted of one of several ranks, in bytes; the fields are those of `Estimate`."""
+
+    rank: int
+    device: str
+    capacity_bytes: int | None
+    free_bytes: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    minimum_capacity_bytes: int | None
+    overhead_bytes: int
+    fits: bool | None
+    spare_bytes: int | None
+    margin_bytes: int
 
 
 @dataclass(frozen=True)
@@ -108,11 +129,17 @@ class Estimate:
         fits: ``None`` within the margin, or when free memory is not known.
         spare_bytes: memory that the run could have and does not take at the peak, negative when short of it.
         margin_bytes: how far the true peak may be off, either way.
-        largest_batch_size: of the otherwise same run that fits; ``None`` where there is no batch or it is not known.
+        largest_batch_size: of the otherwise same run that fits, on each rank; ``None`` where there is no batch or it is
+            not known.
+        largest_global_batch: the same of all ranks together; ``None`` for a run on one device.
         first_step_bytes, steady_bytes: peak allocated of the first and the last step.
         method: how it was predicted.
         reason: why there is no prediction; "" when there is one.
         seconds: that predicting took.
+        ranks: each rank's figures; empty for a run on one device.
+        deciding_rank: the one that has least room, whose figures all the other fields are.
+        strategy: "ddp" or "fsdp"; "" for a run on one device.
+        communication_bytes: how much of `overhead_bytes` is assumed for what connects the ranks; never measured.
     """
 
     workload: str
@@ -135,6 +162,11 @@ class Estimate:
     method: str = ""
     reason: str = ""
     seconds: float = 0.0
+    ranks: tuple[RankEstimate, ...] = ()
+    deciding_rank: int | None = None
+    strategy: str = ""
+    communication_bytes: int = 0
+    largest_global_batch: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As ``gpudash estimate --json`` prints it."""
@@ -167,6 +199,7 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
         steady_bytes=found.steady,
         phases=found.phases,
         method=METHOD.format(steps=_steps_words(trace.followed), overhead=target.overhead_words or "no overhead"),
+        communication_bytes=target.communication_bytes,
     )
 
 

@@ -96,7 +96,7 @@ def peaks(trace: Trace, settings: AllocatorSettings | None = None) -> Peaks:
         block = abs(event)
         category = trace.categories[block - 1]
         if event > 0:
-            address = allocator.malloc(trace.sizes[block - 1])
+            address = allocator.malloc(trace.sizes[block - 1], trace.streams.get(block, 0))
             size = allocator.allocated_bytes - allocated
             held[block] = address, size
             allocated += size
@@ -154,12 +154,12 @@ def run_on(trace: Trace, room: int, settings: AllocatorSettings | None = None, a
     memory = _Watched(capacity, capacity - room)
     allocator = CachingAllocator(memory, settings)
     held: dict[int, int] = {}
-    sizes, malloc, free = trace.sizes, allocator.malloc, allocator.free
+    sizes, streams, malloc, free = trace.sizes, trace.streams, allocator.malloc, allocator.free
     index = 0
     try:
         for index, event in enumerate(trace.events):  # noqa: B007 - where it failed
             if event > 0:
-                held[event] = malloc(sizes[event - 1])
+                held[event] = malloc(sizes[event - 1], streams.get(event, 0) if streams else 0)
             else:
                 free(held.pop(-event))
     except AllocationRefused:

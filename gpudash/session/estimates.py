@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
@@ -11,11 +11,12 @@ from gpudash.devices import kind_of
 from gpudash.memory.allocator.environment import allocator_text
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
+from gpudash.memory.rank_estimates import ranks_on
 from gpudash.session.contexts import remember_context
 from gpudash.session.estimator import TIME_LIMIT_S, Answer, Estimator
 from gpudash.session.machine import Machine
 from gpudash.session.room import room_on
-from gpudash.specs import Spec
+from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.store import Store
 
@@ -64,7 +65,7 @@ class Estimates:
 
         Args:
             spec: the run.
-            device: "cpu", "cuda:0" or "sim:0".
+            device: "cpu", "cuda:0" or "sim:0"; a run on several devices names them itself.
             alternatives: whether changes that would fit are looked for.
             time_limit_s: seconds after which predicting is given up.
             memory_cap: the most that torch may reserve on a GPU.
@@ -74,12 +75,13 @@ class Estimates:
             RuntimeError: when the session is closed.
         """
         spec = spec.predicted
+        names = spec.device_names if isinstance(spec, TrainingSpec) else ()
         message = {
             "workload": spec.name,
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
         }
-        return self._ask(message, device, time_limit_s, memory_cap)
+        return self._ask(message, device, time_limit_s, memory_cap, names)
 
     def ask_callable(
         self,
@@ -129,7 +131,14 @@ class Estimates:
             if opened and taken is not None:
                 remember_context(device.uuid, taken)
 
-    def _ask(self, message: Mapping[str, Any], device: str, time_limit_s: float, cap: MemoryCap | None) -> int:
+    def _ask(
+        self,
+        message: Mapping[str, Any],
+        device: str,
+        time_limit_s: float,
+        cap: MemoryCap | None,
+        names: Sequence[str] = (),
+    ) -> int:
         target = self.target(device)
         if cap is not None and (problems := cap.problems(device, target.capacity_bytes)):
             raise ValueError("; ".join(problems) + ".")
@@ -138,6 +147,7 @@ class Estimates:
             "target": _plain(_within(target, cap)),
             "elsewhere": [_plain(_within(other, cap)) for other in self._elsewhere(device)],
             "used_bytes": self.used_bytes(device),
+            "ranks": [_plain(_within(rank, cap)) for rank in ranks_on([self.target(name) for name in names])],
         }
         return self._estimator.ask(whole, time_limit_s)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +174,14 @@ class Machine:
         if uuid is not None and taken is not None:
             remember_context(uuid, taken)
         self._monitor.adopt(pid)
+
+    def follow_ranks(self, ranks: Callable[[], Mapping[int, int]] | None) -> None:
+        """Count the ranks of a run as ours in place of this process, or with ``None`` no longer.
+
+        Args:
+            ranks: gives their resident bytes by PID.
+        """
+        self._monitor.follow(ranks)
 
     def find(self, name: str) -> Device:
         """The device called ``name``.

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpudash.memory.explanation import Explanation
 from gpudash.agent.server import MOST_CONNECTIONS, Peer
+from gpudash.memory.explanation import Explanation
 from gpudash.session.files import SNAPSHOT_NAME
 from gpudash.session.flight_recorder import FlightRecorder, Refused, allocator_environment, new_report
 from gpudash.session.private_folder import PrivateFolder
@@ -89,7 +89,7 @@ class OutOfMemoryReports:
         """A process was refused an allocation: begin to write its report."""
         device = str(message.get("device"))
         time_s = news.time_of(message)
-        self.newest = {**message, "who": news.who(peer), "time_s": time_s}
+        self.newest = {**message, "who": news.who(peer), "rank": peer.rank, "time_s": time_s}
         asked, free = message.get("requested_bytes"), message.get("free_bytes")
         words = "" if not isinstance(asked, int) else f": {format_bytes(asked)} were asked for"
         words += f" and {format_bytes(free)} were free" if words and isinstance(free, int) else ""

@@ -152,6 +152,8 @@ class ProgramNews:
     def _steps(self, peer: Peer, message: Message) -> None:
         """Steps of one process: of several ranks the first's, which all make, and rather told than counted ones."""
         source = str(message.get("source") or LOGGED)
+        if source == COUNTED and peer.rank is not None and self.step_source not in ("", COUNTED):
+            return  # of the ranks one tells its steps; when it has ended first, the others' are no others
         if not self._is_stepping(peer, source):
             return
         if source != self.step_source:
@@ -220,6 +222,7 @@ class ProgramNews:
                 details=_traceback(message.get("traceback")),
                 who=self.who(peer),
                 time_s=self.time_of(message),
+                rank=peer.rank,
             )
             self.raised.append(raised.at_own_line())
 

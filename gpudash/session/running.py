@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpudash.devices import Device
 from gpudash.memory.levels import HOST
 from gpudash.session.machine import Machine
-from gpudash.session.requests import check, run_request
+from gpudash.session.requests import check, devices_of, run_request
 from gpudash.session.run_guards import RunGuards, levels
 from gpudash.settings import Settings
 from gpudash.specs import Spec
@@ -106,14 +106,15 @@ class Running:
             ValueError: one sentence, when the device cannot run this spec.
             RuntimeError: when a run is on, or the worker is closed.
         """
-        check(spec, device, memory_cap)
+        devices = devices_of(spec, self._machine)
+        check(spec, device, memory_cap, devices)
         with self._starting:
             self._require_none()
             self._let_go(LEAVING_S)
-            self._arm(device.uuid or HOST, guard_bytes)
+            self._arm([one.uuid or HOST for one in devices or (device,)], guard_bytes)
             self._begin()
-            ratio = self._settings().warn_ratio
-            request = run_request(spec, device, self.run_id, self._machine, self._guards, ratio, memory_cap, isolate)
+            ratio, caps = self._settings().warn_ratio, (memory_cap, isolate, devices)
+            request = run_request(spec, device, self.run_id, self._machine, self._guards, ratio, *caps)
             try:
                 self._worker.submit(replace(request, profile=profile))
             except RuntimeError:
@@ -211,11 +212,14 @@ class Running:
         self.run_id += 1
         self._ended.clear()
 
-    def _arm(self, memory: str, guard_bytes: int | None) -> None:
+    def _arm(self, memories: Sequence[str], guard_bytes: int | None) -> None:
         settings, latest = self._settings(), self._machine.latest
         critical = settings.critical_ratio if settings.guard else None
-        used, total = latest(memory, "used_bytes"), latest(HOST, "total_bytes")
-        self._guards.arm(levels(memory, guard_bytes, used, total, critical))
+        total = latest(HOST, "total_bytes")
+        found: dict[str, tuple[int, str]] = {}
+        for memory in memories:
+            found |= levels(memory, guard_bytes, latest(memory, "used_bytes"), total, critical)
+        self._guards.arm(found)
         self._guarded()
 
     def _disarm(self) -> None:

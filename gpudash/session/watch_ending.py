@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from gpudash.devices import kind_of
 from gpudash.memory.explanation import short
 from gpudash.memory.held import Frame, is_library
 from gpudash.session.program import exit_words
+from gpudash.session.watch_rank_failures import awaited, died, hang_words, own_errors, reported
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
 from gpudash.units import format_bytes
 
@@ -46,6 +47,7 @@ class Raised:
         error: "out_of_memory", or the exception's class.
         frames: outermost first, each with ``file``, ``line`` and ``name``.
         time_s: session time.
+        rank: of the process, in a distributed run.
     """
 
     error: str
@@ -56,6 +58,7 @@ class Raised:
     details: str = ""
     who: str = ""
     time_s: float = 0.0
+    rank: int | None = None
 
     @property
     def place(self) -> str:
@@ -91,6 +94,8 @@ class Ran:
         errors: the last lines it printed to its standard error.
         oom_kills: processes the kernel killed meanwhile because memory was full.
         refusal: why it was ended by us, in a sentence.
+        ranks: processes of its ranks, by rank.
+        why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
     """
 
     name: str
@@ -108,6 +113,8 @@ class Ran:
     oom_kills: int = 0
     refusal: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
+    ranks: Mapping[int, int] = field(default_factory=dict)
+    why_full: Callable[[int | None], str] = lambda _rank: ""
 
 
 def ending_of(ran: Ran) -> RunEnded:
@@ -121,6 +128,8 @@ def ending_of(ran: Ran) -> RunEnded:
     raised = cause_of(ran)
     if raised is not None and raised.error == "out_of_memory":
         return _out_of_memory(ran, raised)
+    if (ending := _rank_ended(ran)) is not None:
+        return ending
     if raised is not None:
         return _raised(ran, raised)
     refused = ran.out_of_memory
@@ -138,7 +147,30 @@ def cause_of(ran: Ran) -> Raised | None:
     if own is not None and not (own.error in _PASSED_ON and others):
         return own
     full = next((raised for raised in others if raised.error == "out_of_memory"), None)
-    return full or next(iter(others), None) or (None if ran.code < 0 else _printed(ran.errors))
+    return (
+        full
+        or next(iter(own_errors(others)), None)
+        or next(iter(others), None)
+        or (None if ran.code < 0 else _printed(ran.errors))
+    )
+
+
+def _rank_ended(ran: Ran) -> RunEnded | None:
+    """The end of a run of which one rank died or hangs, and no rank has an exception of its own to tell."""
+    launcher = next((raised for raised in reversed(ran.raised) if not raised.who), None)
+    others = [raised for raised in ran.raised if raised.who]
+    if launcher is None or launcher.error not in _PASSED_ON or own_errors(others):
+        return None
+    dead = died(reported(launcher.message), others)
+    if dead is not None:
+        if dead.code == -9 and ran.oom_kills:
+            return _killed_by_the_kernel(ran, f"Rank {dead.rank} (pid {dead.pid})", ran.why_full(dead.rank))
+        remedy = "What it printed may say why; torchrun --tee 3 puts the rank before every line."
+        return _failed(ran, _kind(dead.code), dead.text, remedy)
+    if hanging := awaited(ran.ranks, others):
+        remedy = "What it printed last, or py-spy dump on it while it hangs, shows where."
+        return _failed(ran, "hang", hang_words(hanging, ran.ranks, ran.steps), remedy, others[0])
+    return None
 
 
 def frames_of(lines: Sequence[str]) -> list[dict[str, Any]]:
@@ -214,11 +246,12 @@ def _out_of_memory(ran: Ran, raised: Raised | None) -> OutOfMemory:
         words += f": {format_bytes(asked)} were asked for and {format_bytes(free)} were free"
     if raised is not None and raised.place:
         words += f" ({raised.place})"
+    why = ran.why_full(refused.get("rank", raised and raised.rank))
     return OutOfMemory(
         time_s=ran.time_s,
         run_id=ran.run_id,
         error="sim" if kind == "sim" else "cuda",
-        message=f"{words}.",
+        message=f"{words}. {why}".rstrip(),
         remedy=UNREPORTED,
         seconds=ran.seconds,
         steps=ran.steps,
@@ -228,12 +261,13 @@ def _out_of_memory(ran: Ran, raised: Raised | None) -> OutOfMemory:
     )
 
 
-def _killed_by_the_kernel(ran: Ran) -> OutOfMemory:
+def _killed_by_the_kernel(ran: Ran, who: str = "", why: str = "") -> OutOfMemory:
+    words = f"{who or ran.name} was killed by the system because this computer's memory, or this container's, was full."
     return OutOfMemory(
         time_s=ran.time_s,
         run_id=ran.run_id,
         error="host",
-        message=f"{ran.name} was killed by the system because this computer's memory, or this container's, was full.",
+        message=f"{words} {why}".rstrip(),
         remedy="Let it use less host memory: fewer DataLoader workers, smaller batches, less kept in lists.",
         seconds=ran.seconds,
         steps=ran.steps,

@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import gpudash
+from gpudash.agent.server import Peer
 from gpudash.devices import kind_of
-from gpudash.agent.server import AgentServer, Peer
 from gpudash.session.out_of_memory import OutOfMemoryReports
 from gpudash.session.output_reader import OutputReader
-from gpudash.session.private_folder import PrivateFolder, runtime_folder
 from gpudash.session.program import Program, is_running, oom_kills, process_name
 from gpudash.session.program_news import COUNTED, ProgramNews
 from gpudash.session.stopping import Stopping
 from gpudash.session.watch_ending import Ran, ending_of
 from gpudash.session.watch_request import WatchRequest, check_request, program_name
+from gpudash.session.watch_socket import listening
 from gpudash.session.watched_memory import WatchedMemory
+from gpudash.session.watched_ranks import WatchedRanks
 from gpudash.session.wiring import Wiring
 from gpudash.telemetry.records import Level, RunEnded, RunStarted, Warning
 
@@ -89,7 +90,7 @@ class Watching:
         self._device = "sim:0" if request.simulate else wiring.machine.default_device()
         if request.simulate:
             wiring.machine.simulated.provide(request.simulate)
-        self._folder, self._server = _listening()
+        self._folder, self._server = listening()
         self._reports = OutOfMemoryReports(run_id, self._name, wiring, self._facts)
         try:
             self._environment = self._watched_environment()
@@ -105,6 +106,8 @@ class Watching:
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id)
         news = wiring.emit, wiring.clock, wiring.began_wall_s
         self._news = ProgramNews(run_id, self._program.pid, *news)
+        host_bytes = wiring.machine.host.total_bytes
+        self._ranks = WatchedRanks(run_id, wiring.emit, wiring.clock, self._news.time_of, host_bytes)
         given = request.simulate, request.simulate_others
         self._memory = WatchedMemory(run_id, wiring.machine, wiring.probe, wiring.emit, wiring.clock, *given)
         self._names: dict[int, str] = {}
@@ -219,6 +222,8 @@ class Watching:
                 self._reports.refused(self._news, peer, message, self._memory)
             case "snapshot":
                 self._reports.saved(self._news, message)
+            case _ if self._ranks.take(peer, message):
+                pass
             case _:
                 self._news.take(peer, message)
         if message["type"] == "steps":
@@ -253,6 +258,7 @@ class Watching:
             "report": None if self._reports.folder is None else str(self._reports.folder),
             "agent_cpu_seconds": news.agent_cpu_s,
             "memory": {f"peak_{key}": value for key, value in peaks.items()},
+            **self._ranks.result(),
         }
         ran = Ran(
             name=self._name,
@@ -270,6 +276,8 @@ class Watching:
             oom_kills=oom_kills() - self._oom_kills,
             refusal=news.simulation_problem if self._stopping.refused else "",
             result=result,
+            ranks=self._ranks.known(),
+            why_full=self._ranks.why_full,
         )
         return self._reports.explained(ending_of(ran))
 
@@ -374,23 +382,3 @@ class Watching:
         self._server.close()
         self._folder.remove()
         self._reports.close()
-
-
-def _listening() -> tuple[PrivateFolder, AgentServer]:
-    """A private folder, and a server at a socket in it.
-
-    Raises:
-        ValueError: one sentence, when there can be none.
-    """
-    try:
-        folder = PrivateFolder(runtime_folder(), "gpudash-watch-")
-        try:
-            return folder, AgentServer(folder.path / "agent")
-        except OSError:
-            folder.remove()
-            raise
-    except OSError as error:
-        raise ValueError(
-            f"No socket could be made for the program to talk to ({error.strerror or error}); "
-            "let XDG_RUNTIME_DIR or TMPDIR name a folder that can be written."
-        ) from None

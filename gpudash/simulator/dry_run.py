@@ -14,7 +14,6 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Mark, Trace
 from gpudash.simulator.backend import Backend, register
 from gpudash.simulator.card import Card
 from gpudash.simulator.missing_numbers import TAKES_OUT, DataDependentError, explains, show_sizes_only
-from gpudash.simulator.operations import Engine
 from gpudash.simulator.registration import KEY
 from gpudash.simulator.storage import DEVICE
 from gpudash.simulator.tracking import BACKWARD, FORWARD, Tracker
@@ -40,10 +39,12 @@ class Recorder:
         trace: what has been recorded.
     """
 
-    def __init__(self, engine: Engine, tracker: Tracker) -> None:
+    def __init__(self, backend: Backend, tracker: Tracker) -> None:
         self.trace = Trace()
-        self._card = engine.cards[0]
+        self._card = backend.engine.cards[0]
+        self._module = backend.module
         self._tracker = tracker
+        self._streams: list[Any] = [self._module.default_stream(0)]
         self._blocks: dict[int, int] = {}
         self._born: list[str] = []
         self._freed: dict[int, str] = {}
@@ -72,6 +73,8 @@ class Recorder:
 
     def _happened(self, action: str, address: int, size: int, _stream: int) -> None:
         if self._tracker.finished:
+            if action == "free_completed" and address in self._blocks:  # its label goes with it
+                self._note_label(self._blocks.pop(address), address)
             return
         if action == "alloc":
             self._mark()
@@ -79,12 +82,27 @@ class Recorder:
             self._born.append(self._tracker.phase)
             block = self._blocks[address] = len(self._born)
             self.trace.events.append(block)
+            stream = self._stream()
+            if stream:
+                self.trace.streams[block] = stream
         elif action == "free_completed" and address in self._blocks:
             self._mark()
             block = self._blocks.pop(address)
             self._note_label(block, address)
             self._freed[block] = self._tracker.phase
             self.trace.events.append(-block)
+
+    def _stream(self) -> int:
+        """Number of the stream in use; 0 for the default one.
+
+        The streams of a device that Python registers have no numbers of their own.
+        """
+        current = self._module.current_stream(0)
+        for number, stream in enumerate(self._streams):
+            if stream is current:
+                return number
+        self._streams.append(current)
+        return len(self._streams) - 1
 
     def _note_label(self, block: int, address: int) -> None:
         label = self._card.label_of(address)
@@ -138,7 +156,7 @@ class DryRun:
         engine.trusting = trusting
         engine.replace([_card(capacity or ENDLESS)])
         tracker = Tracker(engine, stacks=False)
-        recorder = Recorder(engine, tracker)
+        recorder = Recorder(self.backend, tracker)
         tracker.on_roots = recorder.classify
         tracker.start()
         recorder.start()

@@ -134,6 +134,8 @@ class Engine:
     Attributes:
         current: index of the device that ``device="sim"`` means.
         on_copied_in: called with the `Block` of a tensor that is given numbers from another device.
+        echoes: in a run without numbers, whether a copy to the CPU leaves there what is there: for code that gets back
+            what it has sent.
     """
 
     def __init__(self, cards: Sequence[Card], *, computes: bool = True, trusting: bool = False) -> None:
@@ -144,6 +146,7 @@ class Engine:
         self.current = 0
         self.stand_in = torch.device("cpu" if computes else "meta")
         self.on_copied_in: list[Callable[[Any], None]] = []
+        self.echoes = False
         self._plans: dict[Any, Plan] = {}
         self._workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
         self._outcomes = Outcomes()
@@ -309,7 +312,8 @@ class Engine:
         elif target.device.type not in (DEVICE, "meta"):
             if not self.trusting and not missing_numbers.only_keeps():
                 raise DataDependentError(f"{missing_numbers.COPIES}.")
-            target.zero_()
+            if not self.echoes:
+                target.zero_()
         return target
 
     def _tell_copied_in(self, target: torch.Tensor) -> None:

@@ -149,6 +149,26 @@ class Storages:
             setattr(host, BACKED, weakref.ref(storage))
         return storage
 
+    def let_go(self, storage: torch.UntypedStorage) -> None:
+        """Free what backs ``storage``, which keeps its size, until `take_again`; in a dry run only."""
+        if self.block(storage) is not None:
+            setattr(storage, BLOCK, None)
+
+    def take_again(self, storage: torch.UntypedStorage, card: Card) -> bool:
+        """End `let_go`, with new bytes on ``card``; false where there was nothing to end.
+
+        Raises:
+            torch.OutOfMemoryError: when the card is full.
+        """
+        if self.block(storage) is not None or not storage.nbytes():
+            return False
+        try:
+            address = card.allocate(storage.nbytes())
+        except AllocationRefused as refused:
+            raise self._out_of_memory(card, refused) from None
+        setattr(storage, BLOCK, Block(card, address, None))
+        return True
+
     def tensor(
         self,
         storage: torch.UntypedStorage,

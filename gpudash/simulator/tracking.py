@@ -137,7 +137,8 @@ class Tracker:
     def categories(self) -> dict[tuple[int, int], str]:
         """(card, address) → category of what belongs to a module or an optimizer that has been at work."""
         found: dict[tuple[int, int], str] = {}
-        for tensor, category in self.roots():
+        for root, category in self.roots():
+            tensor = getattr(root, "_local_tensor", root)  # a sharded tensor is a DTensor around this rank's shard
             block = self._engine.storages.block(tensor.untyped_storage()) if tensor.device.type == "sim" else None
             if block is not None:
                 found[block.card.index, block.address] = category

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +16,12 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """The namespace every system starts with (PROC_PID_INIT_INO in the kernel's proc_ns.h)."""
 
 
+@functools.cache
 def pids_are_the_drivers() -> bool:
-    """Whether PIDs mean the same to the driver as to us: not in a container with PIDs of its own."""
+    """Whether PIDs mean the same to the driver as to us: not in a container with PIDs of its own.
+
+    A process keeps its namespace, so that it is asked for once.
+    """
     try:
         return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
     except OSError:

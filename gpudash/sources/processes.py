@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -127,9 +126,14 @@ _TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 def _read_proc(pid: int) -> Process | None:
-    """/proc/PID/stat in one read (proc(5)); the name may hold spaces and brackets, so it ends at the last one."""
+    """/proc/PID/stat in one read (proc(5)); the name may hold spaces and brackets, so it ends at the last one.
+
+    Not by pathlib: it interns every part of a path, and Python's table of interned strings, which is rebuilt after so
+    many new ones however few are alive, then costs 2 MiB after half an hour.
+    """
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:  # noqa: PTH123
+            text = stat.read()
     except OSError:
         return None
     begin, end = text.find(b"("), text.rfind(b")")

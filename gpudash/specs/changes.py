@@ -55,16 +55,29 @@ def size_field(spec: Spec) -> str | None:
     return "batch" if isinstance(spec, TrainingSpec) else None
 
 
+def batch_fields(spec: TrainingSpec, size: int) -> dict[str, int]:
+    """The fields that make the batch of each forward pass ``size``, on each rank where there are several."""
+    return {"global_batch": size * spec.world_size} if spec.global_batch and spec.device_names else {"batch": size}
+
+
+def batch_words(spec: TrainingSpec, size: int) -> str:
+    """How a batch of ``size`` is told."""
+    return f"batch {size} on each rank" if spec.device_names else f"batch {size}"
+
+
 def _of_training(spec: TrainingSpec) -> Iterator[Change]:
     if spec.mode == "train":
         if spec.keep_intermediates:
             yield Change("delete intermediates", {"keep_intermediates": False})
+        if spec.device_names and spec.parallel == "ddp":
+            yield Change("FSDP2 instead of DDP", {"parallel": "fsdp"})
         if not spec.checkpointing:
             yield Change("activation checkpointing", {"checkpointing": True})
         for parts in (2, 4, 8, 16):
-            if spec.batch % parts == 0:
-                fields = {"batch": spec.batch // parts, "accumulation": spec.accumulation * parts}
-                yield Change(f"batch {spec.batch // parts}, accumulated over {fields['accumulation']}", fields)
+            if spec.rank_batch % parts == 0:
+                size = spec.rank_batch // parts
+                fields = {**batch_fields(spec, size), "accumulation": spec.accumulation * parts}
+                yield Change(f"{batch_words(spec, size)}, accumulated over {fields['accumulation']}", fields)
     if spec.batches == "resident":
         yield Change("batches moved each step", {"batches": "moved"})
     if spec.precision == "fp32":

@@ -67,6 +67,8 @@ class ComparisonSpec(Spec):
             one = chosen.model_validate({**self.fields, "seed": self.seed, "threads": self.threads})
         except ValidationError as error:
             raise ValueError("; ".join(invalid_fields(error).values())) from None
+        if getattr(one, "devices", ""):
+            raise ValueError("fields: a run on several devices is not compared with another; run it with gpudash run")
         moved = getattr(one, "move_at_epoch", 0)
         if moved:
             raise ValueError(f"move_at_epoch: {moved}: a run that moves says nothing of either device; leave it 0")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from gpudash.specs.base import CPU_FLOPS, NEEDS_GPU, Presets, Spec, field, long_operation
+from gpudash.specs.device_list import several
 from gpudash.units import MIB
 
 IMAGE_SIDE = 16
@@ -36,6 +37,15 @@ MOST_BYTES = 128 * MIB
 """Size of the generated samples kept; a longer training set repeats them."""
 
 MOMENTUM = 0.9
+
+DATA_PARALLEL = (
+    "DataParallel drives all GPUs from one process, whose interpreter lock they wait for, and gathers every output on "
+    "the first of them; choose ddp, as torch's own documentation advises"
+)
+"""Why `torch.nn.DataParallel` is not offered."""
+
+ONE_RANK: dict[str, Any] = {"devices": "", "parallel": "ddp", "global_batch": 0, "max_restarts": 0, "slow_rank": 0.0}
+"""The fields of a run on several devices as a run on one has them."""
 
 
 class TrainingSpec(Spec):
@@ -159,11 +169,70 @@ class TrainingSpec(Spec):
             raise ValueError(f"move_at_epoch: epoch {self.move_at_epoch} never comes, there are {self.passes}")
         return self
 
+    @field_validator("parallel", mode="before")
+    @classmethod
+    def _not_data_parallel(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.lower().replace("_", "").replace("-", "") in ("dp", "dataparallel"):
+            raise ValueError(f"{value}: {DATA_PARALLEL}")
+        return value
+
+    @field_validator("devices")
+    @classmethod
+    def _are_devices(cls, value: str) -> str:
+        return ",".join(several(value))
+
+    @model_validator(mode="after")
+    def _ranks_can_train(self) -> TrainingSpec:
+        ranks = len(self.device_names)
+        if not ranks:
+            return self
+        if self.mode == "inference":
+            raise ValueError("devices: several devices train together; choose one for inference, or --mode train")
+        if self.move_at_epoch:
+            raise ValueError(f"move_at_epoch: {self.move_at_epoch}: a run on several devices cannot move; leave it 0")
+        if self.global_batch % ranks:
+            below, above = self.global_batch // ranks * ranks, (self.global_batch // ranks + 1) * ranks
+            nearest = f"{below} and {above} do" if below else f"{above} does"
+            raise ValueError(f"global_batch: {self.global_batch} does not divide among {ranks} ranks; {nearest}")
+        return self
+
     def problems(self, device: str) -> list[str]:
         found = super().problems(device)
+        if self.device_names and device not in self.device_names:
+            found.append(f"--device {device}: the run takes place on {self.devices}; leave --device out")
         if self.move_at_epoch and device == "cpu":
             found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_GPU.format(device=device)}")
         return found
+
+    @property
+    def own_device(self) -> str | None:
+        names = self.device_names
+        return names[0] if names else None
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices of the ranks, in their order; none when the run takes place on one device."""
+        return tuple(self.devices.split(",")) if self.devices else ()
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return len(self.device_names) or 1
+
+    @property
+    def rank_batch(self) -> int:
+        """Sequences or samples per forward pass of one rank."""
+        return self.global_batch // self.world_size if self.device_names and self.global_batch else self.batch
+
+    @property
+    def rank_spec(self) -> TrainingSpec:
+        """What one rank runs, as a run on one device."""
+        return self.model_copy(update={**ONE_RANK, "batch": self.rank_batch})
+
+    @property
+    def joined_spec(self) -> TrainingSpec:
+        """The run on one device that trains the same model on the same data: its batch is that of all ranks."""
+        return self.model_copy(update={**ONE_RANK, "batch": self.rank_batch * self.world_size})
 
     @property
     def passes(self) -> int:
@@ -230,7 +299,7 @@ class TrainingSpec(Spec):
         if not device.startswith(("cpu", "sim")):
             return []
         # A step is cut into per-layer operations; the largest is about a third of a layer forward and backward.
-        layer_flops = 2 * self.batch * self._layer_weights * max(self._places)
+        layer_flops = 2 * self.rank_batch * self._layer_weights * max(self._places)
         found = long_operation(layer_flops / CPU_FLOPS, "one layer's operation")
         if self.precision == "fp16":
             found.append("fp16 is slow here: most CPUs compute no float16 matrix products themselves; bf16 is faster.")

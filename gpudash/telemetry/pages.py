@@ -18,6 +18,9 @@ from gpudash.telemetry.thinning import Floats
 MOST_BUCKETS = 16_384
 """Buckets of a series that are kept in memory; beyond, neighbours merge. Some 3 MB."""
 
+LEAST_FACTS = 5
+"""Columns of a page besides those of the reading tables, of which an older recording has fewer."""
+
 _SUMMARIES = "SELECT page AS row_number, samples, crc, data FROM coarse WHERE series = {} AND page > ? ORDER BY page"
 
 
@@ -108,9 +111,10 @@ def _pages(recording: Recording) -> list[Page]:
     time_s = float("-inf")
     for number, row in enumerate(recording.select("SELECT * FROM page ORDER BY id")):
         facts = tuple(row)
-        if len(facts) != len(before) + 4 or facts[0] != number + 1 or facts[-1] != crc32(facts[:-1]):
+        if len(facts) < LEAST_FACTS or facts[0] != number + 1 or facts[-1] != crc32(facts[:-1]):
             break
-        rows = dict(zip(before, facts[2:-2], strict=True))
+        there = dict(zip(row.keys()[2:-2], facts[2:-2], strict=True))
+        rows = {**before, **{table: count for table, count in there.items() if table in before}}
         time_s = max(time_s, facts[1])
         pages.append(Page(time_s, rows, facts[-2]))
     return pages

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from gpudash.devices import shown_name
 from gpudash.telemetry.bands import gpu_bands, host_others
 from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.rank_shares import RankShares, Share
 from gpudash.telemetry.records import (
     Event,
     Marker,
     OutOfMemory,
     Output,
     Record,
+    RunEnded,
     RunFailed,
     RunFinished,
     RunStarted,
@@ -43,11 +45,14 @@ PROCESSES_S = 10.0
 WATCH = "watch"
 """The workload that is a program of the user's own."""
 
-SeriesTable = Literal["host", "gpu", "allocator", "run", "transfer"]
+SeriesTable = Literal["host", "gpu", "allocator", "rank", "run", "transfer"]
 Key = tuple[str, str, str | None]
 
 _PLOTTED = {
-    (table, metric.name) for table in ("host", "gpu", "allocator") for metric in METRICS[table] if metric.type != "TEXT"
+    (table, metric.name)
+    for table in ("host", "gpu", "allocator", "rank")
+    for metric in METRICS[table]
+    if metric.type != "TEXT"
 }
 _IN_SERIES = (StepFinished, StageFinished, Transfer, Output)
 """Events that are kept as series, sums and lines; among the others they would push out what a person looks for."""
@@ -102,6 +107,7 @@ class Store:
         self._processes: dict[str | None, tuple[float, list[Mapping[str, Value]]]] = {}
         self._uuids: dict[str, str] = {}
         self._allocators: dict[str, str] = {}
+        self._rank_shares = RankShares()
 
     @property
     def run(self) -> RunView | None:
@@ -132,7 +138,8 @@ class Store:
 
         Tables: those of the readings, with GPUs by UUID and allocators by torch's name; "run" with loss, accuracy and
         throughput; "transfer" with h2d, d2h, h2h, d2d in bytes a second. Made here: host ``others_bytes``; gpu
-        ``allocated_bytes, idle_bytes, context_bytes, other_bytes`` (see `GpuBands`), all at the GPU's own ticks.
+        ``allocated_bytes, idle_bytes, context_bytes, other_bytes`` (see `GpuBands`), all at the GPU's own ticks; rank
+        ``compute_share, communication_share, waiting_share`` (see `RankShares`), of each rank and of "mean".
         """
         return self._series.get((table, metric, device))
 
@@ -193,10 +200,16 @@ class Store:
             self._latest[key] = Reading(value, state, time_s)
             if not isinstance(value, str) and (table, metric) in _PLOTTED:
                 self._append(key, time_s, value)
-        if "used_bytes" in sample.values:
+        if table == "rank":
+            self._keep_shares(self._rank_shares.take(sample))
+        elif "used_bytes" in sample.values:
             self._bands(sample)
         if self.runs and self.runs[-1].running and time_s >= self.runs[-1].began_s:
             self._peaks(self.runs[-1], table, device, time_s)
+
+    def _keep_shares(self, shares: Iterable[Share]) -> None:
+        for metric, device, time_s, share in shares:
+            self._append(("rank", metric, device), time_s, share)
 
     def _process(self, sample: Sample) -> None:
         """A row of the list of this tick, or, without a PID, only the news that the list was read."""
@@ -246,6 +259,8 @@ class Store:
             memory.capacity_bytes = memory.capacity_bytes if total is None else int(total)
 
     def _event(self, event: Event) -> None:
+        if isinstance(event, RunEnded):
+            self._keep_shares(self._rank_shares.flush())
         if isinstance(event, RunStarted):
             self._begin(event)
         elif (run := run_of(self.runs, event.run_id)) is not None:
@@ -268,6 +283,8 @@ class Store:
         for name in RUN_METRICS:
             if ("run", name, None) in self._series:
                 self._append(("run", name, None), event.time_s, None)
+        for key in [key for key in self._series if key[0] == "rank"]:
+            self._append(key, event.time_s, None)
         before = [("gpu", self._uuids.get(event.device)), ("allocator", event.device)]
         if event.workload != WATCH:  # until now it was read what this process holds, not the program
             before.append(("host", None))

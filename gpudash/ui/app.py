@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QEvent, QObject, QTimer
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication
 
@@ -21,6 +23,12 @@ from gpudash.telemetry.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.theme import ThemeFollower
+
+if TYPE_CHECKING:
+    from gpudash.session.serving import Serving
+
+PAINTED_MS = 2000
+"""Milliseconds after which the first paint is waited for no longer."""
 
 
 def application() -> QApplication:
@@ -61,17 +69,26 @@ def run(
         session.start()
     window = _window(app, session, settings)
     sys.excepthook = _Excepthook(session)
+    _AfterFirstPaint(window, session)
     window.show()
     if opened is not None:
         window.opening.open(opened)
     if begin is not None:
         begin(window)
-    # The import of torch takes seconds; it begins once the window has been painted, in the worker's thread.
-    QTimer.singleShot(0, session.load_torch)
+    serving = _served(session, settings.serve)
     app.exec()
     if session.recording is not None:
         sys.stderr.write(f"Recording: {session.recording}\n")
-    return 0, window.joined
+    return 0, (serving is None or serving.close()) and window.joined
+
+
+def _served(session: Session, address: str) -> Serving | None:
+    """What serves the readings for Prometheus, if the settings ask for it."""
+    if not address:
+        return None
+    from gpudash.session.serving import serve_by_settings
+
+    return serve_by_settings(session, address)
 
 
 def _window(app: QApplication, session: Session, settings: Settings) -> MainWindow:
@@ -81,6 +98,34 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_args: window.close())
     return window
+
+
+class _AfterFirstPaint(QObject):
+    """Begins what can wait until the window has been painted; where it is not shown, such as minimised, a little later.
+
+    The import of torch takes seconds, in the worker's thread. What is alive by then stays for good: the search for
+    garbage, which may have been held back until now, passes it over from then on.
+    """
+
+    def __init__(self, window: MainWindow, session: Session) -> None:
+        super().__init__(window)
+        self._window, self._session = window, session
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._begin)
+        self._timer.start(PAINTED_MS)
+        window.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Paint:
+            self._timer.start(0)
+        return False
+
+    def _begin(self) -> None:
+        self._window.removeEventFilter(self)
+        gc.freeze()
+        gc.enable()
+        self._session.load_torch()
 
 
 class _Excepthook:

@@ -23,6 +23,9 @@ COMMANDS = frozenset({"stop", "free_cache"})
 
 _GRAVITY = {"note": 0, "passed": 0, "forecast": 1, "warning": 2, "critical": 3}
 
+STRAGGLER = "straggler"
+"""Topic of the note that names a rank which the others wait for: it slows the run, and nothing is lost."""
+
 PASSED_SHOWN_S = 8.0
 """Seconds of session time for which "passed" stays before the strip closes."""
 
@@ -95,9 +98,12 @@ class Banner(QFrame):
                     self._open[event.device] = event
         elif isinstance(event, (RunFailed, OutOfMemory)) or (isinstance(event, Note) and report_of(event) is not None):
             self._open["run"] = event
+        elif isinstance(event, Note) and event.topic == STRAGGLER:
+            self._open[STRAGGLER] = event
         elif isinstance(event, RunStarted):
             self._open.pop("run", None)
             self._open.pop("passed", None)
+            self._open.pop(STRAGGLER, None)
         elif not isinstance(event, RunFinished):
             return
         self._update()
@@ -160,7 +166,9 @@ def report_of(event: Event | None) -> Path | None:
 def _level(event: Attention) -> str:
     if isinstance(event, Warning):
         return event.level
-    return "warning" if isinstance(event, Note) else "critical"
+    if isinstance(event, Note):
+        return "note" if event.topic == STRAGGLER else "warning"
+    return "critical"
 
 
 def _actions(event: Attention) -> Sequence[str]:
@@ -179,7 +187,7 @@ def _words(ending: Attention) -> str:
     if isinstance(ending, Warning):
         return ending.text
     if isinstance(ending, Note):
-        return REPORT_WORDS
+        return ending.text if ending.topic == STRAGGLER else REPORT_WORDS
     if isinstance(ending, OutOfMemory) and ending.explanation is not None:
         return f"{ending.explanation['headline']} {ending.explanation['request_words']}"
     return f"{ending.message} {ending.remedy}".strip()
@@ -189,4 +197,6 @@ def _gravity(event: Attention) -> int:
     """What ran out has what the warning foretold, and its cause beside it."""
     if isinstance(event, Warning):
         return _GRAVITY[event.level]
+    if isinstance(event, Note) and event.topic == STRAGGLER:
+        return _GRAVITY["note"]
     return 3 if isinstance(event, OutOfMemory) else 2

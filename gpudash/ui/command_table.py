@@ -10,6 +10,7 @@ from gpudash.session import Replay
 from gpudash.ui.actions import Command
 from gpudash.ui.compare import compare_command
 from gpudash.ui.demo.commands import demo_commands
+from gpudash.ui.plot_choice import plot_commands
 from gpudash.ui.profiling import ask_for_profile, copy_as_python
 from gpudash.ui.theme import Choice
 from gpudash.ui.tool_commands import (
@@ -43,6 +44,7 @@ def command_table(commands: Commands, window: MainWindow) -> list[Command]:
         *selection_commands(window),
         *_mark_commands(window),
         *_axis_commands(window),
+        *plot_commands(window),
         *_window_commands(commands, window),
         compare_command(window),
         *_help_commands(commands, window),
@@ -59,6 +61,13 @@ def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[C
     )
     return [
         Command("File", "Open…", "Open a memory snapshot or a recording", window.opening.ask, ("Ctrl+O",)),
+        Command(
+            "File",
+            "Open Prometheus Server…",
+            "Show every machine and GPU that a Prometheus server knows, the fullest first",
+            window.opening.ask_for_server,
+            ("Ctrl+Alt+O",),
+        ),
         Command(RECENT_MENU, "Clear Recent Files", "Forget the files opened last", commands.clear_recent),
         library_command(window),
         Command("File", "Close Document", "Close the document in front", window.documents.close_front, ("Ctrl+W",)),

@@ -36,6 +36,7 @@ from gpudash.ui.banner import report_of
 from gpudash.ui.command_table import MARK_WORDS, RECENT_MENU, command_table
 from gpudash.ui.file_name import completed
 from gpudash.ui.guide import GUIDE, keys_page
+from gpudash.ui.plot_choice import fill_plots
 from gpudash.ui.preferences import Preferences
 from gpudash.ui.profiling import serve_operators, why_no_profile
 from gpudash.ui.recording_document import RecordingDocument
@@ -71,6 +72,7 @@ class Commands:
         menu, clear = window.findChild(QMenu, RECENT_MENU), self.actions["Clear Recent Files"]
         assert menu is not None
         menu.aboutToShow.connect(lambda: window.opening.fill_recent(menu, clear))
+        fill_plots(window)
 
     def serve(self, dashboard: Dashboard) -> None:
         """Let keys and choices of the menus act on the plots of ``dashboard`` too."""

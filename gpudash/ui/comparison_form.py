@@ -10,10 +10,11 @@ from PySide6.QtCore import QSignalBlocker
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QWidget
 
 from gpudash.devices import SIMULATED, Device
-from gpudash.specs import Spec, workloads
+from gpudash.specs import Spec, TrainingSpec, workloads
 from gpudash.specs.comparison import COMMON, SIMULATED_SPEED, ComparisonSpec, compared
 from gpudash.ui.device_choice import device_choice, offer
 from gpudash.ui.fields import Control
+from gpudash.ui.parallel_form import FIRST, ParallelForm
 from gpudash.ui.spec_form import SpecForm
 
 
@@ -44,7 +45,8 @@ class ComparisonForm(SpecForm):
         """The form of the chosen workload's fields."""
         name = str(self._controls["workload"].currentData())  # type: ignore[union-attr]  # made a choice below
         if name not in self._nested:
-            form = SpecForm(workloads().get(name, Spec), without=COMMON)  # one that is not installed has no fields here
+            spec = workloads().get(name, Spec)  # one that is not installed has no fields here
+            form = SpecForm(spec, without=(*COMMON, *FIRST) if issubclass(spec, TrainingSpec) else COMMON)
             form.changed.connect(self._check_and_tell)
             self._nested[name] = form
             self._layout.insertRow(2, form)
@@ -85,6 +87,11 @@ class ComparisonForm(SpecForm):
         other = {name: value for name, value in fields.items() if name not in own}
         nested = {**self.nested.values(), **own.pop("fields", {}), **other}
         self.set_values({**self.values(), **own, "fields": nested})
+
+    @property
+    def own_device(self) -> str | None:
+        spec = self.spec()
+        return None if spec is None else spec.own_device
 
     def set_locked(self, locked: bool) -> None:
         super().set_locked(locked)
@@ -150,4 +157,6 @@ def _device_row(first: QComboBox, second: QComboBox) -> tuple[QLabel, QWidget]:
 
 def form_of(spec: type[Spec]) -> SpecForm:
     """The form of a workload."""
-    return ComparisonForm(spec) if issubclass(spec, ComparisonSpec) else SpecForm(spec)
+    if issubclass(spec, ComparisonSpec):
+        return ComparisonForm(spec)
+    return ParallelForm(spec) if issubclass(spec, TrainingSpec) else SpecForm(spec)

@@ -177,7 +177,7 @@ class Dashboard(QWidget):
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
         self.palette_ = palette
-        for part in (self.cards, self.plots, self.panel.fit, self.explanation.page, self.tabs.output):
+        for part in (self.cards, self.plots, self.panel.fit, self.explanation, self.tabs.output):
             part.set_palette(palette)
         self.tabs.operators.set_palette(palette)
 
@@ -201,7 +201,7 @@ class Dashboard(QWidget):
         if front:
             self._balance()
             self.plots.refresh()
-            self.explanation.page.refresh()
+            self.explanation.refresh()
             self.tabs.refresh_output(self.session.output)
         self._frame += 1
 
@@ -269,6 +269,7 @@ class Dashboard(QWidget):
                 warn_ratio=self.session.settings.warn_ratio,
                 to_capacity=self._to_capacity,
                 gpu=next((gpu for gpu in self.session.gpus if gpu.uuid == selected), None),
+                rank=self.tabs.selected_rank,
             )
         if specs != self.layout_key:
             self.layout_key = specs
@@ -351,6 +352,7 @@ class Dashboard(QWidget):
     def reset_layout(self) -> None:
         """Tables, curves and the balance of both as at the first start."""
         self.tabs.set_collapsed(self.window().height() < LOW_WINDOW)
+        self.plots.choice.begin_again()
         self.plots.show_all_curves()
         self.rebalance()
 

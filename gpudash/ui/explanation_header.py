@@ -48,16 +48,18 @@ class ExplanationHeader(QFrame):
         column.addWidget(self.request)
         column.addWidget(self.remedies)
 
-    def show_explanation(self, found: Explanation, *, commanding: bool, looking: bool) -> None:
+    def show_explanation(self, found: Explanation, *, commanding: bool, looking: bool, rank: int | None = None) -> None:
         """Show what ``found`` says.
 
         Args:
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
+            rank: whose memory it is, in a run with ranks.
         """
+        whose = "" if rank is None else f"rank {rank} on "
         what = "MEMORY AT" if found.requested_bytes is None else "OUT OF MEMORY AT"
         product = "" if found.product in ("", "Simulated GPU") else f" · {found.product}"
-        self.title.setText(f"{what} {format_clock(found.time_s)} · {shown_name(found.device)}{product}")
+        self.title.setText(f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
         self.headline.setText(found.headline)
         self.request.setText(found.request_words)
         self.remedies.show_remedies(found.remedies, found.remedies_note, commanding=commanding, looking=looking)

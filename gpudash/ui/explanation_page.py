@@ -113,7 +113,14 @@ class ExplanationPage(QWidget):
         shortcut.activated.connect(act)
 
     def show_explanation(
-        self, found: Explanation, began_s: float, uuid: str | None, *, commanding: bool, looking: bool
+        self,
+        found: Explanation,
+        began_s: float,
+        uuid: str | None,
+        *,
+        commanding: bool,
+        looking: bool,
+        rank: int | None = None,
     ) -> None:
         """Explain.
 
@@ -123,10 +130,11 @@ class ExplanationPage(QWidget):
             uuid: of the GPU it was on.
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
+            rank: whose memory it is, in a run with ranks.
         """
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
-        self.header.show_explanation(found, commanding=commanding, looking=looking)
+        self.header.show_explanation(found, commanding=commanding, looking=looking, rank=rank)
         if same:
             return
         asked = found.requested_bytes

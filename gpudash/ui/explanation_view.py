@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QStackedWidget, QWidget
@@ -10,10 +11,12 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from gpudash.memory.explanation import Explanation, Remedy, explanation_from_json
 from gpudash.telemetry.records import EXPLANATION, Event, Note
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.explanation_page import ExplanationPage
+from gpudash.ui.rank_places import failed_rank, places_of
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard import Dashboard
+    from gpudash.ui.explanation_page import ExplanationPage
+    from gpudash.ui.theme import Palette
 
 
 class ExplanationView(QStackedWidget):
@@ -27,16 +30,33 @@ class ExplanationView(QStackedWidget):
     def __init__(self, dashboard: Dashboard, parts: QWidget) -> None:
         super().__init__(dashboard)
         self._dashboard = dashboard
-        self.page = ExplanationPage(dashboard.session.store, dashboard.palette_)
         self.addWidget(parts)
-        self.addWidget(self.page)
-        self.page.closed.connect(self.close_page)
-        self.page.applied.connect(self.apply)
+
+    @cached_property
+    def page(self) -> ExplanationPage:
+        """The explanation; it is built when it is first asked for, for most sessions end without one."""
+        from gpudash.ui.explanation_page import ExplanationPage
+
+        page = ExplanationPage(self._dashboard.session.store, self._dashboard.palette_)
+        self.addWidget(page)
+        page.closed.connect(self.close_page)
+        page.applied.connect(self.apply)
+        return page
 
     @property
     def open(self) -> bool:
         """Whether the explanation is in front."""
-        return self.currentWidget() is self.page
+        return self.currentIndex() > 0
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        if "page" in vars(self):
+            self.page.set_palette(palette)
+
+    def refresh(self) -> None:
+        """Draw what is new, while it is looked at."""
+        if self.open:
+            self.page.refresh()
 
     def take(self, events: Iterable[Event]) -> None:
         """Learn of new events: an explanation that was asked for opens, remedies complete the one in front."""
@@ -78,7 +98,8 @@ class ExplanationView(QStackedWidget):
         began_s = 0.0 if run is None else run.began_s
         uuid = next((device.uuid for device in session.devices() if device.name == found.device), None)
         looking = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
-        self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking)
+        rank = failed_rank(run) if run is not None and places_of(run) else None
+        self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking, rank=rank)
         if not self.open:
             self.setCurrentWidget(self.page)
             self.page.owners.table.view.setFocus()

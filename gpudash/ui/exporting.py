@@ -14,14 +14,13 @@ from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QProgressDialog
 
-from gpudash.session.report import write_report
-from gpudash.telemetry.export import DataFormat, Heed, export
 from gpudash.telemetry.reading import RecordingError, open_recording
 from gpudash.ui.actions import Command
 from gpudash.ui.file_name import completed
 from gpudash.units import format_count
 
 if TYPE_CHECKING:
+    from gpudash.telemetry.export import DataFormat, Heed
     from gpudash.ui.dashboard import Dashboard
     from gpudash.ui.main_window import MainWindow
 
@@ -139,9 +138,22 @@ def write_data(recording: Path, to: DataFormat, out: Path, heed: Heed) -> list[s
     Raises:
         RecordingError: when it cannot be read, or ``out`` cannot be written.
     """
+    from gpudash.telemetry.export import export
+
     with open_recording(recording) as opened:
         export(opened, to, out, force=True, heed=heed)
         return opened.notices
+
+
+def write_page(recording: Path, out: Path, heed: Heed) -> list[str]:
+    """Write a recording as a report over what is there; returns what could not be read of it.
+
+    Raises:
+        RecordingError: when it cannot be read, or ``out`` cannot be written.
+    """
+    from gpudash.session.report import write_report
+
+    return write_report(recording, out, True, heed)
 
 
 class Exporting:
@@ -190,7 +202,7 @@ class Exporting:
             self._tell(f"{out} is being written already.")
             return
         if kind == "html":
-            self._begin(ExportJob(out, partial(write_report, source, out, True)))
+            self._begin(ExportJob(out, partial(write_page, source, out)))
         else:
             self._begin(ExportJob(out, partial(write_data, source, kind, out)))
 

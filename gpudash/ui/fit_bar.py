@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.estimate import Estimate
-from gpudash.memory.estimate_words import HELD_BACK, headline, needed_bytes, segments
+from gpudash.memory.estimate_words import COMMUNICATION, HELD_BACK, headline, needed_bytes, segments
 from gpudash.ui.theme import Palette
 from gpudash.units import format_bytes
 
@@ -25,7 +25,7 @@ SMALLEST = 2.0
 
 def part_colour(name: str, palette: Palette) -> str:
     """The colour of a part of the bar; the same as of its band in the plots, where it has one."""
-    return palette.curves["idle" if name == HELD_BACK else name]
+    return palette.curves[{HELD_BACK: "idle", COMMUNICATION: "other tensors"}.get(name, name)]
 
 
 class FitBar(QWidget):

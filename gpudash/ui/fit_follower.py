@@ -38,6 +38,7 @@ class FitFollower:
         self._due: float | None = clock()
         self._look_at = 0.0
         self._asked_free: int | None = None
+        self._asked_device = panel.device_name
         self._shown: Answer | None = None
         self._running = False
         panel.changed.connect(self.form_changed)
@@ -77,11 +78,12 @@ class FitFollower:
 
     def _ask(self) -> None:
         self._due, self._shown = None, None
-        spec, device = self._panel.spec(), self._panel.device_name
+        spec = self._panel.spec()
         if spec is None:
             self._panel.fit.show_predicting("waiting for the marked fields")
             return
         self._look_at = self._clock() + LOOK_S
+        device = self._asked_device = spec.own_device or self._panel.device_name
         try:
             self._asked_free = self._session.estimates.target(device).free_bytes
             self._session.estimates.ask(spec, device)
@@ -110,7 +112,7 @@ class FitFollower:
             return
         self._look_at = self._clock() + LOOK_S
         try:
-            target = self._session.estimates.target(self._panel.device_name)
+            target = self._session.estimates.target(self._asked_device)
         except ValueError:
             return
         if target.free_bytes is None:

@@ -15,7 +15,14 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.memory.estimate import Alternative, Estimate
-from gpudash.memory.estimate_words import headline, largest_batch, segments, verdict
+from gpudash.memory.estimate_words import (
+    assumed_words,
+    headline,
+    largest_batch,
+    rank_lines,
+    segments,
+    verdict,
+)
 from gpudash.ui.fit_alternatives import AlternativeRow
 from gpudash.ui.fit_bar import FitBar, part_colour
 from gpudash.ui.theme import DARK, Palette
@@ -75,6 +82,10 @@ class FitPanel(QWidget):
         self._lines.setProperty("role", "muted")
         self._lines.setWordWrap(True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._ranks = QLabel()
+        self._ranks.setProperty("role", "legend")
+        self._ranks.setWordWrap(True)
+        self._ranks.setAccessibleName("The other ranks")
         self._toggle = QToolButton()
         self._toggle.setCheckable(True)
         self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -113,6 +124,7 @@ class FitPanel(QWidget):
         column.addWidget(self._headline)
         column.addWidget(self._bar)
         column.addWidget(self._lines)
+        column.addWidget(self._ranks)
         column.addWidget(self._toggle)
         column.addWidget(self._details)
 
@@ -125,6 +137,11 @@ class FitPanel(QWidget):
     def headline(self) -> str:
         """The words of the first line."""
         return self._headline.text()
+
+    @property
+    def rank_lines(self) -> str:
+        """The words about the other ranks and what is assumed for connecting them; "" for a run on one device."""
+        return self._ranks.text()
 
     @property
     def alternatives(self) -> list[AlternativeRow]:
@@ -191,6 +208,13 @@ class FitPanel(QWidget):
         font.setBold(found != "unknown")
         self._headline.setFont(font)
 
+    def _show_ranks(self) -> None:
+        estimate = self._estimate
+        lines = [] if estimate is None else [*rank_lines(estimate), assumed_words(estimate)]
+        self._ranks.setText("\n".join(line for line in lines if line))
+        self._ranks.setVisible(bool(lines and lines[0]))
+        self._ranks.setEnabled(not self._stale)
+
     def _set_lines(self, words: str, tip: str = "") -> None:
         self._lines.setText(words)
         self._lines.setToolTip(tip)
@@ -202,6 +226,7 @@ class FitPanel(QWidget):
         looking = "" if self._whole or self._stale else ", looking…"
         self._toggle.setText(f"{_toggle_words(estimate)}{looking}")
         self._share_height()
+        self._show_ranks()
         opened = self._toggle.isChecked() and estimate is not None
         self._details.setVisible(opened)
         self._inside.setEnabled(not self._stale)
@@ -291,5 +316,5 @@ def _figures(estimate: Estimate) -> str:
     if estimate.free_bytes is not None:
         told += f" of {format_bytes(estimate.free_bytes)} free"
     if estimate.largest_batch_size is not None:
-        told += f"\n{largest_batch(estimate.largest_batch_size)}"
+        told += f"\n{largest_batch(estimate.largest_batch_size, estimate.largest_global_batch)}"
     return told

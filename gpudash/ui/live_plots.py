@@ -8,6 +8,7 @@ from gpudash.devices import SIMULATED, Gpu, shown_name
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec, Unit
+from gpudash.ui.rank_places import places_of
 from gpudash.ui.run_progress import WATCH
 
 
@@ -20,6 +21,7 @@ def plots_for(
     warn_ratio: float,
     to_capacity: bool = True,
     gpu: Gpu | None = None,
+    rank: int | None = None,
 ) -> tuple[PlotSpec, ...]:
     """The plots of the device that is selected and of the run; called under the store's lock.
 
@@ -31,6 +33,7 @@ def plots_for(
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
         gpu: the device that is selected, where it is a GPU: its link's limit crosses the transfer plot.
+        rank: of a run with ranks, the one whose step is divided into its parts; ``None`` for the mean of all.
     """
     host = selected == "host"
     plots = [
@@ -65,7 +68,12 @@ def plots_for(
                 unit_name="items/s",
             )
         )
-    return tuple(plots)
+    places = places_of(store.run)
+    if not places:
+        return tuple(plots)
+    from gpudash.ui.rank_plots import with_ranks  # needed by few runs, and not at the first paint
+
+    return tuple(with_ranks(plots, store, places, rank))
 
 
 def _host_memory(lines: tuple[LineSpec, ...]) -> PlotSpec:

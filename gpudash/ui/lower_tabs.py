@@ -1,40 +1,32 @@
-"""The tabs below the plots: stages, result, epochs, operators, output, processes, devices, events."""
+"""The tabs below the plots: stages, result, epochs, ranks, operators, output, processes, devices, events."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from gpudash.devices import shown_name
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
-from gpudash.telemetry.records import (
-    REMOVED,
-    EpochFinished,
-    Event,
-    Marker,
-    Note,
-    OutOfMemory,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    SourceFailed,
-    SourceRecovered,
-    Warning,
-)
+from gpudash.telemetry.records import Event
 from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import MAX_EVENTS, Store
+from gpudash.ui.event_rows import event_row
 from gpudash.ui.newest_line import NewestLine
 from gpudash.ui.operators_tab import OperatorsTab
 from gpudash.ui.output_pane import Log, OutputPane
-from gpudash.ui.tables import Column, Table
+from gpudash.ui.rank_places import places_of
+from gpudash.ui.tables import ROW_PX, Column, Table
+from gpudash.ui.text_size import scaled
 from gpudash.ui.verdict_page import VerdictPage
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
+
+if TYPE_CHECKING:
+    from gpudash.ui.ranks_tab import RanksTab
 
 Range = tuple[float, float] | None
 
@@ -46,6 +38,9 @@ OUTPUT_HEIGHT = 360
 
 
 LEAST_HEIGHT = 80
+
+LEAST_RANKS_HEIGHT, RANKS_HEAD_HEIGHT = 150, 34
+"""Logical pixels of the sentence and four ranks, and of the sentence alone."""
 
 LEAST_OPERATORS_HEIGHT = 250
 """Logical pixels of a timeline and some rows of operators; the plots can be scrolled meanwhile."""
@@ -90,6 +85,8 @@ class LowerTabs(QWidget):
         self.bar.addTab("Result")
         self._pages.addWidget(self._results)
         self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        self.ranks: RanksTab | None = None
+        self._ranks_shown = 0
         self.operators = OperatorsTab()
         self.bar.addTab("Operators")
         self._pages.addWidget(self.operators)
@@ -129,12 +126,12 @@ class LowerTabs(QWidget):
         for position in range(self.bar.count()):
             self.bar.setTabToolTip(position, "Click to open" if collapsed else "Click the open tab to collapse")
 
-    def current(self) -> Table | None:
+    def current(self) -> Table | RanksTab | None:
         """The table in front; ``None`` while the output, a profile or a verdict is."""
         page = self._pages.currentWidget()
         if page is self._results:
             page = self._results.currentWidget()
-        return page if isinstance(page, Table) else None
+        return page if isinstance(page, Table) else self.ranks if page is self.ranks else None
 
     @property
     def output_in_front(self) -> bool:
@@ -145,6 +142,9 @@ class LowerTabs(QWidget):
     def _room(self) -> tuple[int, int]:
         """Logical pixels that what is in front takes at least and at most."""
         page = self._pages.currentWidget()
+        if page is self.ranks:
+            rows = RANKS_HEAD_HEIGHT + scaled(ROW_PX) * (self._ranks_shown + 1)
+            return min(LEAST_RANKS_HEIGHT, rows), min(OUTPUT_HEIGHT, rows)
         if page is self.operators:
             return LEAST_OPERATORS_HEIGHT, OUTPUT_HEIGHT
         verdict = page is self._results and self._results.currentWidget() is self.verdict
@@ -164,6 +164,31 @@ class LowerTabs(QWidget):
     def show_output(self) -> None:
         """Bring the output to the front; the bar stays collapsed where it is."""
         self.bar.setCurrentIndex(self._pages.indexOf(self.output))
+
+    def _offer_ranks(self, count: int) -> None:
+        """Have a tab for the ranks only while there are some."""
+        if self.ranks is None:
+            if not count:
+                return
+            from gpudash.ui.ranks_tab import RanksTab  # few runs have ranks
+
+            self.ranks = RanksTab()
+            place = self._pages.indexOf(self.epochs) + 1
+            self._pages.insertWidget(place, self.ranks)
+            self.bar.insertTab(place, "Ranks")
+            self.bar.setTabToolTip(place, self.bar.tabToolTip(0))
+        place = self._pages.indexOf(self.ranks)
+        if self.bar.isTabVisible(place) != bool(count):
+            if not count and self.bar.currentIndex() == place:
+                self.bar.setCurrentIndex(0)
+            self.bar.setTabVisible(place, bool(count))
+        before, self._ranks_shown = self._room, count
+        self._fit_height(before)
+
+    @property
+    def selected_rank(self) -> int | None:
+        """The rank that is selected in the table of ranks."""
+        return None if self.ranks is None else self.ranks.selected_rank
 
     def _show_page(self, position: int) -> None:
         before = self._room
@@ -221,11 +246,15 @@ class LowerTabs(QWidget):
 
     def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
+        places = places_of(store.run)
+        self._offer_ranks(len(places))
         if self._collapsed or not self.isVisible():
             return
         front = self.current()
         if self._pages.currentWidget() is self.operators:
             self.operators.refresh(store.run)
+        elif self.ranks is not None and front is self.ranks:
+            self.ranks.show_run(store, places)
         elif front is self.stages:
             front.show_rows(stage_rows(store.run, selection))
         elif self._pages.currentWidget() is self._results:
@@ -348,37 +377,6 @@ def _process_row(device: str, row: Mapping[str, Any]) -> Sequence[str]:
         "" if cpu is None else format_percent(cpu),
         "",
     )
-
-
-def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
-    """What happened, in words; ``None`` for what the plots and the stages tell."""
-    told = _tell(event)
-    if told is None:
-        return None
-    clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
-    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *told)
-
-
-def _tell(event: Event) -> tuple[str, str] | None:
-    match event:
-        case RunStarted():
-            return "run", f"{event.workload} started on {shown_name(event.device)}"
-        case RunFinished():
-            words = "finished" if event.status == "finished" else "stopped"
-            return "run", f"{words} after {event.steps} steps, {format_duration(event.seconds)}"
-        case RunFailed() | OutOfMemory():
-            return "run", f"{event.message} {event.remedy}".strip()
-        case Warning():
-            return {"passed": "passed", "note": "note"}.get(event.level, f"{event.level}"), event.text
-        case Marker():
-            return "mark removed" if event.category == REMOVED else "mark", event.label
-        case Note():
-            return event.topic, event.text
-        case EpochFinished():
-            return "epoch", f"{event.epoch}: loss {event.loss:.4f}, accuracy {format_percent(event.accuracy)}"
-        case SourceFailed() | SourceRecovered():
-            return "source", event.text
-    return None
 
 
 E = TypeVar("E", bound=Event)

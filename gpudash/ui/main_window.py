@@ -17,6 +17,7 @@ from gpudash.ui.banner import Banner
 from gpudash.ui.cards import DeviceCards
 from gpudash.ui.commands import Commands
 from gpudash.ui.dashboard import TITLE, Dashboard
+from gpudash.ui.document import Document
 from gpudash.ui.documents import Documents
 from gpudash.ui.dropping import Dropping
 from gpudash.ui.explanation_view import ExplanationView
@@ -28,10 +29,9 @@ from gpudash.ui.notify import notify
 from gpudash.ui.opening import Opening
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.recording_document import RecordingDocument
 from gpudash.ui.run_again import put_into_panel
 from gpudash.ui.status_line import StatusLine
-from gpudash.ui.theme import Choice, Palette
+from gpudash.ui.theme import Choice, Palette, dress
 from gpudash.ui.tools import Tools
 from gpudash.ui.undoing import Undoing
 from gpudash.ui.workload_panel import WorkloadPanel
@@ -69,6 +69,8 @@ class MainWindow(QMainWindow):
         self.commands = Commands(self, set_theme)
         self.tools = Tools(self)
         self.first_minute = FirstMinute(self)
+        if not self.styleSheet():  # a text size that is remembered has come with one
+            dress(self, palette)
         self._connect()
         self._restore_layout()
         self.setFocus()  # else the first activation gives it to a card, and Space would mean that card
@@ -159,8 +161,8 @@ class MainWindow(QMainWindow):
         if started:
             self.dashboard.refresh_figures()
 
-    def serve(self, document: RecordingDocument) -> None:
-        """Let the commands act on a recording that has been read."""
+    def serve(self, document: Document) -> None:
+        """Let the commands act on the dashboard of a document: of a recording that has been read, of a fleet's GPU."""
         dashboard = document.dashboard
         if dashboard is not None:
             self.commands.serve(dashboard)
@@ -188,6 +190,7 @@ class MainWindow(QMainWindow):
     def set_palette(self, palette: Palette) -> None:
         """Redraw everything in other colours."""
         self.palette_ = palette
+        dress(self, palette)
         for part in (self.dashboard, self.dropping, self.documents):
             part.set_palette(palette)
         self.refresh()

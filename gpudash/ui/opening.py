@@ -74,8 +74,13 @@ class Opening:
             else:
                 self.open(path)
 
-    def open(self, path: Path) -> bool:
-        """Open a file, or the folder of an out-of-memory report; what cannot be opened is told in one sentence."""
+    def open(self, path: Path, *, remember: bool = True) -> bool:
+        """Open a file, or the folder of an out-of-memory report; what cannot be opened is told in one sentence.
+
+        Args:
+            path: of the file or folder.
+            remember: whether it is listed among those opened last.
+        """
         notice = self._window.documents.notice
         try:
             found = find_file(path)
@@ -83,7 +88,8 @@ class Opening:
             notice.tell(str(error))
             return False
         notice.dismiss()
-        add_recent(found.path)
+        if remember:
+            add_recent(found.path)
         if self._window.documents.show_path(found.path):
             return True
         if found.kind == "recording":
@@ -91,6 +97,10 @@ class Opening:
         else:
             self._open_snapshot(found)
         return True
+
+    def open_unlisted(self, path: Path) -> None:
+        """Open a file that is not for keeping: it is not among those opened last."""
+        self.open(path, remember=False)
 
     def _open_snapshot(self, found: FoundFile) -> None:
         try:
@@ -116,6 +126,18 @@ class Opening:
             self._window.documents.notice.tell(f"What is piped in cannot be shown: {error}")
             return
         self._add(RecordingDocument(opened, self._window.palette_, self._settings), STREAM)
+
+    def open_fleet(self, address: str) -> None:
+        """Show every GPU that the Prometheus server at ``address`` knows; what is no address is told."""
+        from gpudash.ui.fleet.opening import open_fleet
+
+        open_fleet(self._window, address)
+
+    def ask_for_server(self) -> None:
+        """Ask for the address of a Prometheus server, and show its fleet."""
+        from gpudash.ui.fleet.opening import ask_for_server
+
+        ask_for_server(self._window)
 
     def _settings(self) -> Settings:
         return self._window.session.settings

@@ -25,7 +25,6 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.profiles import trace_of
-from gpudash.telemetry.export import atomically
 from gpudash.telemetry.naming import TRACE_SUFFIX
 from gpudash.telemetry.recorder import RecordingError
 from gpudash.telemetry.records import OPERATORS, Note
@@ -221,6 +220,8 @@ class OperatorsTab(QWidget):
 
     def export_to(self, trace: Path, target: Path) -> None:
         """Copy the trace; what goes wrong is told in a sentence."""
+        from gpudash.telemetry.export import atomically
+
         try:
             if not (target.exists() and target.samefile(trace)):
                 with atomically(target, trace, force=True) as part:

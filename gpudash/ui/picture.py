@@ -13,7 +13,7 @@ from gpudash.session import Replay
 from gpudash.ui.app import application
 from gpudash.ui.dashboard import SLOW_REFRESH
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import apply_theme
+from gpudash.ui.theme import apply_colours
 
 
 def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["light", "dark"] = "dark") -> None:
@@ -24,7 +24,7 @@ def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["
         OSError: when the picture cannot be written.
     """
     app = application()
-    palette = apply_theme(app, theme)
+    palette = apply_colours(app, theme)
     with closing(Replay(recording)) as replay:
         window = MainWindow(replay, palette, lambda _choice: None)
         try:

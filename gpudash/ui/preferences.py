@@ -28,9 +28,10 @@ TITLES: Mapping[str, str] = {
     "window_s": "Seconds shown",
     "frames_hz": "Redraws a second",
     "hints": "Hints after the first run",
+    "serve": "Serve for Prometheus at",
 }
-LATER = ("record", "recordings_bytes", "recordings_count")
-"""Settings that concern the recording, which is opened when a session begins."""
+LATER = ("record", "recordings_bytes", "recordings_count", "serve")
+"""Settings that concern the recording and the serving, which are opened when a session begins."""
 
 
 class Preferences(QDialog):

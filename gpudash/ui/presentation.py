@@ -90,7 +90,7 @@ class Presentation(QObject):
         self._before = _Before(text_scale(), sizes=sizes)
         self._hide_chrome(self._before)
         application = _application()
-        restyle(application, window.palette_, max(LARGE_SCALE if window.height() >= TALL_PX else SCALE, text_scale()))
+        restyle(window, window.palette_, max(LARGE_SCALE if window.height() >= TALL_PX else SCALE, text_scale()))
         application.installEventFilter(self)
 
     def _leave(self) -> None:
@@ -98,7 +98,7 @@ class Presentation(QObject):
         assert before is not None
         application = _application()
         application.removeEventFilter(self)
-        restyle(application, self._window.palette_, before.scale)
+        restyle(self._window, self._window.palette_, before.scale)
         for part, hidden in before.hidden.items():
             if shiboken6.isValid(part):  # its tab may have been closed meanwhile
                 part.setHidden(hidden)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -73,6 +73,8 @@ class RecordingDocument(Document):
         self._told: list[str] = []
         self._shown_run: int | None = None
         self.replay: Replay | None = None
+        self._read: Replay | None = None
+        self._slices: Iterator[None] = iter(())
         self.opening = OpeningPage(self.title, READ_ADVICE)
         self.opening.cancelled.connect(self.closed)
         self._stack = QStackedWidget()
@@ -89,7 +91,10 @@ class RecordingDocument(Document):
         if self._closed:
             return
         if self.replay is None:
-            self._poll()
+            if self._read is None:
+                self._poll()
+            else:
+                next(self._slices, None)
             return
         assert self.dashboard is not None
         self.bar.refresh()
@@ -105,14 +110,35 @@ class RecordingDocument(Document):
             self.refused.emit(str(error))
             return
         if replay is not None:
-            self._show(replay)
+            self._read, self._slices = replay, self._show(replay)
         else:
             self.opening.show_progress(round(self._opened.part * self._opened.size_bytes), self._opened.size_bytes)
 
-    def _show(self, replay: Replay) -> None:
-        self.replay = replay
+    def _show(self, replay: Replay) -> Iterator[None]:
+        """Put the dashboard in the place of the progress, a slice a frame: in one go the window would stand still."""
         replay.set_settings(self._settings())
-        dashboard = self.dashboard = Dashboard(replay, self._palette, live=False)
+        dashboard = Dashboard(replay, self._palette, live=False)
+        yield
+        self._add_parts(replay, dashboard)
+        self._stack.addWidget(dashboard)
+        yield
+        self.replay, self.dashboard = replay, dashboard
+        if dashboard.palette_ is not self._palette:
+            dashboard.set_palette(self._palette)
+        self._escape.setEnabled(False)
+        focused = self.opening.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
+        self._stack.setCurrentWidget(dashboard)
+        if focused:
+            self.setFocus()
+        if replay.following:
+            dashboard.view.follow()
+        else:
+            dashboard.show_run()
+        self._show_words(replay)
+        self.ready.emit()
+
+    def _add_parts(self, replay: Replay, dashboard: Dashboard) -> None:
+        """What the dashboard of a recording has beside that of the live session."""
         self.head = RecordingHead()
         self.notice = Notice()
         self.bar = ReplayBar(replay, dashboard.view, replay.settings.window_s)
@@ -129,18 +155,6 @@ class RecordingDocument(Document):
         dashboard.rows.insertWidget(0, self.head)
         dashboard.rows.insertWidget(1, self.notice)
         dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.bar)
-        self._escape.setEnabled(False)
-        focused = self.opening.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
-        self._stack.addWidget(dashboard)
-        self._stack.setCurrentWidget(dashboard)
-        if focused:
-            self.setFocus()
-        if replay.following:
-            dashboard.view.follow()
-        else:
-            dashboard.show_run()
-        self._show_words(replay)
-        self.ready.emit()
 
     def _show_words(self, replay: Replay) -> None:
         """Bring up to date what the line above says, what the run was asked, and what could not be read."""
@@ -201,6 +215,7 @@ class RecordingDocument(Document):
     def close_document(self) -> None:
         """Let go of the file, and of what still reads it."""
         self._closed = True
+        self._slices = iter(())
         self._opened.give_up()
-        if self.replay is not None:
-            self.replay.close()
+        if self._read is not None:
+            self._read.close()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpudash.devices import Device
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.parallel_form import ParallelForm
 from gpudash.ui.run_progress import PID, WATCH
 from gpudash.ui.script import Script
 from gpudash.ui.workload_panel import WorkloadPanel
@@ -34,12 +35,24 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
         return ""
     known = {name: value for name, value in run.spec.items() if name in panel.form.spec_type.model_fields}
     left_out = sorted(set(run.spec) - set(known))
-    said = _choose_device(run, panel, devices, preferred)
+    ranks = [name.strip() for name in str(known.get("devices") or "").split(",") if name.strip()]
+    several = bool(ranks) and isinstance(panel.form, ParallelForm)
+    said = _missing_ranks(ranks, devices) if several else _choose_device(run, panel, devices, preferred)
     panel.form.set_values(known)
     panel.change_fields(known)
     if left_out:
         said.append(f"This version does not know {', '.join(left_out)}; the rest was taken.")
     return " ".join(said)
+
+
+def _missing_ranks(ranks: Sequence[str], devices: Sequence[Device]) -> list[str]:
+    """Say which devices of the run's ranks are not here; which to take instead is the user's choice."""
+    there = {device.name for device in devices}
+    missing = list(dict.fromkeys(name for name in ranks if name not in there))
+    if not missing:
+        return []
+    are = "is" if len(missing) == 1 else "are"
+    return [f"This run had ranks on {', '.join(missing)}, which {are} not here today; choose others under Devices."]
 
 
 def _choose_device(run: RunView, panel: WorkloadPanel, devices: Sequence[Device], preferred: str) -> list[str]:

@@ -76,11 +76,17 @@ class SpecForm(QWidget):
     def set_device(self, device: str) -> None:
         """Disable what ``device`` cannot do, with the reason as tooltip."""
         self._device = device
-        refused = self.spec_type.refusals(device)
-        for name, control in self._controls.items():
-            if isinstance(control, QComboBox):
-                disable_choices(control, {value: why for (field, value), why in refused.items() if field == name})
+        self._disable_refused(device)
         self._check()
+
+    @property
+    def own_device(self) -> str | None:
+        """The first device that the fields themselves name; ``None`` where the choice of a device decides."""
+        return None
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a field is not shown, whatever the others say."""
+        return name in self.hidden
 
     def set_locked(self, locked: bool) -> None:
         """Keep the values readable but not editable, while they are being run."""
@@ -97,7 +103,7 @@ class SpecForm(QWidget):
             spec = self.spec_type.model_validate(self.values())
         except ValidationError:
             return None
-        return None if spec.problems(self._device) else spec
+        return None if self._problems(spec) else spec
 
     def errors(self) -> dict[str, str]:
         """Field → what is wrong with it; "" for the whole."""
@@ -105,7 +111,7 @@ class SpecForm(QWidget):
             spec = self.spec_type.model_validate(self.values())
         except ValidationError as error:
             return invalid_fields(error)
-        problems = spec.problems(self._device)
+        problems = self._problems(spec)
         return {"": "; ".join(problems)} if problems else {}
 
     def control(self, name: str) -> Control:
@@ -137,6 +143,16 @@ class SpecForm(QWidget):
         self._controls[name], self._rows[name], self._errors[name] = control, row, error
         on_change(control, self._check_and_tell)
 
+    def _problems(self, spec: Spec) -> list[str]:
+        """Why ``spec`` cannot be run where it is to be run."""
+        return spec.problems(self._device)
+
+    def _disable_refused(self, device: str) -> None:
+        refused = self.spec_type.refusals(device)
+        for name, control in self._controls.items():
+            if isinstance(control, QComboBox):
+                disable_choices(control, {value: why for (field, value), why in refused.items() if field == name})
+
     def _names(self) -> list[str]:
         """The fields that are shown, the workload's own first."""
         common = Spec.model_fields.keys()
@@ -166,10 +182,17 @@ class SpecForm(QWidget):
             field = self.spec_type.model_fields[name]
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
             when = typing.cast("Mapping[str, list[str]]", extra.get("when", {}))
-            matters = name not in self.hidden and all(str(values[other]) in allowed for other, allowed in when.items())
+            matters = not self.is_hidden(name) and all(str(values[other]) in allowed for other, allowed in when.items())
             self._layout.setRowVisible(self._rows[name], matters)
 
 
 def _title(name: str) -> str:
     words = name.replace("_", " ").replace("nan", "NaN")
     return words[0].upper() + words[1:]
+
+
+def preset_words(preset: str, values: Mapping[str, Any]) -> str:
+    """What a preset changes."""
+    if not values:
+        return f"{preset}: the defaults"
+    return f"{preset}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

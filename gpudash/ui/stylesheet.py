@@ -94,8 +94,8 @@ QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QAbstractSpinBox:focus, 
     border: 2px solid $accent; padding: 2px 5px; }
 QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"], QComboBox[invalid="true"] { border-color: $critical; }
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $muted; background: $panel; }
-QComboBox::drop-down { border: 0px; width: 20px; }
-QComboBox::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
+QComboBox::drop-down, QDateTimeEdit::drop-down { border: 0px; width: 20px; }
+QComboBox::down-arrow, QDateTimeEdit::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
 QComboBox QLineEdit, QAbstractSpinBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
 QComboBox QLineEdit:focus, QAbstractSpinBox QLineEdit:focus { border: 0px; padding: 0px; }
 QPlainTextEdit:disabled { color: $muted; background: $panel; }

@@ -15,13 +15,16 @@ from typing import Literal
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
 from gpudash.ui.stylesheet import style_sheet
 from gpudash.ui.text_size import set_text_scale
 
 Choice = Literal["system", "light", "dark"]
 
+
+STYLE = "Fusion"
+"""Qt's own style: it looks the same on every system."""
 
 DARK_TEXT, LIGHT_TEXT = "#0c1116", "#ffffff"
 """Of words on a coloured ground."""
@@ -202,8 +205,8 @@ def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
     return DARK if choice == "dark" else LIGHT
 
 
-def apply_theme(app: QApplication, choice: Choice) -> Palette:
-    """Give the whole application a look.
+def apply_colours(app: QApplication, choice: Choice) -> Palette:
+    """Give the whole application its style and its colours; the style sheet is given to each window by `dress`.
 
     Args:
         app: the application.
@@ -217,18 +220,34 @@ def apply_theme(app: QApplication, choice: Choice) -> Palette:
     palette = chosen_palette(app, choice)
     if choice != "system":
         app.styleHints().setColorScheme(Qt.ColorScheme.Dark if palette.dark else Qt.ColorScheme.Light)
-    app.setStyleSheet("")  # Qt takes five times as long to put one style sheet in the place of another
-    app.setStyle("Fusion")
+    app.setStyleSheet("")
+    if app.style().name().lower() != STYLE.lower():  # setting it again takes a second where a window has a style sheet
+        app.setStyle(STYLE)
     app.setPalette(qt_palette(palette))
+    return palette
+
+
+def apply_theme(app: QApplication, choice: Choice) -> Palette:
+    """`apply_colours`, with the style sheet for everything: for parts that are shown outside a main window."""
+    palette = apply_colours(app, choice)
     app.setStyleSheet(style_sheet(palette))
     return palette
 
 
-def restyle(app: QApplication, palette: Palette, scale: float) -> None:
-    """Draw every word ``scale`` times as large as the system says, in the colours of ``palette``."""
-    app.setStyleSheet("")  # see `apply_theme`
-    set_text_scale(scale)
-    app.setStyleSheet(style_sheet(palette))
+def dress(window: QWidget, palette: Palette) -> None:
+    """Give a window, and the dialogs and menus that belong to it, its style sheet.
+
+    It is the window's and not the application's: with one of the application in force Qt goes through all of a part
+    again each time that it is put into another, which made opening a tab three times as long.
+    """
+    window.setStyleSheet("")  # Qt takes five times as long to put one style sheet in the place of another
+    window.setStyleSheet(style_sheet(palette))
+
+
+def restyle(window: QWidget, palette: Palette, scale: float) -> None:
+    """Draw every word ``scale`` times as large as the system says, and ``window`` in the colours of ``palette``."""
+    set_text_scale(scale)  # before the old sheet goes: parts without one would keep their font until the next change
+    dress(window, palette)
 
 
 def qt_palette(palette: Palette) -> QPalette:
@@ -264,7 +283,7 @@ def qt_palette(palette: Palette) -> QPalette:
 
 
 class ThemeFollower(QObject):
-    """Keeps the application in the chosen look, and in the system's where that was chosen.
+    """Keeps the application in the chosen colours, and in the system's where that was chosen.
 
     Signals:
         changed: the new `Palette`, after it was applied.
@@ -276,7 +295,7 @@ class ThemeFollower(QObject):
         super().__init__(parent)
         self._app = app
         self._choice: Choice = choice
-        self._palette = apply_theme(app, choice)
+        self._palette = apply_colours(app, choice)
         app.styleHints().colorSchemeChanged.connect(self._system_changed)
 
     @property
@@ -292,11 +311,11 @@ class ThemeFollower(QObject):
     def choose(self, choice: Choice) -> None:
         """Apply another choice now."""
         self._choice = choice
-        self._set(apply_theme(self._app, choice))
+        self._set(apply_colours(self._app, choice))
 
     def _system_changed(self) -> None:
         if self._choice == "system" and chosen_palette(self._app, "system") is not self._palette:
-            self._set(apply_theme(self._app, "system"))
+            self._set(apply_colours(self._app, "system"))
 
     def _set(self, palette: Palette) -> None:
         changed = palette is not self._palette

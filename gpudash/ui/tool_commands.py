@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QApplication, QLayout
+from PySide6.QtWidgets import QLayout
 
 from gpudash.ui.actions import Command
 from gpudash.ui.library import open_library
@@ -162,8 +162,7 @@ def fit_panels(window: MainWindow) -> None:
 
 
 def _choose_size(window: MainWindow, size: float, chosen: bool) -> None:
-    application = QApplication.instance()
-    if chosen and isinstance(application, QApplication):
-        restyle(application, window.palette_, size)
+    if chosen:
+        restyle(window, window.palette_, size)
         fit_panels(window)
         remember(_TEXT_SIZE, size)

@@ -27,12 +27,18 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.comparison_form import ComparisonForm, form_of
 from gpudash.ui.device_choice import device_choice, device_words, offer
 from gpudash.ui.fit_panel import FitPanel
+from gpudash.ui.parallel_form import ParallelForm
 from gpudash.ui.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
-from gpudash.ui.spec_form import LABEL_WIDTH, SpecForm
+from gpudash.ui.spec_form import LABEL_WIDTH, SpecForm, preset_words
+from gpudash.ui.start_button import StartButton
 
 WIDTH = 312
 """Logical pixels: room for the longest label and a choice beside it."""
+
+DEVICE_WORDS = "Where the workload runs"
+SEVERAL_WORDS = "The ranks run on the devices below; clear those to run on one"
+"""Tooltips of the choice of a device: usually, and while the ranks have devices of their own."""
 
 ROOMY_HEIGHT = 980
 """Logical pixels from which the form and what would fit can be seen side by side."""
@@ -67,6 +73,7 @@ class WorkloadPanel(QFrame):
         self._offered: list[tuple[str, str | None]] = []
         self._devices: tuple[Device, ...] = ()
         self._preferred = "cpu"
+        self._ranks_on: str | None = None
         self._forecast = ""
         self._build()
         self._choose_workload()
@@ -121,9 +128,7 @@ class WorkloadPanel(QFrame):
         outer.addWidget(self._caution)
         self.progress = RunProgress()
         outer.addWidget(self.progress)
-        self.button = QPushButton()
-        self.button.setMinimumHeight(32)
-        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # after a click Space still means the view, not Stop
+        self.button = StartButton()
         self.button.clicked.connect(self.toggle)
         outer.addWidget(self.button)
 
@@ -133,7 +138,7 @@ class WorkloadPanel(QFrame):
         row.setContentsMargins(0, 0, 0, 0)
         label = QLabel("Device")
         label.setProperty("role", "muted")
-        self.device = device_choice("Device", "Where the workload runs", 12)
+        self.device = device_choice("Device", DEVICE_WORDS, 12)
         self.device.currentIndexChanged.connect(self._device_changed)
         self.device.activated.connect(self._device_activated)
         label.setBuddy(self.device)
@@ -150,7 +155,7 @@ class WorkloadPanel(QFrame):
             return
         self._offered = offered
         self._devices, self._preferred = tuple(devices), preferred
-        self._offer_both()
+        self._offer_to_form()
         kept = self.device.currentData() if self._running else self._wanted_device
         with QSignalBlocker(self.device):
             self.device.clear()
@@ -160,19 +165,21 @@ class WorkloadPanel(QFrame):
             self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
         self._device_changed()
 
-    def _offer_both(self) -> None:
-        """Offer the devices to a comparison, which has a choice of two of its own."""
+    def _offer_to_form(self) -> None:
+        """Offer the devices to a form that has a choice of its own: of two, or of one for each rank."""
         form = self._forms.get(self.workload.currentData())
         if isinstance(form, ComparisonForm) and self._devices and self._commanding:
             form.set_devices(self._devices, self._preferred)
+        elif isinstance(form, ParallelForm) and self._devices and self._commanding:
+            form.set_devices(self._devices)
 
     def set_commanding(self, commanding: bool) -> None:
         """Whether a run can be started here at all; a recording's panel only shows what was run."""
         self._commanding = commanding
         self.button.setVisible(commanding)
         self._choose_workload()
-        for control in (self.workload, self.device):
-            control.setEnabled(commanding)
+        self.workload.setEnabled(commanding)
+        self._allow_device()
 
     def show_spec(self, workload: str, device: str, values: Mapping[str, Any]) -> None:
         """Show what a recorded run was asked; a workload that is not installed here is left out."""
@@ -198,6 +205,8 @@ class WorkloadPanel(QFrame):
 
     def take_device(self, name: str) -> None:
         """Select the device called ``name``, as if the user had."""
+        if not self.watching and isinstance(self.form, ParallelForm) and self.form.own_device not in (None, name):
+            self.form.change_fields({"devices": ""})
         self.choose_device(name)
         self._device_activated()
 
@@ -223,11 +232,9 @@ class WorkloadPanel(QFrame):
 
     @property
     def device_name(self) -> str:
-        """torch's name of the chosen device; of a comparison's two, the one that is measured against the other."""
-        spec = None if self.watching or self._device_choice.isVisibleTo(self) else self.form.spec()
-        if spec is not None and spec.own_device is not None:
-            return spec.own_device
-        return str(self.device.currentData() or "cpu")
+        """torch's name of the chosen device; of several, that of the first rank, or a comparison's measured one."""
+        own = None if self.watching else self.form.own_device
+        return own or str(self.device.currentData() or "cpu")
 
     @property
     def watching(self) -> bool:
@@ -281,8 +288,9 @@ class WorkloadPanel(QFrame):
         if (running, program, outside) != (self._running, self._program, self._outside):
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
             (self.script if self.watching else self.form).set_locked(running)
-            for control in (self.workload, self.device, self._presets):
+            for control in (self.workload, self._presets):
                 control.setEnabled(not running)
+            self._allow_device()
             self._update_button()
         self.progress.show_run(run, running, "" if self._program else loading, self._stopping)
 
@@ -307,7 +315,7 @@ class WorkloadPanel(QFrame):
             self._forms[name] = form
             self._stack.addWidget(form)
         self._device_choice.setVisible(not isinstance(self._forms[name], ComparisonForm))
-        self._offer_both()
+        self._offer_to_form()
         self._show_form(self._forms[name])
         self._summary.setText(spec.summary)
         while self._preset_row.count():
@@ -319,7 +327,7 @@ class WorkloadPanel(QFrame):
         for preset, values in spec.presets.items():
             button = QPushButton(preset)
             button.setProperty("role", "chip")
-            button.setToolTip(_preset_words(preset, values))
+            button.setToolTip(preset_words(preset, values))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, values=values: self._apply_preset(values))
             self._preset_row.addWidget(button)
@@ -344,7 +352,22 @@ class WorkloadPanel(QFrame):
             self.form.set_device(self.device_name)
         self._form_changed()
 
+    def _allow_device(self) -> None:
+        """Let one device be chosen, unless a run is on or the ranks have devices of their own."""
+        several = not self.watching and isinstance(self.form, ParallelForm) and self.form.own_device is not None
+        self.device.setEnabled(self._commanding and not self._running and not several)
+        self.device.setToolTip(SEVERAL_WORDS if several else DEVICE_WORDS)
+        own = self.form.own_device if several else None
+        if own != self._ranks_on:
+            self._ranks_on = own
+            with QSignalBlocker(self.device):
+                row = self.device.findData(own or self._wanted_device or self._preferred)
+                self.device.setCurrentIndex(max(0, row))
+            if self._commanding:
+                self.device_chosen.emit(self.device_name)
+
     def _form_changed(self) -> None:
+        self._allow_device()
         whole = "" if self.watching else self._whole_words()
         self._caution.setText(whole)
         self._caution.setVisible(bool(whole))
@@ -357,38 +380,21 @@ class WorkloadPanel(QFrame):
         return self.form.errors().get("", "") if spec is None else " ".join(spec.cautions(self.device_name))
 
     def _update_button(self) -> None:
-        if self._outside:
-            self.button.setText("■  Stop watching   F5")
-            self.button.setAccessibleName("Stop watching")
-            self.button.setToolTip("Look away from the process, which runs on (F5)")
-        elif self._program:
-            self.button.setText("■  End it now   F5" if self._stopping else "■  Stop   F5")
-            self.button.setAccessibleName("End the program now" if self._stopping else "Stop the program")
-            self.button.setToolTip("Interrupt the program as Ctrl+C does; pressed again, end it (F5)")
-        elif self._running:
-            self.button.setText("Stopping…" if self._stopping else "■  Stop run   F5")
-            self.button.setAccessibleName("Stop run")
-            self.button.setToolTip("Stop after the current operation (F5)")
-        else:
-            self.button.setText("▶  Start run   F5")
-            self.button.setAccessibleName("Start run")
-            anyway = f"Run anyway (F5): {self._forecast}"
-            self.button.setToolTip(anyway if self._forecast else self._start_words())
-        self.button.setEnabled(not self._stopping or self._program if self._running else self.ready)
-        role = "danger" if self._running else "primary"
-        if self.button.property("role") != role:
-            self.button.setProperty("role", role)
-            self.button.style().unpolish(self.button)
-            self.button.style().polish(self.button)
+        self.button.show_state(
+            running=self._running,
+            stopping=self._stopping,
+            program=self._program,
+            outside=self._outside,
+            ready=self.ready,
+            start_tip=f"Run anyway (F5): {self._forecast}" if self._forecast else self._start_words(),
+        )
 
     def _start_words(self) -> str:
         if not self.watching:
-            return "Run the workload on the chosen device (F5)"
+            wrong = next(iter(self.form.errors().items()), None)
+            if wrong is None:
+                return "Run the workload on the chosen device (F5)"
+            name, why = wrong
+            return f"{name.replace('_', ' ')}: {why}".strip(": ").capitalize() if name else why
         problem = next(iter(self.script.script().problems().values()), "")
         return problem or "Run the script and watch it (F5)"
-
-
-def _preset_words(preset: str, values: Any) -> str:
-    if not values:
-        return f"{preset}: the defaults"
-    return f"{preset}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

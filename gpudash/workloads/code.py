@@ -14,6 +14,7 @@ from gpudash.specs.pipeline import COUNT_LIMIT
 from gpudash.workloads.comparison_code import comparison_code
 from gpudash.workloads.pressure_code import ending, pressure_code
 from gpudash.workloads.program_text import fitted
+from gpudash.workloads.ranks_code import ranks_code
 from gpudash.workloads.training_code import training_code
 from gpudash.workloads.transfer_code import transfer_code
 
@@ -46,6 +47,10 @@ def code(
         ComparisonSpec: comparison_code,
     }
     write = writers.get(type(spec))
+    if isinstance(spec, TrainingSpec) and spec.device_names:
+        write = ranks_code
+        if memory_cap is not None:
+            raise ValueError("--memory-cap is not part of the program of several devices; leave it out")
     if write is None:
         raise ValueError(f"the workload {spec.name} cannot be shown as a program; read {spec.run.partition(':')[0]}")
     simulation = simulation or Simulation()

@@ -17,6 +17,7 @@ from gpudash.workloads.traffic import Traffic
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 _Kind = TypeVar("_Kind", bound="Context")
 
@@ -114,6 +115,10 @@ class Context:
             facts: fields of `StageFinished`; `Stage.tell` adds more.
         """
         return self._stages.open(name, facts)
+
+    def spread(self, model: nn.Module) -> nn.Module:
+        """``model``, which lies on the device, as this run trains it: one of several ranks wraps it."""
+        return model
 
     def stage_seconds(self, name: str) -> float:
         """How long the newest execution of stage ``name`` took, waiting for the GPU; NaN when there was none."""

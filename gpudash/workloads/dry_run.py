@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Self
 
 import torch
+from torch import nn
 
 from gpudash.memory.allocator.trace import Trace, repeated
 from gpudash.memory.workspace import VARIABLE
@@ -19,6 +20,7 @@ from gpudash.simulator.tracking import Tracker
 from gpudash.specs import PipelineSpec, Spec, TrainingSpec
 from gpudash.workloads.context import Context, MemoryLevel
 from gpudash.workloads.endings import Cancelled
+from gpudash.workloads.parallel_memory import one_of
 from gpudash.workloads.run import resolve
 
 STEPS = 3
@@ -63,9 +65,18 @@ class DryContext(Context):
         steps: after how many the run ends.
         alike: whether its steps are alike, so that nothing is to be seen after the last.
         level: how full the memory of the device is taken to be.
+        wrap: makes of a model on the device what one rank of several trains.
     """
 
-    def __init__(self, tracker: Tracker, steps: int, level: MemoryLevel | None, *, alike: bool) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        steps: int,
+        level: MemoryLevel | None,
+        *,
+        alike: bool,
+        wrap: Callable[[nn.Module], nn.Module] | None = None,
+    ) -> None:
         super().__init__(
             torch.device("sim", 0), run_id=0, emit=lambda _event: None, clock=time.monotonic, memory=lambda: level
         )
@@ -73,6 +84,10 @@ class DryContext(Context):
         self._tracker = tracker
         self._limit = steps
         self._alike = alike
+        self._wrap = wrap
+
+    def spread(self, model: nn.Module) -> nn.Module:
+        return model if self._wrap is None else self._wrap(model)
 
     def stage(self, name: str, **facts: Any) -> Any:
         return DryStage(self._tracker, name)
@@ -115,7 +130,8 @@ def trace_of(
 ) -> Trace:
     """What ``spec`` asks of the allocator from its beginning to its end.
 
-    A workload whose steps are alike is followed for ``steps`` of them and gone on with as in the last.
+    A workload whose steps are alike is followed for ``steps`` of them and gone on with as in the last. Of a training on
+    several devices the first rank is followed, whose shards are the largest.
 
     Args:
         dry: of this process.
@@ -125,10 +141,13 @@ def trace_of(
     Raises:
         DataDependentError, LeftTheDeviceError: as `DryRun.record`.
     """
-    short, wanted = shortened(spec, steps)
+    spread = isinstance(spec, TrainingSpec) and bool(spec.device_names)
+    steps += spread  # DistributedDataParallel makes its buckets anew in the second step
+    short, wanted = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, steps)
     limit = steps if wanted is not None else MOST_STEPS
     program = _Program(short, limit, level, alike=wanted is not None)
-    trace = replace(dry.record(program, trusting=True, capacity=capacity), followed=program.followed)
+    with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
+        trace = replace(dry.record(program, trusting=True, capacity=capacity), followed=program.followed)
     return repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace
 
 
@@ -137,7 +156,7 @@ def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
     attention)."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    short, _ = shortened(spec, 1)
+    short, _ = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, 1)
     with FlopCounterMode(display=False) as counter:
         dry.record(_Program(short, 1, level, alike=True), trusting=True)
     return int(counter.get_total_flops())
@@ -148,7 +167,10 @@ class _Program:
 
     Attributes:
         followed: steps that were taken.
+        wrap: of `DryContext`.
     """
+
+    wrap: Callable[[nn.Module], nn.Module] | None = None
 
     def __init__(self, spec: Spec, limit: int, level: MemoryLevel | None, *, alike: bool) -> None:
         self.followed = 0
@@ -159,7 +181,7 @@ class _Program:
 
     def __call__(self, tracker: Tracker) -> None:
         workload: Callable[[Any, Context], Mapping[str, Any]] = resolve(self._spec)
-        context = DryContext(tracker, self._limit, self._level, alike=self._alike)
+        context = DryContext(tracker, self._limit, self._level, alike=self._alike, wrap=self.wrap)
         configured = os.environ.get(VARIABLE)
         torch.manual_seed(self._spec.seed)
         try:

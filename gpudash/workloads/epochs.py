@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from gpudash.units import format_duration
-from gpudash.workloads.context import Context
 
 NOTICEABLE = 0.2
 """Relative change of an epoch's time that is worth a word."""
@@ -29,10 +28,18 @@ class Epoch:
     observation: str
 
 
+class Teller(Protocol):
+    """Who is told that an epoch is over. `Context` is one."""
+
+    def epoch(self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str) -> None:
+        """Take in an epoch."""
+        ...
+
+
 class Epochs:
     """Gathers the epochs of a run and tells each when it is over."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Teller) -> None:
         self._context = context
         self._done: list[Epoch] = []
 

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpudash.memory.allocator.trace import WEIGHTS, Trace
+from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.estimate import Alternative, Estimate, Target, fits
 from gpudash.memory.fit import minimum_room, peaks
+from gpudash.memory.rank_estimates import deciding, of_ranks
 from gpudash.simulator.dry_run import DataDependentError, DryRun, LeftTheDeviceError
 from gpudash.simulator.tracking import Tracker
-from gpudash.specs import PressureSpec, Spec
-from gpudash.specs.changes import Change, capped, changes, size_field
+from gpudash.specs import PressureSpec, Spec, TrainingSpec
+from gpudash.specs.changes import Change, batch_fields, batch_words, capped, changes, size_field
 from gpudash.units import MIB
 from gpudash.workloads.blame import place
 from gpudash.workloads.context import MemoryLevel
 from gpudash.workloads.dry_run import STEPS, flops_of, keeps_growing, trace_of
 from gpudash.workloads.judging import held_on, judged, unchanged
+from gpudash.workloads.spreading import spread_over
 
 STEADY_STEPS = 2
 """Steps followed of a variant of a run that is known to keep nothing from step to step."""
@@ -42,8 +45,6 @@ UNBOUNDED = 2**31
 FLOPS = "FLOPs of the dry run"
 
 SAME_PRODUCTS = "the same products in smaller batches"
-
-DATA_PARALLEL = "data parallel over {count} GPUs, per GPU"
 
 WRONG_ANYWHERE = (ImportError, NameError, SyntaxError)
 """Errors that do not depend on a tensor or a device."""
@@ -75,12 +76,14 @@ class Question:
         target: where.
         level: how full the device is; a workload may choose its own size by it.
         elsewhere: the other devices there are.
+        ranks: where each rank of a run on several devices is to fit, in place of ``target``.
     """
 
     spec: Spec
     target: Target
     level: MemoryLevel | None = None
     elsewhere: Sequence[Target] = ()
+    ranks: Sequence[Target] = ()
 
 
 def estimate(question: Question, dry: DryRun, *, alternatives: bool = True) -> Iterator[Estimate]:
@@ -149,8 +152,9 @@ class _Estimation:
 
     def __init__(self, question: Question, dry: DryRun) -> None:
         self._spec = question.spec
-        self._target = question.target
-        self._elsewhere = question.elsewhere
+        self._ranks = tuple(question.ranks)
+        self._target = self._ranks[deciding(self._ranks)] if self._ranks else question.target
+        self._elsewhere = () if self._ranks else question.elsewhere
         self._level = question.level
         self._dry = dry
         self._steps = STEPS
@@ -170,16 +174,24 @@ class _Estimation:
         trace = self._trace(spec)
         if not keeps_growing(trace):
             self._steps = STEADY_STEPS
-        found = judged(trace, target, spec.name)
+        found = self._judged(trace)
         yield found
         if not alternatives or target.room_bytes is None:
             return
-        found = replace(found, largest_batch_size=self._largest(trace))
+        largest = self._largest(trace)
+        together = largest * len(self._ranks) if largest is not None and self._ranks else None
+        found = replace(found, largest_batch_size=largest, largest_global_batch=together)
         yield found
         known: list[Alternative] = []
         for alternative in self._alternatives(trace, found):
             known.append(alternative)
             yield replace(found, alternatives=tuple(known))
+
+    def _judged(self, trace: Trace) -> Estimate:
+        spec = self._spec
+        if not self._ranks or not isinstance(spec, TrainingSpec):
+            return judged(trace, self._target, spec.name)
+        return of_ranks(self._ranks, spec.parallel, lambda target: judged(trace, target, spec.name))
 
     def _until_full(self, spec: PressureSpec, *, alternatives: bool) -> Iterator[Estimate]:
         """A run that fills the memory on purpose takes all of it."""
@@ -222,7 +234,7 @@ class _Estimation:
         name = size_field(self._spec)
         if name is None:
             return None
-        batch = int(getattr(self._spec, name))
+        batch = self._batch(name)
         bounds = type(self._spec).model_fields[name].metadata
         limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
         low, high = (batch, limit + 1) if fits(held_on(trace, self._target), self._target) is True else (0, batch)
@@ -243,7 +255,12 @@ class _Estimation:
         return low if high - low <= 1 else None
 
     def _sized(self, name: str, size: int) -> Trace:
-        return self._trace(self._spec.model_copy(update={name: size}))
+        whole = {"global_batch": 0} if self._ranks else {}
+        return self._trace(self._spec.model_copy(update={name: size, **whole}))
+
+    def _batch(self, name: str) -> int:
+        """Of each forward pass, on each rank."""
+        return self._spec.rank_batch if isinstance(self._spec, TrainingSpec) else int(getattr(self._spec, name))
 
     def _need(self, name: str, size: int) -> int:
         """The least that a batch of ``size`` has to have, in bytes."""
@@ -260,9 +277,10 @@ class _Estimation:
 
     def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)
-        if name is not None and batch and batch < getattr(self._spec, name):
-            change = Change(f"{name} {batch}", {name: batch}, changes_training=True)
-            yield from self._changed(change)
+        if name is not None and batch and batch < self._batch(name):
+            assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
+            words, fields = batch_words(self._spec, batch), batch_fields(self._spec, batch)
+            yield from self._changed(Change(words, fields, changes_training=True))
         shared = False
         for change in changes(self._spec):
             if shared and "accumulation" in change.fields:
@@ -272,7 +290,9 @@ class _Estimation:
                 yield alternative
         elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
         yield from unchanged(trace, self._target, found, elsewhere)
-        yield from self._data_parallel(found)
+        if found.fits is not True and not self._ranks:
+            with suppress(CannotPredictError):
+                yield from spread_over(self._spec, self._target, elsewhere, self._trace)
 
     def _changed(self, change: Change) -> Iterator[Alternative]:
         """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
@@ -304,22 +324,6 @@ class _Estimation:
             before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
             return (after / before, FLOPS) if before else (None, "")
         return (1.0, SAME_PRODUCTS) if "accumulation" in change.fields else (None, "")
-
-    def _data_parallel(self, whole: Estimate) -> Iterator[Alternative]:
-        """The batch shared out over all GPUs of the kind; each also holds the buckets that gradients travel in.
-
-        `torch.nn.parallel.DistributedDataParallel` keeps them beside the gradients unless ``gradient_as_bucket_view``.
-        """
-        name, kind = size_field(self._spec), self._target.device.partition(":")[0]
-        count = 1 + sum(other.device.partition(":")[0] == kind for other in self._elsewhere)
-        if name is None or kind == "cpu" or count < 2:
-            return
-        share = -(-int(getattr(self._spec, name)) // count)
-        buckets = whole.by_category.get(WEIGHTS, 0)
-        shared = self._trace(self._spec.model_copy(update={name: share})).with_constant(buckets)
-        found = judged(shared, self._target, self._spec.name)
-        words = DATA_PARALLEL.format(count=count)
-        yield Alternative(words, peak_reserved_bytes=found.peak_reserved_bytes, fits=found.fits)
 
 
 def _recorded(record: Callable[[], Trace]) -> Trace:

@@ -129,7 +129,8 @@ def _estimates(asked: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
         spec = build(workloads()[asked["workload"]], asked["spec"])
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
-    question = Question(spec, target, _level(target, asked.get("used_bytes")), elsewhere)
+    ranks = tuple(_target(rank) for rank in asked.get("ranks", ()))
+    question = Question(spec, target, _level(target, asked.get("used_bytes")), elsewhere, ranks)
     yield from estimate(question, dry, alternatives=more)
 
 

@@ -13,7 +13,6 @@ FAULTS when it crashes.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import queue
@@ -35,6 +34,7 @@ from gpudash.workloads.hosted_outbox import Outbox
 from gpudash.workloads.hosted_request import request_from
 from gpudash.workloads.installed import torch_report
 from gpudash.workloads.profiling import ProfileWish
+from gpudash.workloads.tied_process import die_with
 
 if TYPE_CHECKING:
     from gpudash.simulator.card import Card
@@ -51,17 +51,13 @@ POISONED_REMEDY = "Start the run again: it had a process of its own, which is go
 NAME = b"gpudash-run"
 """Of the process, at most 15 bytes."""
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
-_RATHER_THIS_ONE = "500"
-"""Added to what the kernel kills by when memory is full (proc(5), oom_score_adj), so that it does not kill gpudash."""
-
 _CHUNK = 65_536
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one request; never returns."""
     descriptor, parent, faults = (int(word) for word in arguments or sys.argv[1:4])
-    _die_with(parent)
+    die_with(parent, NAME)
     faulthandler.enable(faults)
     os.dup2(2, 1)  # what anybody prints is none of the dashboard's output
     host = _Host(socket.socket(fileno=descriptor), parent)
@@ -246,18 +242,6 @@ def _figures(card: Card) -> dict[str, Any]:
         "others_bytes": card.others,
         "busy_s": card.busy_s,
     }
-
-
-def _die_with(parent: int) -> None:
-    """End when the thread that started this process does, which lives as long as its process (prctl(2))."""
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        libc.prctl(_PR_SET_NAME, NAME, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:  # noqa: PTH123 - no path of ours
-        score.write(_RATHER_THIS_ONE)
 
 
 def _leave() -> NoReturn:

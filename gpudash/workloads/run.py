@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gpudash.devices import SPEED_REMARK, kind_of
+from gpudash.devices import SPEED_REMARK, Device, kind_of
 from gpudash.memory.explanation import Explanation, Growth
 from gpudash.memory.growth_notice import growth_warning
 from gpudash.memory.held import Surroundings
@@ -61,6 +62,9 @@ class RunRequest:
         on_host: given that process's number before the run begins there, and ``None`` once it has ended.
         on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
             it has ended.
+        devices: what is known of the devices of a run on several, one a rank.
+        folder: makes the private folder of such a run.
+        on_ranks: given what reads its ranks' resident bytes by their processes' numbers, and ``None`` at its end.
     """
 
     spec: Spec
@@ -79,6 +83,19 @@ class RunRequest:
     profile: ProfileWish | None = None
     on_host: Callable[[int | None], None] | None = None
     on_cards: Callable[[int, Sequence[Mapping[str, Any]]], None] | None = None
+    devices: tuple[Device, ...] = ()
+    folder: Callable[[], Folder] | None = None
+    on_ranks: Callable[[Callable[[], Mapping[int, int]] | None], None] | None = None
+
+
+class Folder(Protocol):
+    """A folder that nobody else may enter."""
+
+    path: Path
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        ...
 
 
 class Run:

@@ -40,7 +40,7 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
     """
     source = data(spec, context)
     context.keep(**source.facts, item=source.item, epochs=[])
-    with _deterministic(spec.deterministic):
+    with deterministic(spec.deterministic):
         model = model_of(spec, source.outputs, context)
         context.keep(parameters=sum(parameter.numel() for parameter in model.parameters()))
         if spec.mode == "inference":
@@ -74,6 +74,7 @@ class _Trainer:
         self._device = torch.device("cpu") if spec.move_at_epoch > 1 else context.device
         self._model.to(self._device)
         make_interruptible(model, spec, self._device, context.check_stopped)
+        self._model = model = context.spread(model)
         self._optimizer = optimizer_of(spec, model)
         self._take_step = TrainingStep(spec, model, self._optimizer, self._device, context)
         self._resident: list[Batch] | None = None
@@ -111,7 +112,7 @@ class _Trainer:
         context = self._context
         loss, right = self._take_step(self._batches(index))
         with context.stage("read loss"):
-            read_loss, count = _read(loss, right)
+            read_loss, count = read_numbers(loss, right)
         accuracy = count / self._source.items
         if self._to_audit is not None:
             self._audit(self._to_audit)
@@ -184,7 +185,7 @@ class _Trainer:
             self._context.note("nan", f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
 
 
-def _read(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
+def read_numbers(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
     """Loss and count as numbers; from a GPU in one copy, since each waits for it."""
     if loss.device.type == "cpu":
         return loss.item(), right.item()
@@ -193,7 +194,7 @@ def _read(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
 
 
 @contextmanager
-def _deterministic(wanted: bool) -> Iterator[None]:
+def deterministic(wanted: bool) -> Iterator[None]:
     """Deterministic algorithms for the block; cuBLAS needs its workspace fixed for them (cuBLAS docs, 2.1.4)."""
     if not wanted:
         yield

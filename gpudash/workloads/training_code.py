@@ -16,7 +16,6 @@ _AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 def training_code(spec: TrainingSpec, device: str) -> list[str]:
     """The lines of the program."""
-    write = {"transformer": _transformer, "mlp": _mlp, "cnn": _cnn}[spec.model]
     modules = ["pathlib", "sysconfig"] if spec.model == "transformer" else []
     modules += ["time"] if spec.mode == "inference" else []
     first = "cpu" if spec.move_at_epoch > 1 else device
@@ -33,9 +32,14 @@ def training_code(spec: TrainingSpec, device: str) -> list[str]:
         f"torch.manual_seed({spec.seed})",
         *([deterministic] if spec.deterministic else []),
         f'device = torch.device("{first}")',
-        *write(spec),
-        *(_inference(spec) if spec.mode == "inference" else _training(spec, device)),
+        *model_lines(spec),
+        *(_inference(spec) if spec.mode == "inference" else training_lines(spec, device)),
     ]
+
+
+def model_lines(spec: TrainingSpec) -> list[str]:
+    """The data, a function ``batch(index)``, and the model on ``device``."""
+    return {"transformer": _transformer, "mlp": _mlp, "cnn": _cnn}[spec.model](spec)
 
 
 def _checkpointing(spec: TrainingSpec) -> bool:
@@ -208,7 +212,8 @@ def _inference(spec: TrainingSpec) -> list[str]:
     ]
 
 
-def _training(spec: TrainingSpec, device: str) -> list[str]:
+def training_lines(spec: TrainingSpec, device: str) -> list[str]:
+    """The optimizer and the steps, each of which prints its number, loss and accuracy."""
     count = spec.batches_per_epoch
     every = f"[[tensor.to(device) for tensor in batch(index)] for index in range({count})]"
     return [

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from gpudash.telemetry.records import Event, Note, OutOfMemory
+from gpudash.telemetry.records import Event, Note, OutOfMemory, Record
 from gpudash.units import format_bytes
 from gpudash.workloads.context import MemoryLevel, Wishes
 from gpudash.workloads.endings import WorkloadError
@@ -36,7 +36,7 @@ class Worker:
     Such a process runs one workload and ends. The next is started ahead, so that a run need not wait for torch.
 
     Args:
-        emit: takes every event; called on the worker's thread.
+        emit: takes every event, and the readings of ranks; called on the worker's thread.
         clock: session time in seconds.
         on_probe: given the device and a callable that reads its allocator when a run on a GPU begins; it stays good
             after the run, and the next run on the device brings a new one.
@@ -44,7 +44,7 @@ class Worker:
 
     def __init__(
         self,
-        emit: Callable[[Event], None],
+        emit: Callable[[Record], None],
         clock: Callable[[], float],
         on_probe: Callable[[str, Probe], None] | None = None,
     ) -> None:
@@ -240,10 +240,20 @@ class Worker:
         self._emit(Note(time_s=self._clock(), topic=topic, text=text, details=details))
 
     def _run(self, request: RunRequest, wishes: Wishes) -> None:
-        ending = self._hosted(request, wishes) if request.isolate else self._run_here(request, wishes)
+        ending = self._route(request)(request, wishes)
         with self._lock:
             self._wishes = None
         self._emit(ending)
+
+    def _route(self, request: RunRequest) -> Callable[[RunRequest, Wishes], Event]:
+        if getattr(request.spec, "device_names", ()):
+            return self._on_several
+        return self._hosted if request.isolate else self._run_here
+
+    def _on_several(self, request: RunRequest, wishes: Wishes) -> Event:
+        from gpudash.workloads.parallel.parallel_run import ParallelRun
+
+        return ParallelRun(request, wishes, self._emit, self._clock).perform()
 
     def _run_here(self, request: RunRequest, wishes: Wishes) -> Event:
         self._tried(self._load, "Torch could not be looked at")

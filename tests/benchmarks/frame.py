@@ -36,10 +36,11 @@ Frame = Callable[[int], None]
 
 def measure() -> dict[str, float]:
     """The figures that are held, and the times they come from."""
-    frame, million = frame_cost(), million_points()
+    frame, million, areas = frame_cost(), million_points(), areas_cost()
     return {
         **frame,
         **million,
+        **areas,
         "over_floor": frame["ratio_to_bare"],
         "naive_over": frame["times_cheaper_than_naive"],
         "million_over_ten_thousand": max(million["last_minute_ratio"], million["all_ratio"]),
@@ -79,6 +80,17 @@ def million_points(frames: int = 40) -> dict[str, float]:
     return result
 
 
+def areas_cost(frames: int = 40, samples: int = 10_000) -> dict[str, float]:
+    """Cost of a frame whose plots fill the area between two of their three curves, against curves alone."""
+    app = _application()
+    areas, close_areas = _gpudash(samples, WINDOW_S, areas=True)
+    lines, close_lines = _gpudash(samples, WINDOW_S)
+    times = _interleaved(app, {"areas": areas, "lines": lines}, frames)
+    close_areas()
+    close_lines()
+    return {"areas_ms": times["areas"], "areas_over_lines": times["areas"] / times["lines"]}
+
+
 def _application() -> QApplication:
     app = QApplication.instance() or QApplication([])
     assert isinstance(app, QApplication)
@@ -105,7 +117,7 @@ def _values(plot: int, curve: int, t: Floats) -> Floats:
     return 0.3 + 0.2 * curve + 0.1 * np.sin(t / t[-1] * (20 + plot)) + noise
 
 
-def _gpudash(samples: int, window_s: float) -> tuple[Frame, Callable[[], None]]:
+def _gpudash(samples: int, window_s: float, *, areas: bool = False) -> tuple[Frame, Callable[[], None]]:
     store, t = Store(), np.arange(samples) / RATE_HZ
     specs = []
     for plot in range(PLOTS):
@@ -115,7 +127,8 @@ def _gpudash(samples: int, window_s: float) -> tuple[Frame, Callable[[], None]]:
             values = _values(plot, curve, t)
             for time_s, value in zip(t.tolist(), values.tolist(), strict=True):
                 store._append(key, time_s, value)
-            curves.append(CurveSpec(key, f"curve {curve}", "ratio", COLOURS[curve]))
+            down_to = "curve 0" if areas and curve == CURVES - 1 else ""
+            curves.append(CurveSpec(key, f"curve {curve}", "ratio", COLOURS[curve], down_to=down_to))
         specs.append(PlotSpec(f"plot {plot}", f"PLOT {plot}", tuple(curves), "ratio"))
     store.newest_s = float(t[-1])
     view = TimeView(window_s)

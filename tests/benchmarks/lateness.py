@@ -14,7 +14,7 @@ from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import StepFinished
 from gpudash.ui.app import application
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import apply_theme
+from gpudash.ui.theme import apply_colours
 
 SECONDS = 6.0
 SETTLE_S = 3.0
@@ -29,7 +29,7 @@ def measure() -> dict[str, float]:
     app = application()
     session = Session(Settings(), recording=None)
     session.start()
-    window = MainWindow(session, apply_theme(app, "dark"), lambda _choice: None)
+    window = MainWindow(session, apply_colours(app, "dark"), lambda _choice: None)
     window.resize(1440, 900)
     window.show()
     session.load_torch()

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication
 from gpudash.session import Replay
 from gpudash.ui.app import application
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import apply_theme
+from gpudash.ui.theme import apply_colours
 from tests.benchmarks.ten_million import TICK_S, make
 
 FRAMES = 60
@@ -30,7 +30,7 @@ def measure() -> dict[str, float]:
     """
     path = recording()
     app = application()
-    palette = apply_theme(app, "dark")
+    palette = apply_colours(app, "dark")
     began = time.perf_counter()
     replay = Replay(path)
     read = time.perf_counter() - began

@@ -89,6 +89,25 @@ def test_two_recorded_runs_lie_over_one_another_with_what_differs_in_words(play:
         assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
 
 
+def test_two_ranks_are_chosen_run_and_shown_and_the_slow_one_is_named(play: Play, tmp_path: Path) -> None:
+    seen = play("ranks")
+    summary = seen["summary"]
+    assert summary["status"] == "finished" and summary["steps"] == 400
+    assert seen["device"] == "cpu" and "2 ranks" in seen["progress"]
+    assert seen["plots"] == ["rank_memory", "rank_step", "loss", "rank_share"]
+    assert seen["curves"]["rank_memory"] == seen["curves"]["rank_step"] == ["rank 0", "rank 1"]
+    assert {"rank 0", "rank 1", "loss", "accuracy"} <= set(seen["curves"]["loss"])
+    assert seen["curves"]["rank_share"] == ["communicating", "computing", "waiting for others"]
+    assert seen["states"] == ["ended", "ended"]
+    assert summary["result"]["straggler"]["rank"] == 1
+    assert seen["remarks"][0] == "" and seen["remarks"][1].startswith("straggler, ")
+    assert seen["sentence"] == summary["result"]["straggler"]["text"]
+    assert seen["banner"].startswith("note: Rank 1 computes ")
+    assert seen["seconds_to_leave"] < 4.0
+    for theme in ("dark", "light"):
+        assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
+
+
 def test_stop_is_answered_at_once_and_the_window_runs_again(play: Play) -> None:
     seen = play("stop_in_the_middle")
     assert seen["button"] == "Stopping…"

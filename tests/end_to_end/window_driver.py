@@ -30,6 +30,8 @@ from gpudash.ui.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
+from tests.end_to_end.fleet_scenario import fleet, open_address
+from tests.end_to_end.ranks_scenario import ranks
 from tests.end_to_end.reopened_scenario import piped, reopened
 
 Steps = Generator[Callable[[], bool], None, None]
@@ -316,7 +318,7 @@ def _pictures(player: Player, name: str) -> Steps:
 SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,))}
 """Scenario → GPUs that are simulated for it."""
 
-STARTS: dict[str, Callable[[], int]] = {"piped": lambda: open_file(Path("-"))}
+STARTS: dict[str, Callable[[], int]] = {"piped": lambda: open_file(Path("-")), "fleet": open_address}
 """Scenario → how the window is opened, where that is not as ``gpudash`` alone does it."""
 
 PATIENCE = {"demo": 230.0}
@@ -337,8 +339,10 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         watched_until_full,
         reopened,
         piped,
+        fleet,
         comparison,
         compared,
+        ranks,
         demo,
     )
 }

@@ -25,7 +25,18 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tests.gpu import cost, hardware, isolation, operations, out_of_memory, prediction, refusal_text, runs, snapshots
+from tests.gpu import (
+    cost,
+    hardware,
+    isolation,
+    operations,
+    out_of_memory,
+    prediction,
+    refusal_text,
+    runs,
+    scaling,
+    snapshots,
+)
 from tests.gpu.child import ROOT, asked, stop_at
 
 BUDGET_S = 540.0
@@ -89,6 +100,7 @@ class Collection:
             "memory_cap": lambda: asked(out_of_memory.largest, device, {"cap": out_of_memory.CAP_BYTES}),
             "isolation": lambda: asked(isolation.measure, device, limit_s=110),
             "commands": lambda: out_of_memory.commands(device, ("leak",) if small else tuple(out_of_memory.COMMANDS)),
+            "scaling": self._scaling,
             "tests": self._tests,
             "cost": lambda: asked(cost.rates, device, rates, limit_s=90),
             "verdicts": lambda: prediction.verdicts(device, self._capacity, verdict_specs),
@@ -122,6 +134,14 @@ class Collection:
         found = asked(hardware.describe, self._device, limit_s=120)
         self._capacity = int(found.get("total_bytes", 0))
         return found
+
+    def _scaling(self) -> dict[str, Any]:
+        """Over every GPU of the machine; tried on two ranks of the CPU."""
+        if self._small:
+            return scaling.measure(("cpu", "cpu"), values=scaling.TINY)
+        import torch
+
+        return scaling.measure([f"cuda:{index}" for index in range(torch.cuda.device_count())])
 
     def _snapshots(self) -> dict[str, Any]:
         """The figures; the snapshots themselves, as columns, go into the archive."""

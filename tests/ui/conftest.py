@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import Choice, Palette, apply_theme
+from gpudash.ui.theme import Choice, Palette, apply_colours, apply_theme
 from tests.ui.fake_session import FakeSession
 
 OpenWindow = Callable[..., MainWindow]
@@ -54,7 +54,7 @@ def open_window(qapp: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
         size: tuple[int, int] = (1440, 960),
         set_theme: Callable[[Choice], None] = lambda _choice: None,
     ) -> MainWindow:
-        window = MainWindow(session, apply_theme(qapp, theme), set_theme)  # type: ignore[arg-type]
+        window = MainWindow(session, apply_colours(qapp, theme), set_theme)  # type: ignore[arg-type]
         opened.append(window)
         window.timer.stop()
         window.resize(*size)

@@ -12,7 +12,7 @@ from gpudash.ui.command_table import RECENT_MENU
 from gpudash.ui.library.document import LibraryDocument
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.no_gpu_strip import LOOKING
-from gpudash.ui.theme import DARK, restyle
+from gpudash.ui.text_size import set_text_scale
 from gpudash.ui.tool_commands import PRESENTATION
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
@@ -176,7 +176,7 @@ def test_nothing_is_said_in_presentation_mode(window: MainWindow, session: FakeS
         assert not strip.isVisible() and not hints.isVisible()
         window.commands.actions[PRESENTATION].trigger()
     finally:
-        restyle(qapp, DARK, 1.0)
+        set_text_scale(1.0)
     settle(window)
     assert strip.isVisible() and hints.isVisible()
 

@@ -13,8 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.plots.legend import Entry
-from gpudash.ui.text_size import text_scale
-from gpudash.ui.theme import DARK, restyle
+from gpudash.ui.text_size import set_text_scale, text_scale
 from gpudash.ui.tool_commands import PRESENTATION, open_palette
 from gpudash.ui.workload_panel import WIDTH
 from tests.ui.conftest import OpenWindow, settle
@@ -29,7 +28,7 @@ SIZES = [(1280, 800), (2560, 1440)]
 def usual_size(qapp: QApplication) -> Iterator[None]:
     """Words are as large as before when the test is over."""
     yield
-    restyle(qapp, DARK, 1.0)
+    set_text_scale(1.0)
 
 
 @pytest.fixture
@@ -202,7 +201,7 @@ def test_the_text_size_is_used_and_remembered(open_window: OpenWindow, session: 
     usual = window.font().pointSizeF()
     window.commands.actions["130 %"].trigger()
     assert window.font().pointSizeF() == pytest.approx(1.3 * usual)
-    restyle(QApplication.instance(), DARK, 1.0)  # type: ignore[arg-type]  # as at the next start
+    set_text_scale(1.0)  # as at the next start
     again = open_window(FakeSession())
     assert text_scale() == 1.3
     assert again.commands.actions["130 %"].isChecked()

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QInputDialog, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import REMOVED, Marker
-from gpudash.ui.lower_tabs import event_row
+from gpudash.ui.event_rows import event_row
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.undoing import MOST_STEPS, Undoing
 from tests.ui.conftest import OpenWindow, settle

@@ -160,13 +160,13 @@ from PySide6.QtWidgets import QApplication
 from gpudash.ui.app import application
 from gpudash.ui.main_window import MainWindow
 from gpudash.ui.theme import DARK
-from gpudash.ui.theme import apply_theme
+from gpudash.ui.theme import apply_colours
 from tests.ui.conftest import settle
 from tests.ui.test_window_layout import busy_session, inside
 from tests.ui.words import complaints
 asked = json.loads(sys.argv[1])
 app = application()
-window = MainWindow(busy_session(4), apply_theme(app, "light"), lambda _choice: None)
+window = MainWindow(busy_session(4), apply_colours(app, "light"), lambda _choice: None)
 window.timer.stop()
 opened = window.geometry().getRect()
 if asked["size"]:

@@ -218,6 +218,20 @@ def test_another_theme_repaints_everything(open_window: OpenWindow, qapp: QAppli
     follower.deleteLater()
 
 
+def test_the_style_sheet_is_the_window_s_and_another_theme_sets_no_style_anew(
+    open_window: OpenWindow, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = ThemeFollower(qapp, "dark")
+    window = open_window(training(), set_theme=follower.choose)
+    follower.changed.connect(window.set_palette)
+    before = window.styleSheet()
+    assert qapp.styleSheet() == "" and DARK.panel in before
+    monkeypatch.setattr(qapp, "setStyle", lambda _name: pytest.fail("a second while everything is dressed anew"))
+    window.commands.actions["Light"].trigger()
+    assert LIGHT.panel in window.styleSheet() and qapp.styleSheet() == ""
+    follower.deleteLater()
+
+
 def test_the_system_theme_is_followed(
     open_window: OpenWindow, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,7 +204,7 @@ def test_a_third_party_workload_is_offered_and_a_broken_one_is_told(
         EntryPoint(name=name, value=f"gpudash_test_{name}", group=specs.ENTRY_POINTS)
         for name in ("plugin", "empty", "missing")
     ]
-    monkeypatch.setattr(specs, "entry_points", lambda group: points)
+    monkeypatch.setattr(specs, "installed", lambda: points)
     assert list(workloads()) == [*(spec.name for spec in BUILT_IN), "mine"]
     told = broken_entry_points()
     assert len(told) == 2

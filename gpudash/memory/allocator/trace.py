@@ -36,6 +36,7 @@ class Trace:
         categories: what each block was for, one of `CATEGORIES`.
         marks: where steps and phases begin, in order.
         followed: steps that were dry-run; 0 for a run that was not, or that has none.
+        streams: block → stream it was asked on; those that are not here were on the default one, 0.
     """
 
     events: array[int] = field(default_factory=lambda: array("q"))
@@ -43,6 +44,7 @@ class Trace:
     categories: list[str] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     followed: int = 0
+    streams: dict[int, int] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -66,7 +68,8 @@ class Trace:
         shifted = array("q", (event + 1 if event > 0 else event - 1 for event in self.events))
         marks = [Mark(mark.at + 1, mark.step, mark.phase) for mark in self.marks]
         sizes, categories = array("q", [size, *self.sizes]), [category, *self.categories]
-        return Trace(array("q", [1, *shifted]), sizes, categories, marks, self.followed)
+        streams = {block + 1: stream for block, stream in self.streams.items()}
+        return Trace(array("q", [1, *shifted]), sizes, categories, marks, self.followed, streams)
 
     def with_sizes(self, category: str, old: int, new: int) -> Trace:
         """The same with blocks of ``category`` of ``new`` bytes where they had ``old``."""
@@ -97,7 +100,7 @@ def repeated(trace: Trace, steps: int) -> Trace:
         block: position for position, block in enumerate(e for e in trace.events[before_first:before_behind] if e > 0)
     }
     events, sizes, categories = array("q", trace.events), array("q", trace.sizes), list(trace.categories)
-    marks = list(trace.marks)
+    marks, streams = list(trace.marks), dict(trace.streams)
     inner = [mark for mark in trace.marks if mark.step == last]
     blocks_of = [made]
     for step in range(last + 1, steps + 1):
@@ -109,10 +112,12 @@ def repeated(trace: Trace, steps: int) -> Trace:
                 sizes.append(trace.sizes[event - 1])
                 categories.append(trace.categories[event - 1])
                 fresh.append(len(sizes))
+                if event in trace.streams:
+                    streams[len(sizes)] = trace.streams[event]
                 events.append(len(sizes))
             elif -event in born:
                 events.append(-fresh[born[-event]])
             elif -event in previous and previous[-event] < len(blocks_of[-1]):
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)
-    return Trace(events, sizes, categories, marks, trace.followed)
+    return Trace(events, sizes, categories, marks, trace.followed, streams)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from gpudash.devices import SIMULATED, shown_name
 from gpudash.telemetry.export.csv_table import Passing
 from gpudash.telemetry.export.json_document import write_list
+from gpudash.telemetry.ranks.envelope import ENVELOPE
 from gpudash.telemetry.reading import Recording
 from gpudash.telemetry.records import (
     EpochFinished,
@@ -50,7 +51,10 @@ _COUNTED = {
     "host": ("used_bytes", "process_bytes", "total_bytes"),
     "gpu": ("used_bytes", "process_bytes", "total_bytes"),
     "allocator": ("allocated_bytes", "reserved_bytes"),
+    "rank": ("used_bytes", "allocated_bytes", "reserved_bytes"),
 }
+
+_STEP_PARTS = ("compute_s", "communication_s", "waiting_s")
 
 Entry = dict[str, Any]
 
@@ -228,15 +232,23 @@ def _stage(run: _Run, event: StageFinished) -> Iterator[Entry]:
 
 
 def _counters(sample: Sample) -> Iterator[Entry]:
-    values = {
-        name: value
-        for name in _COUNTED.get(sample.table, ())
-        if isinstance(value := sample.values.get(name), int | float) and math.isfinite(value)
-    }
-    if values:
-        where = "host" if sample.device is None else sample.device
-        title = f"allocator of {shown_name(where)}" if sample.table == "allocator" else f"memory of {where}"
+    if sample.table == "rank" and sample.device in ENVELOPE:
+        return
+    if values := _finite(sample, _COUNTED.get(sample.table, ())):
+        owner = _owner(sample)
+        title = f"allocator of {shown_name(owner)}" if sample.table == "allocator" else f"memory of {owner}"
         yield _counter(title, sample.time_s, MACHINE, values)
+    if sample.table == "rank" and (parts := _finite(sample, _STEP_PARTS)):
+        yield _counter(f"step of {_owner(sample)}", sample.time_s, MACHINE, parts)
+
+
+def _finite(sample: Sample, names: Sequence[str]) -> dict[str, float]:
+    values = ((name, sample.values.get(name)) for name in names)
+    return {name: value for name, value in values if isinstance(value, int | float) and math.isfinite(value)}
+
+
+def _owner(sample: Sample) -> str:
+    return f"rank {sample.device}" if sample.table == "rank" else "host" if sample.device is None else sample.device
 
 
 def _us(time_s: float) -> float:

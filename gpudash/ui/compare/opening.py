@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QFileDialog
 
 from gpudash.settings import recordings_folder
 from gpudash.ui.actions import Command
-from gpudash.ui.compare.document import CompareDocument
 
 if TYPE_CHECKING:
+    from gpudash.ui.compare.document import CompareDocument
     from gpudash.ui.main_window import MainWindow
 
 KINDS = "Recordings (*.gpudash);;All files (*)"
@@ -26,6 +26,8 @@ def open_comparison(window: MainWindow, paths: Sequence[Path]) -> CompareDocumen
         window: where the tab is added, and what cannot be opened is told.
         paths: two to six recordings, each ``FILE`` or ``FILE#N``.
     """
+    from gpudash.ui.compare.document import CompareDocument
+
     whole = [Path(os.path.abspath(path.expanduser())) for path in paths]  # noqa: PTH100  # resolve() would rename tabs
     key = "\n".join(["comparison", *map(str, whole)])
     if window.documents.show_path(key):

@@ -39,6 +39,7 @@ class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
         self.unit, self.unit_name = unit, unit_name
         self._words: dict[float, str] = {}
         super().__init__(side)
+        self.enableAutoSIPrefix(False)  # the ticks carry their prefix
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         count = max(2, int(size / (TICK_PX if self.orientation == "left" else TIME_TICK_PX)))

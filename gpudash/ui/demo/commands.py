@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QMenu
 from gpudash.session import Replay
 from gpudash.session.samples import samples
 from gpudash.ui.actions import Command
-from gpudash.ui.demo.demo import Demo
 
 if TYPE_CHECKING:
+    from gpudash.ui.demo.demo import Demo
     from gpudash.ui.main_window import MainWindow
 
 SAMPLES_MENU = "Help/Demo Recordings"
@@ -40,6 +40,8 @@ def demo_commands(window: MainWindow) -> list[Command]:
 
 def play_demo(window: MainWindow) -> Demo:
     """Begin the demo, or return to it where it is on already."""
+    from gpudash.ui.demo.demo import Demo
+
     demo = window.findChild(Demo)
     if demo is not None and not demo.is_over:
         window.documents.show_dashboard()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpudash.session.library import Librarian
 from gpudash.ui.compare import open_comparison
-from gpudash.ui.library.document import TITLE, LibraryDocument
 
 if TYPE_CHECKING:
     from gpudash.ui.main_window import MainWindow
@@ -21,6 +19,9 @@ def open_library(window: MainWindow) -> None:
     documents = window.documents
     if documents.show_path(KEY):
         return
+    from gpudash.session.library import Librarian
+    from gpudash.ui.library.document import TITLE, LibraryDocument
+
     document = LibraryDocument(
         Librarian(),
         window.undoing,

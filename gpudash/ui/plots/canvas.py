@@ -27,7 +27,7 @@ from gpudash.ui.plots.curve import CurveSpec, Style
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Bands, Frame
 from gpudash.ui.plots.mouse import Gestures
-from gpudash.ui.plots.overlay import PEN_STYLES, Overlay
+from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, Overlay
 from gpudash.ui.plots.shaping import Floats, Points, dashes
 from gpudash.ui.text_size import text_scale
 from gpudash.ui.theme import Palette
@@ -128,14 +128,14 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self.overlay.set_palette(palette)
 
     def set_curves(self, curves: Sequence[CurveSpec]) -> None:
-        """Have an item for each of these curves, later ones above; those of curves that stay are kept."""
+        """Have an item for each of these curves, later ones above and bold ones above all; those that stay are kept."""
         self._specs = {curve.name: curve for curve in curves}
         self._keep(self._raw, {curve.name for curve in curves if not curve.stack})
         self._keep(self._bold, {curve.name for curve in curves if curve.smoothed})
         for position, name in enumerate(self._specs):
-            for items, above in ((self._raw, 0), (self._bold, 1)):
+            for items, above in ((self._raw, 0), (self._bold, len(self._specs))):
                 if name in items:
-                    items[name].setZValue(2 * position + above)
+                    items[name].setZValue(position + above)
         self._range = None
 
     def _keep(self, items: dict[str, Line], names: set[str]) -> None:
@@ -172,6 +172,8 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
             self._set(self._bold[name], smoothed, QPen(colour, max(2, spec.width)), spec.style, geometry)
             if smoothed is not None:
                 colour.setAlphaF(0.35)
+        if spec.faint:
+            colour.setAlphaF(FAINT_ALPHA)
         # Dashes would swallow whole bursts, and the faint raw samples stay whole under a dashed smoothed line.
         style = "solid" if smoothed is not None or spec.pulses else spec.style
         self._set(self._raw[name], points, QPen(colour, spec.width), style, geometry)

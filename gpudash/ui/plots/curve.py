@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudash.units import format_bytes, format_percent, format_rate, format_scaled, format_throughput
+from gpudash.units import format_bytes, format_duration, format_percent, format_rate, format_scaled, format_throughput
 
 Key = tuple[str, str, str | None]
 """Reading table, metric, device: the address of a series in the store."""
 
 Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
-Style = Literal["solid", "dash", "dot"]
+Style = Literal["solid", "dash", "dot", "dashdot"]
 
 NO_VALUE = "-"
 
@@ -33,8 +33,9 @@ class CurveSpec:
         axis: which axis it is read on; the right one goes from 0 to 100 %.
         smoothed: whether the smoothing slider applies (loss, accuracy).
         unit_name: what a "number" counts, such as "items/s".
-        faint: drawn as a faint fill, for what is not in use.
+        faint: drawn as a faint fill or a faint line, for what is not in use.
         note: tooltip of the legend entry.
+        down_to: name of another curve of the plot; what lies between both is filled faintly.
     """
 
     key: Key
@@ -49,6 +50,7 @@ class CurveSpec:
     unit_name: str = ""
     faint: bool = False
     note: str = ""
+    down_to: str = ""
 
     @property
     def pulses(self) -> bool:
@@ -94,6 +96,7 @@ class PlotSpec:
         stretch: share of the height.
         may_log: whether the axis may be logarithmic (only where 0 cannot occur).
         unit_name: what a "number" counts.
+        extra: whether it is left out until somebody asks for it.
     """
 
     id: str
@@ -104,6 +107,7 @@ class PlotSpec:
     stretch: int = 1
     may_log: bool = False
     unit_name: str = ""
+    extra: bool = False
 
 
 def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
@@ -120,6 +124,8 @@ def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
         return format_percent(value)
     if unit in ("nats", "loss"):
         return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
+    if unit_name == "s":
+        return format_duration(value)
     if unit_name == "items/s":
         return format_throughput(value)
     return format_scaled(value, unit_name).strip()

@@ -12,7 +12,7 @@ from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen, 
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gpudash.ui.plots.geometry import Geometry
-from gpudash.ui.plots.shaping import Floats
+from gpudash.ui.plots.shaping import Floats, Points
 from gpudash.ui.plots.ticks import Ticks
 from gpudash.ui.theme import Palette
 
@@ -48,11 +48,12 @@ class Layer(QGraphicsItem):
 
 
 class Bands(Layer):
-    """Areas between cumulative edges, filled without outline."""
+    """Areas between cumulative edges, and between two curves, filled without outline."""
 
     def __init__(self) -> None:
         super().__init__(-20)
         self._polygons: list[tuple[QPolygonF, QColor]] = []
+        self._between: list[tuple[QPolygonF, QColor]] = []
         self._clip = QRectF()
 
     def show_bands(
@@ -79,12 +80,47 @@ class Bands(Layer):
             lower = np.where(np.isfinite(edge), edge, lower)
         self.update()
 
+    def show_between(self, geometry: Geometry, areas: Sequence[tuple[Points, Points, QColor]]) -> None:
+        """Fill what lies between an upper and a lower curve of drawn values, where both are there."""
+        if not (areas or self._between):
+            return
+        self._clip = geometry.area
+        self._between = [
+            (polygon, colour) for upper, lower, colour in areas for polygon in _polygons_between(geometry, upper, lower)
+        ]
+        self.update()
+
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         painter.setClipRect(self._clip)
         painter.setPen(Qt.PenStyle.NoPen)
-        for polygon, colour in self._polygons:
+        for polygon, colour in (*self._polygons, *self._between):
             painter.setBrush(QBrush(colour))
             painter.drawPolygon(polygon)
+
+
+def _polygons_between(geometry: Geometry, upper: Points, lower: Points) -> list[QPolygonF]:
+    """The areas between two curves, which were thinned to times of their own."""
+    (upper_t, upper_v), (lower_t, lower_v) = upper, lower
+    if not len(upper_t) or not len(lower_t):
+        return []
+    found = []
+    for run in _finite_runs(upper_v):
+        first, last = upper_t[run][0], upper_t[run][-1]
+        inside = np.isfinite(lower_v) & (lower_t >= first) & (lower_t <= last)
+        if np.count_nonzero(inside) < 2:
+            continue
+        times = np.concatenate((upper_t[run], lower_t[inside][::-1]))
+        values = np.concatenate((upper_v[run], lower_v[inside][::-1]))
+        found.append(functions.arrayToQPolygonF(*_pixels(geometry, times, values)))
+    return found
+
+
+def _pixels(geometry: Geometry, times: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Canvas pixels of drawn values; what lies beyond the plot area ends just behind its edge."""
+    area = geometry.area
+    x = area.left() + (times - geometry.origin_s - geometry.x_low) * area.width() / (geometry.x_high - geometry.x_low)
+    y = area.bottom() - (values - geometry.y_low) * area.height() / (geometry.y_high - geometry.y_low)
+    return x, np.clip(y, area.top() - 4, area.bottom() + 4)
 
 
 def _finite_runs(values: Floats) -> list[slice]:

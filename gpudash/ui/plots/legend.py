@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QRe
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.ui.plots.curve import CurveSpec
-from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
 from gpudash.ui.text_size import scaled
 from gpudash.ui.theme import Palette
 
@@ -24,6 +24,9 @@ MORE_PX = 64
 
 SWATCH_LEFT_PX = 4
 """Room to the left of an entry's swatch."""
+
+_DASHED_SWATCHES = {"dash": [2.5, 1.0], "dot": [1.0, 1.0], "dashdot": [2.5, 1.0, 1.0, 1.0]}
+"""Line styles that the little room of a swatch would not show as they are: lines and gaps, in pen widths."""
 
 _BEFORE_ENTRIES = 2
 """Places in the row before the first curve: the title and a space."""
@@ -354,8 +357,12 @@ def paint_swatch(painter: QPainter, spec: CurveSpec, palette: Palette) -> None:
         painter.setBrush(colour)
         painter.drawRect(QRectF(1.5, 1.5, 8, 8)) if spec.faint else painter.fillRect(QRectF(1, 1, 9, 9), colour)
     else:
-        pen = QPen(colour, 2, PEN_STYLES[spec.style])
-        if spec.style == "dash":
-            pen.setDashPattern([2.0, 1.0])
+        if spec.down_to:
+            colour.setAlphaF(BETWEEN_ALPHA)
+            painter.fillRect(QRectF(0, 1, 12, 10), colour)
+        colour.setAlphaF(FAINT_ALPHA if spec.faint else 1.0)
+        pen = QPen(colour, 2, PEN_STYLES[spec.style], Qt.PenCapStyle.FlatCap)
+        if spec.style in _DASHED_SWATCHES:
+            pen.setDashPattern(_DASHED_SWATCHES[spec.style])
         painter.setPen(pen)
         painter.drawLine(0, 6, 12, 6)

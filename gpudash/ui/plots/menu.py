@@ -53,6 +53,8 @@ class PlotMenu:
             menu.addAction(f"Hide {curve.name}", partial(plot.legend.toggle, curve.name))
         if plot.hidden:
             menu.addAction("Show all curves", plot.legend.show_all)
+        plots = menu.addMenu("Plots")
+        plots.addActions(stack.choice.actions(plots))
         return menu
 
     def open(self, plot: TimePlot, position: QPoint) -> None:

@@ -14,7 +14,15 @@ from gpudash.ui.plots.layers import Label, Layer
 from gpudash.ui.plots.marks import PlacedMark
 from gpudash.ui.theme import Palette
 
-PEN_STYLES = {"solid": Qt.PenStyle.SolidLine, "dash": Qt.PenStyle.DashLine, "dot": Qt.PenStyle.DotLine}
+PEN_STYLES = {
+    "solid": Qt.PenStyle.SolidLine,
+    "dash": Qt.PenStyle.DashLine,
+    "dot": Qt.PenStyle.DotLine,
+    "dashdot": Qt.PenStyle.DashDotLine,
+}
+
+FAINT_ALPHA, BETWEEN_ALPHA = 0.5, 0.22
+"""How opaque a faint line is, and the area between two curves."""
 
 _MARK_COLOURS = {"user": "accent", "warning": "warn", "source": "critical"}
 

@@ -17,7 +17,7 @@ from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.marks import Mark, place
 from gpudash.ui.plots.mouse import Gestures
-from gpudash.ui.plots.overlay import Arrow, Level, OverlayContent
+from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Level, OverlayContent
 from gpudash.ui.plots.reading import PlotData, Row
 from gpudash.ui.plots.scale import Autoscale
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
@@ -209,6 +209,7 @@ class TimePlot(QWidget):
         bottom = grid if self._shows_time else None
         self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), bottom, grid)
         self._draw_bands(geometry)
+        self._draw_between(geometry)
         for curve in self.spec.curves:
             if not curve.stack:
                 self._draw_curve(curve, geometry)
@@ -223,6 +224,17 @@ class TimePlot(QWidget):
                 colours.append(colour)
         if colours:
             self.canvas.bands.show_bands(geometry, *self._stack, colours)
+
+    def _draw_between(self, geometry: Geometry) -> None:
+        areas = []
+        for curve in self.spec.curves:
+            upper = self._in_drawn_values(curve, self._data.points.get(curve.name), geometry)
+            lower = self._in_drawn_values(curve, self._data.points.get(curve.down_to), geometry)
+            if curve.down_to and upper is not None and lower is not None:
+                colour = QColor(self._palette.curves[curve.colour])
+                colour.setAlphaF(BETWEEN_ALPHA)
+                areas.append((upper, lower, colour))
+        self.canvas.bands.show_between(geometry, areas)
 
     def _draw_curve(self, curve: CurveSpec, geometry: Geometry) -> None:
         points = self._data.points.get(curve.name)

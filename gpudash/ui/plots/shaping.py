@@ -13,7 +13,8 @@ Points = tuple[Floats, Floats]
 BRIDGED_PX = 3.0
 """Gaps of pulses narrower than this are drawn through."""
 
-_DASHES_PX = {"dash": (7.0, 4.0), "dot": (2.0, 3.0)}
+_DASHES_PX = {"dash": (7.0, 4.0), "dot": (2.0, 3.0), "dashdot": (9.0, 3.0, 2.0, 3.0)}
+"""Pixels of lines and gaps by turns."""
 
 
 def stacked(
@@ -82,12 +83,14 @@ def dashes(t: Floats, seconds_per_pixel: float, style: str) -> NDArray[np.int32]
     Args:
         t: session times, shape (n,); the pattern moves with them.
         seconds_per_pixel: of the drawing.
-        style: "dash" or "dot".
+        style: "dash", "dot" or "dashdot".
 
     Returns:
         0 or 1 per point, or ``None`` when the points are too sparse for it.
     """
-    on, off = (length * seconds_per_pixel for length in _DASHES_PX[style])
-    if len(t) < 3 or float(np.median(np.diff(t))) > off / 2:
+    lengths = np.array(_DASHES_PX[style]) * seconds_per_pixel
+    if len(t) < 3 or float(np.median(np.diff(t))) > lengths[1] / 2:
         return None
-    return (np.mod(t, on + off) < on).astype(np.int32)
+    ends = np.cumsum(lengths)
+    places = np.searchsorted(ends, np.mod(t, ends[-1]), "right")
+    return np.asarray(places % 2 == 0, dtype=np.int32)

@@ -12,6 +12,7 @@ from PySide6.QtGui import QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.store import Store
+from gpudash.ui.plots.choice import PlotChoice
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.plots.frame_data import FrameData, FrameReader
 from gpudash.ui.plots.marks import Mark
@@ -78,6 +79,7 @@ class PlotStack(QFrame, Steering):
         self._reader = FrameReader(store, view, clock)
         self._menu = PlotMenu(self)
         self._caption = ("gpudash", "")
+        self.choice = PlotChoice(self.set_plots)
         self._plots: dict[str, TimePlot] = {}
         self._order: list[str] = []
         self._drawn_key: object = None
@@ -115,13 +117,14 @@ class PlotStack(QFrame, Steering):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def set_plots(self, specs: Sequence[PlotSpec]) -> None:
-        """Show these plots in this order.
+        """Show those of these plots that were chosen, in this order.
 
         A plot keeps its widget, and with it hidden curves, zoom, logarithm, focus and a drag, whatever changes in its
         spec (see `TimePlot.set_spec`) and while it is not wanted.
         """
+        specs = self.choice.of(specs)
         shown = [plot.spec for plot in self.plots]
-        if shown == list(specs):
+        if shown == specs:
             return
         names = [spec.id for spec in specs]
         for plot in self.plots:

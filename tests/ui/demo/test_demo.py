@@ -19,7 +19,7 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.ui.demo.commands import play_demo
 from gpudash.ui.demo.demo import Demo
 from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import DARK, restyle
+from gpudash.ui.text_size import set_text_scale
 from gpudash.ui.tool_commands import PRESENTATION
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
@@ -78,7 +78,7 @@ def begin(window: MainWindow) -> Callable[..., Demo]:
 def plain_again(qapp: QApplication) -> Iterator[None]:
     """Words are as large as before when the test is over."""
     yield
-    restyle(qapp, DARK, 1.0)
+    set_text_scale(1.0)
 
 
 def go_on(demo: Demo, times: int = 4) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gpudash.agent.wire import MOST_BYTES, PROTOCOL, encode
 from gpudash.agent import server as agent_server
 from gpudash.agent.server import AgentServer, Peer
+from gpudash.agent.wire import MOST_BYTES, PROTOCOL, encode
 from tests.unit.session.watched import Agent
 
 

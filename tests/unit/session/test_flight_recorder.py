@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gpudash.agent.server import MOST_CONNECTIONS
 from gpudash.agent.wire import Message
 from gpudash.session import flight_recorder
-from gpudash.agent.server import MOST_CONNECTIONS
 from gpudash.session.flight_recorder import FlightRecorder, Refused, new_report
 from gpudash.session.out_of_memory import OutOfMemoryReports
 from gpudash.session.output_log import OutputLine

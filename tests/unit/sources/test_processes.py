@@ -67,6 +67,16 @@ def test_a_process_that_ended_leaves_the_list(child: subprocess.Popen[bytes]) ->
     assert child.pid not in reader.family
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere psutil reads processes")
+def test_looking_through_all_processes_interns_no_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    interned: list[str] = []
+    intern = sys.intern
+    monkeypatch.setattr(sys, "intern", lambda text: interned.append(text) or intern(text))
+    reader = ProcessReader()
+    assert reader.read(0.0) and reader.read(1.0)
+    assert interned == []
+
+
 def test_memory_the_driver_does_not_tell_is_a_gap_not_zero() -> None:
     ours, rows = process_rows({os.getpid(): None}, "GPU-1", 2.0, shared=True)
     assert ours is None

@@ -28,7 +28,7 @@ def training(spec: TrainingSpec, *_: Any, **__: Any) -> Trace:
         (WEIGHT_BYTES, WEIGHTS),
         (WEIGHT_BYTES, WEIGHTS),
         (USUAL_BYTES, WORKSPACE),
-        (PER_ITEM * spec.batch, ACTIVATIONS),
+        (PER_ITEM * spec.rank_batch, ACTIVATIONS),
     ):
         trace.sizes.append(size)
         trace.categories.append(category)
@@ -82,11 +82,33 @@ def test_a_price_says_what_it_rests_on() -> None:
     assert named(found, "bf16 autocast").slowdown_from == ""
 
 
-def test_the_buckets_of_data_parallel_hold_the_weights_that_are_there_at_the_peak() -> None:
-    found = predicted(SMALL, (Target("sim:1", 2 * GIB, 2 * GIB),), batch=64)
-    share = judged(training(TrainingSpec(batch=32)), SMALL, "training")
-    assert share.peak_reserved_bytes is not None
-    assert named(found, "data parallel").peak_reserved_bytes == share.peak_reserved_bytes + WEIGHT_BYTES
+def test_a_run_that_fits_is_not_offered_over_several_gpus() -> None:
+    found = predicted(SMALL, (Target("sim:1", 2 * GIB, 2 * GIB),), batch=8)
+    assert all(alternative.ranks == 1 for alternative in found.alternatives)
+
+
+def test_what_does_not_fit_is_offered_over_the_gpus_there_are() -> None:
+    found = predicted(Target("cuda:0", 2 * GIB, 2 * GIB), (Target("cuda:1", 2 * GIB, 2 * GIB),), batch=64)
+    spread = named(found, "DDP over cuda:0, cuda:1")
+    assert (spread.ranks, spread.fits, spread.changes_training) == (2, True, False)
+    assert spread.fields == {"devices": "cuda:0,cuda:1", "parallel": "ddp", "global_batch": 64}
+
+
+RANKS = (Target("cuda:0", 4 * GIB, 4 * GIB), Target("cuda:1", 2 * GIB, 2 * GIB))
+
+
+def test_the_rank_with_least_memory_decides_and_the_batches_are_those_of_a_rank_and_of_all() -> None:
+    spec = TrainingSpec(devices="cuda:0,cuda:1", global_batch=128)
+    found = list(predicting.estimate(predicting.Question(spec, RANKS[0], None, (), RANKS), None))[-1]  # type: ignore[arg-type]
+    alone = predicted(RANKS[1], batch=64)
+    assert (found.deciding_rank, found.device, found.fits) == (1, "cuda:1", False)
+    assert [rank.fits for rank in found.ranks] == [True, False]
+    assert found.largest_batch_size == alone.largest_batch_size
+    assert found.largest_global_batch == 2 * (alone.largest_batch_size or 0)
+    smaller = next(one for one in found.alternatives if one.change.endswith("on each rank"))
+    assert smaller.fields == {"global_batch": found.largest_global_batch}
+    assert named(found, "FSDP2 instead of DDP").fields == {"parallel": "fsdp"}
+    assert not [one for one in found.alternatives if one.device is not None]
 
 
 def test_a_card_that_is_named_has_room_for_the_margin_too() -> None:

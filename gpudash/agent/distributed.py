@@ -1,0 +1,203 @@
+"""A rank of a data-parallel training, seen from inside: who it is, its steps, and how long it was blocked in them.
+
+How long is told by DistributedDataParallel's own logger (torch/csrc/distributed/c10d/logger.cpp): at the beginning of
+a forward pass it works out the times of the iteration before. On the CPU its clock is read at five places; on CUDA it
+records events, and waits for them at the next forward pass, so that there only some iterations are measured.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+
+# collections itself would delay every watched Python
+from _collections import deque  # type: ignore[import-not-found]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .steps import Steps
+    from .wire import Message
+
+    Post = Callable[[Message], None]
+    Row = list[Any]
+    """Number, time in microseconds since 1970, seconds, of them computing, of them blocked, loss, accuracy."""
+
+EVERY = 1
+"""Iterations of which one is measured on the CPU."""
+
+EVERY_ON_CUDA = 20
+"""Likewise on CUDA, where measuring keeps the program from running ahead of the GPU by more than an iteration."""
+
+MOST_WAITING = 4096
+"""Steps between two messages; of more the oldest are left out."""
+
+MEMORY_PERIOD_S = 0.5
+"""Between two readings of the memory."""
+
+_ALLOCATOR = ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
+
+
+class Distributed:
+    """Follows the rank that this process is, if it is one of several.
+
+    Args:
+        post, keep: send a message.
+        steps: told of losses.
+    """
+
+    def __init__(self, post: Post, keep: Post, steps: Steps) -> None:
+        self._post = post
+        self._keep = keep
+        self._steps = steps
+        self._models: list[Any] = []
+        self._measured: dict[int, int] = {}
+        self._rows: deque[Row] = deque(maxlen=MOST_WAITING)
+        self._device: str | None = None
+        self._number = 0
+        self._open: Row | None = None
+        self._ended_s: float | None = None
+        self._looked_s = 0.0
+
+    def follow(self, module: Any) -> None:
+        """Be told of every DistributedDataParallel that is made; ``module`` is the one that defines it."""
+        made = module.DistributedDataParallel
+        helper = made._ddp_init_helper
+
+        def _ddp_init_helper(model: Any, *args: Any, **kwargs: Any) -> Any:
+            found = helper(model, *args, **kwargs)
+            try:
+                self._made(model)
+            except Exception:
+                return found
+            return found
+
+        made._ddp_init_helper = _ddp_init_helper
+
+    def stepped(self, optimizer: Any) -> None:
+        """The optimizer has made a step."""
+        if self._device is None and not self._introduced(optimizer):
+            return
+        now_s = time.perf_counter()
+        self._close_row()
+        self._number += 1
+        seconds = None if self._ended_s is None else now_s - self._ended_s
+        self._open = [self._number, time.time_ns() // 1000, seconds]
+        self._ended_s = now_s
+
+    def look(self, figures: dict[str, Any], *, last: bool = False) -> bool:
+        """Tell the steps since, and now and then the memory; whether this is a rank.
+
+        Args:
+            figures: of the allocators, by device.
+            last: whether nobody will ask again.
+        """
+        if self._device is None:
+            return False
+        if last:
+            self._close_row()
+        rows = []
+        while self._rows:
+            rows.append(self._rows.popleft())
+        if rows:
+            self._post({"type": "rank_steps", "steps": rows})
+        now_s = time.monotonic()
+        if last or now_s - self._looked_s >= MEMORY_PERIOD_S:
+            self._looked_s = now_s
+            self._post({"type": "rank_memory", **_memory(figures.get(self._device))})
+        return True
+
+    def forked(self) -> None:
+        """In a child: it is no rank before it becomes one."""
+        self._models.clear()
+        self._measured.clear()
+        self._rows.clear()
+        self._device = self._open = self._ended_s = None
+        self._number = 0
+
+    def _made(self, model: Any) -> None:
+        every = EVERY if model.device_type == "cpu" else EVERY_ON_CUDA
+        # with this setting torch prints what it measures, every time
+        if os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() != "DETAIL":
+            model._set_ddp_runtime_logging_sample_rate(every)
+        self._models = [one for one in self._models if one() is not None]
+        self._models.append(weakref.ref(model))
+        self._introduce("ddp", str(next(model.module.parameters()).device))
+        if self._ended_s is None:
+            self._ended_s = time.perf_counter()
+
+    def _introduced(self, optimizer: Any) -> bool:
+        """Tell who this is where no DistributedDataParallel did: whether it is a rank at all."""
+        if _group() is None:
+            return False
+        weight = optimizer.param_groups[0]["params"][0]
+        strategy = "fsdp" if type(weight).__name__ == "DTensor" else ""
+        return self._introduce(strategy, str(weight.device))
+
+    def _introduce(self, strategy: str, device: str) -> bool:
+        group = _group()
+        if group is None or self._device is not None:
+            return group is not None
+        self._device = device
+        self._keep({"type": "rank", "strategy": strategy, "device": device, **group})
+        return True
+
+    def _close_row(self) -> None:
+        """Tell the step before: only now what was measured of it is known, and its loss was told."""
+        row, self._open = self._open, None
+        loss, accuracy = self._steps.newest_told()
+        blocked_s = self._blocked_s()
+        if row is None or row[2] is None:
+            return
+        compute_s = None if blocked_s is None else max(0.0, row[2] - blocked_s)
+        self._rows.append([row[0], row[1], row[2], compute_s, blocked_s, loss, accuracy])
+
+    def _blocked_s(self) -> float | None:
+        """From the end of computing the gradients to that of their all-reduce, in the newest measured iteration.
+
+        ``None`` where nothing has been measured since.
+        """
+        found: list[float] = []
+        for reference in self._models:
+            model = reference()
+            logger = getattr(model, "logger", None)
+            if logger is None:
+                continue
+            told = logger._get_ddp_logging_data().ints_map
+            iteration, communicated = told.get("iteration", 0), told.get("backward_comm_time", 0)
+            if communicated > 0 and self._measured.get(id(reference)) != iteration:
+                overlap = told.get("backward_compute_comm_overlap_time", 0)
+                found.append(max(0, communicated - overlap) / 1e9)
+            self._measured[id(reference)] = iteration
+        return sum(found) if found else None
+
+
+def _group() -> dict[str, Any] | None:
+    """Number of ranks, which of them this is, and what connects them; ``None`` where it is the only one."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    world_size = distributed.get_world_size()
+    if world_size < 2:
+        return None
+    return {"world_size": world_size, "rank": distributed.get_rank(), "backend": str(distributed.get_backend())}
+
+
+def _memory(figures: dict[str, Any] | None) -> dict[str, Any]:
+    """Memory in bytes: of the rank's device as its allocator tells it, else what the process holds of the host's."""
+    if figures is None:
+        return {"used_bytes": _resident()}
+    found = {key: figures.get(key) for key in _ALLOCATOR}
+    return {"used_bytes": figures.get("used_bytes"), "capacity_bytes": figures.get("capacity_bytes"), **found}
+
+
+def _resident() -> int | None:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None

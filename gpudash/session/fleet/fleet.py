@@ -1,0 +1,222 @@
+"""Every GPU that a Prometheus server knows, asked for again and again by a thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from gpudash.session.fleet.gpu import FleetGpu, FleetWarning
+from gpudash.session.fleet.overview import Overview
+from gpudash.session.fleet.view import FleetView
+from gpudash.session.fleet.warnings import FleetWarnings, odd_entries, of_server
+from gpudash.settings import Settings, load_settings
+from gpudash.sources.prometheus import gpus as asking
+from gpudash.sources.prometheus.address import read_address, read_token
+from gpudash.sources.prometheus.client import Answer, Client
+from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
+from gpudash.sources.prometheus.refusals import PrometheusError
+
+SHORTEST_PERIOD_S = 1.0
+"""Seconds between two polls, at least."""
+
+LONGEST_WAIT_S = 30.0
+"""Longest wait before a server that did not answer is asked again; the first is a period, each next twice as long."""
+
+INTERVALS_EVERY = 60
+"""Polls after which it is asked anew how often the machines are scraped."""
+
+JOIN_S = 2.0
+"""How long closing waits for the thread."""
+
+
+class Fleet:
+    """A fleet. Any thread may read it; `poll` belongs to the one that `start` begins.
+
+    Args:
+        address: of the server: "http://host:9090", also with "prometheus:" in front.
+        period_s: seconds between two polls; less than `SHORTEST_PERIOD_S` is raised to it.
+        token: bearer token; ``None`` takes that of the environment, if there is one. Never shown.
+        settings: memory levels of the warnings; ``None`` reads the user's.
+        clock: monotonic seconds; for tests.
+
+    Raises:
+        ValueError: one sentence, when the address can be none or the token cannot be sent.
+
+    Attributes:
+        address: of the server, as it is shown.
+        version: grows with every poll that brought something new.
+        problem: one sentence while the server does not answer, or knows no GPU; ``None`` when all is well.
+        empty: whether the server answers, and knows no GPU.
+        answered: whether it has answered at all.
+        server_version: what it is, such as "2.42.0"; empty where it does not tell.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        period_s: float = SHORTEST_PERIOD_S,
+        token: str | None = None,
+        settings: Settings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._where = read_address(address)
+        self._token = read_token(self._where, environment, token)
+        self.address = str(self._where)
+        self.version = 0
+        self.problem: str | None = None
+        self.empty = self.answered = False
+        self.server_version = ""
+        self._period_s = max(period_s, SHORTEST_PERIOD_S)
+        self._clock = clock
+        self._client = Client(self._where, self._token)
+        self._overview = Overview()
+        self._warned = FleetWarnings(load_settings()[0] if settings is None else settings)
+        self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
+        self._machines: Mapping[str, tuple[str, ...]] = {}
+        self._beside: list[FleetWarning] = []
+        self._at: tuple[float, float] = (0.0, 0.0)
+        self._checked = False
+        self._polls = self._failures = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._thread = threading.Thread(target=self._run, name="gpudash-fleet", daemon=True)
+        self._thread.start()
+
+    def close(self) -> bool:
+        """End the polling; false when the thread did not end in time."""
+        self._stop.set()
+        self._client.close()
+        thread = self._thread
+        if thread is None:
+            self._client.drop()
+            return True
+        thread.join(JOIN_S)
+        return not thread.is_alive()
+
+    def gpus(self) -> tuple[FleetGpu, ...]:
+        """Every GPU, fullest first; those whose memory is not known come last."""
+        return self._shown[0]
+
+    def warnings(self) -> tuple[FleetWarning, ...]:
+        """What is to be looked at over all GPUs, critical first."""
+        return self._shown[1]
+
+    def gpu(self, key: str) -> FleetGpu:
+        """The GPU with this key.
+
+        Raises:
+            ValueError: one sentence, when there is none.
+        """
+        found = next((gpu for gpu in self.gpus() if gpu.key == key), None)
+        if found is None:
+            raise ValueError(f"{self.address} knows no GPU {key} any more.")
+        return found
+
+    def look(self, key: str, began_wall_s: float, ended_wall_s: float, points: int) -> FleetView:
+        """The past of one GPU between two times in seconds since the epoch, with at most ``points`` a curve.
+
+        Returns at once; the view's `loading` tells whether its thread still asks. The view is the caller's to close.
+
+        Raises:
+            ValueError: one sentence, when there is no such GPU or the range is empty.
+        """
+        client = Client(self._where, self._token)
+        return FleetView(self.gpu(key), client, began_wall_s, ended_wall_s, points)
+
+    def compare(
+        self, key_a: str, range_a: tuple[float, float], key_b: str, range_b: tuple[float, float], points: int
+    ) -> tuple[FleetView, FleetView]:
+        """Two looks on a common axis: each begins at session time 0, whichever day or GPU it is of.
+
+        Raises:
+            ValueError: as `look`.
+        """
+        self.gpu(key_b)
+        return self.look(key_a, *range_a, points), self.look(key_b, *range_b, points)
+
+    def now_s(self) -> float:
+        """The server's time in seconds since the epoch; this machine's before it has answered."""
+        server_s, here_s = self._at
+        return server_s + self._clock() - here_s if server_s else time.time()
+
+    def poll(self) -> float:
+        """Ask once, and take in what comes; seconds to wait before the next time."""
+        try:
+            told, times, answer = self._ask()
+        except PrometheusError as error:
+            if error.kind != "closed":
+                self._fail(str(error))
+            return self._wait_s()
+        except Exception as error:  # whatever the other end sends
+            self._checked = False
+            self._fail(f"What {self.address} answers cannot be read ({type(error).__name__}: {error}).")
+            return self._wait_s()
+        self._failures = 0
+        self._polls += 1
+        self.answered = True
+        now_s = max((seen_s for seen_s in (_time_of(answer), *times.values())), default=time.time())
+        self._at = now_s, self._clock()
+        self._machines = told.machines
+        self._beside = [*of_server(answer.warnings), *odd_entries(told)]
+        shown = self._overview.take(told, times, now_s)
+        self.empty = not shown
+        self.problem = self._nothing() if self.empty else None
+        self._show(shown, now_s)
+        return self._period_s
+
+    def _ask(self) -> tuple[asking.Told, dict[tuple[str, str], float], Answer]:
+        client = self._client
+        if not self._checked:
+            self.server_version = client.check()
+            self._checked = True
+        if self._polls % INTERVALS_EVERY == 0 or self._failures:
+            self._overview.intervals = asking.read_intervals(client.query(asking.COUNT_QUERY).result)
+        answer = client.query(asking.QUERY)
+        return asking.read_gpus(answer.result), asking.read_times(client.query(asking.TIMES_QUERY).result), answer
+
+    def _show(self, gpus: tuple[FleetGpu, ...], now_s: float) -> None:
+        found = self._warned.over(gpus, self._overview.told, self._machines, now_s)
+        shown = gpus, (*found, *self._beside)
+        if shown != self._shown:
+            self._shown = shown
+            self.version += 1
+
+    def _fail(self, problem: str) -> None:
+        self._failures += 1
+        self.problem = problem
+        if self.answered:
+            now_s = self.now_s()
+            self._show(self._overview.marked(now_s), now_s)
+        self._checked = False  # another server may answer there next
+
+    def _wait_s(self) -> float:
+        return float(min(self._period_s * 2.0 ** min(max(self._failures - 1, 0), 10), LONGEST_WAIT_S))
+
+    def _nothing(self) -> str:
+        looked = (f"{SPOKEN[exporter]}'s {names(exporter, 'gpu')[0]}" for exporter in EXPORTERS)
+        words = f"{self.address} knows no GPU: it has none of {', '.join(looked)}"
+        return f"{words}; have it scrape one of these exporters."
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                begun = self._clock()
+                wait_s = self.poll()
+                self._stop.wait(max(0.0, wait_s - (self._clock() - begun)))
+        finally:
+            self._client.drop()
+
+
+def _time_of(answer: Answer) -> float:
+    """The server's time of an answer; 0 where it has no series."""
+    try:
+        return float(answer.result[0]["value"][0])
+    except (LookupError, TypeError, ValueError):
+        return 0.0

@@ -1,0 +1,284 @@
+"""The past of one GPU of a fleet, where a window takes a replay."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from gpudash.devices import Device, Gpu, shown_name
+from gpudash.session.fleet.gpu import FleetGpu
+from gpudash.session.fleet.past import FleetStore
+from gpudash.session.output_log import OutputLog
+from gpudash.session.replay import Replay
+from gpudash.settings import Settings
+from gpudash.sources.prometheus.client import Client
+from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, Past, Subject, read_past
+from gpudash.sources.prometheus.refusals import PrometheusError
+from gpudash.telemetry.positioned import MOST_DETAILS
+from gpudash.telemetry.recorder import RecordingError
+
+JOIN_S = 2.0
+"""How long closing waits for the thread."""
+
+MARGIN = 0.1
+"""Part of a span that is fetched on either side of it as well, so that lines reach its edges."""
+
+COARSE = 1.6
+"""How many times wider than wished the steps of what is known may be before more detail is asked for."""
+
+SHORTEST_S = 1.0
+"""Shortest range that is asked for, in seconds."""
+
+
+class _Known(NamedTuple):
+    """A span in session time, and how far apart the points are that it is known with."""
+
+    began_s: float
+    ended_s: float
+    step_s: float
+    exact: bool
+
+
+class _Wish(NamedTuple):
+    """A range that is to be fetched, in seconds since the epoch."""
+
+    began_wall_s: float
+    ended_wall_s: float
+
+
+class FleetView(Replay):
+    """A range of one GPU's past. Everything a `Replay` has; session time 0 is the beginning of the range asked.
+
+    Args:
+        gpu: whose past it is.
+        client: asks the server; the view closes it.
+        began_wall_s, ended_wall_s: the range, in seconds since the epoch.
+        points: of a curve, at most.
+
+    Raises:
+        ValueError: one sentence, when the range is empty.
+
+    Attributes:
+        gpu: as it was when the view was made.
+        began_wall_s: seconds since the epoch at session time 0.
+        points: of a curve, at most: pixels of the plots.
+        fetched: grows with everything that has come.
+        asked_points: points of one curve that the newest question asked the server for.
+    """
+
+    def __init__(
+        self, gpu: FleetGpu, client: Client, began_wall_s: float, ended_wall_s: float, points: int = 1024
+    ) -> None:
+        # nothing of a recording is opened: what a replay has of one is given here
+        self.gpu = gpu
+        self.recording = Path(gpu.name.replace("/", " "))
+        self.settings = Settings()
+        self.output = OutputLog()
+        self.host_capacity_source = "memory"
+        uuid = gpu.uuid or gpu.key
+        name = f"sim:{gpu.index or 0} on {gpu.host}" if gpu.simulated else gpu.name
+        self._device = Device(name, gpu.product or "GPU", gpu.total_bytes, uuid)
+        self.gpus = (Gpu(gpu.index or 0, uuid, "", gpu.product or "GPU", gpu.total_bytes, simulated=gpu.simulated),)
+        self._subject = Subject(gpu.exporter, uuid, gpu.labels, gpu.torch_name)
+        self._client = client
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._wish: _Wish | None = None
+        self._refused: _Wish | None = None
+        self._known: list[_Known] = []
+        self._closed = False
+        self._problem = ""
+        self._told: tuple[str, ...] = ()
+        self.fetched = self.asked_points = 0
+        self.points = points
+        self.began_wall_s, self._length_s = began_wall_s, ended_wall_s - began_wall_s
+        store = FleetStore(uuid, gpu.torch_name)
+        self.store: FleetStore = store
+        store.whole.ask = self._ask
+        store.whole.newest_s = self._length_s
+        store.show_end()
+        self.show_range(began_wall_s, ended_wall_s, points)
+
+    @property
+    def key(self) -> str:
+        """Of the GPU, in its fleet."""
+        return self.gpu.key
+
+    @property
+    def loading(self) -> bool:
+        """Whether something that was asked for has not come yet."""
+        with self._lock:
+            return self._thread is not None
+
+    @property
+    def extent_s(self) -> tuple[float, float]:
+        """0, and the length of the range."""
+        return 0.0, self._length_s
+
+    @property
+    def ended_wall_s(self) -> float:
+        """Seconds since the epoch at the end of the range."""
+        return self.began_wall_s + self._length_s
+
+    @property
+    def following(self) -> bool:
+        """A range of the past does not grow."""
+        return False
+
+    @property
+    def empty(self) -> bool:
+        """Whether the server had nothing in the range."""
+        with self.store.lock:
+            return self.fetched > 0 and not self.store.whole.version
+
+    @property
+    def notices(self) -> list[str]:
+        """What could not be had, a sentence each."""
+        if self._problem:
+            return [self._problem]
+        nothing = [] if self.loading or not self.empty else [f"{self.gpu.name} told nothing in this range"]
+        return [*nothing, *(f"The server says: {text}" for text in self._told)]
+
+    def show_range(self, began_wall_s: float, ended_wall_s: float, points: int) -> None:
+        """Have another range, or a part of it in more detail, fetched by the view's own thread; the newest wish wins.
+
+        A range within the one that is held is detail: session times stay as they are. Any other begins a new axis at
+        0 as soon as it has come: `began_wall_s` and `extent_s` change with the store, whose ``rewound`` grows.
+
+        Raises:
+            ValueError: one sentence, when the range is empty.
+        """
+        if not ended_wall_s - began_wall_s >= SHORTEST_S:
+            raise ValueError(f"A range of the past is at least {SHORTEST_S:g} s long; choose a later end.")
+        self.points = min(max(points, FEWEST_POINTS), MOST_POINTS)
+        self._want(_Wish(began_wall_s, ended_wall_s))
+
+    def seek(self, time_s: float | None) -> None:
+        """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end."""
+        if time_s is None or time_s >= self._length_s:
+            self.store.show_end()
+            return
+        time_s = max(time_s, 0.0)
+        self.store.show(time_s, self.store.moment(time_s), [])
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until everything that was asked for has come; false when the time passed first."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
+    def sharpened(self, timeout_s: float) -> bool:
+        """As `settle`: parts in more detail are asked for in the same way."""
+        return self.settle(timeout_s)
+
+    def close(self) -> bool:
+        """Ask nothing more; false when the thread did not end in time."""
+        with self._lock:
+            self._closed, self._wish = True, None
+        self._client.close()
+        ended = self.settle(JOIN_S)
+        if ended:
+            self._client.drop()
+        return ended
+
+    def devices(self) -> list[Device]:
+        """The GPU, behind its machine."""
+        size = self.store.whole.latest("host", "total_bytes").value
+        host = Device("cpu", self.gpu.host, int(size) if isinstance(size, (int, float)) else None)
+        return [host, self._device]
+
+    def default_device(self) -> str:
+        """The GPU."""
+        return self._device.name
+
+    def device_words(self, device: str) -> str:
+        """How a reading's device is called."""
+        return self.gpu.host if device == "host" else shown_name(self._device.name)
+
+    def save_recording(self, target: Path) -> None:
+        """There is no file to copy.
+
+        Raises:
+            RecordingError: always.
+        """
+        raise RecordingError("This is a server's past, not a recording; export its curves instead")
+
+    def _ask(self, t0: float, t1: float) -> None:
+        """More detail between two session times is wished for by whoever draws; returns at once."""
+        t0, t1 = max(t0, 0.0), min(t1, self._length_s)
+        if t1 - t0 < SHORTEST_S:
+            return
+        ideal_s = (t1 - t0) / (self.points / 2)
+        with self._lock:
+            known = next((span for span in self._known if span.began_s <= t0 and t1 <= span.ended_s), None)
+            if known is None or known.exact or known.step_s <= COARSE * ideal_s:
+                return
+            wish = _Wish(self.began_wall_s + t0, self.began_wall_s + t1)
+            if self._wish is None and wish != self._refused:
+                self._begin(wish)
+
+    def _want(self, wish: _Wish) -> None:
+        with self._lock:
+            self._refused = None
+            self._begin(wish)
+
+    def _begin(self, wish: _Wish) -> None:
+        """Have a wish fetched; the caller holds the lock."""
+        if self._closed:
+            return
+        self._wish = wish
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="gpudash-fleet-view", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                wish, self._wish = self._wish, None
+                if wish is None:
+                    self._thread = None
+                    return
+            try:
+                self._fetch(wish)
+                self._problem = ""
+                continue
+            except PrometheusError as error:
+                problem = "" if error.kind == "closed" else str(error)
+            except Exception as error:  # whatever the other end sends
+                where = self._client.address
+                problem = f"What {where} answers cannot be read ({type(error).__name__}: {error})"
+            with self._lock:
+                self._problem, self._refused = problem, wish
+
+    def _fetch(self, wish: _Wish) -> None:
+        began, ended = wish
+        length_s = ended - began
+        end_s = self.began_wall_s + self._length_s
+        inside = bool(self._known) and self.began_wall_s <= began and ended <= end_s and length_s < self._length_s
+        if not inside:
+            past = self._read(began, ended)
+            self.began_wall_s, self._length_s = began, length_s
+            self.store.hold(past, length_s)
+            self._learn([_Known(0.0, length_s, past.step_s, past.exact)])
+            return
+        margin_s = length_s * MARGIN
+        low, high = max(began - margin_s, self.began_wall_s), min(ended + margin_s, end_s)
+        past = self._read(low, high)
+        span = low - self.began_wall_s, high - self.began_wall_s
+        self.store.add_detail(past, span)
+        parts = self._known[:-1][: MOST_DETAILS - 1]
+        self._learn([_Known(*span, past.step_s, past.exact), *parts, self._known[-1]])
+
+    def _read(self, began: float, ended: float) -> Past:
+        past = read_past(self._client, self._subject, began, ended, self.points)
+        self.asked_points = past.asked_points
+        self._told = past.warnings
+        self.fetched += 1
+        return past
+
+    def _learn(self, known: list[_Known]) -> None:
+        """What is known, the newest first and the whole range last."""
+        with self._lock:
+            self._known = known

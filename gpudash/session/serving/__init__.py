@@ -1,0 +1,9 @@
+"""A session's figures for Prometheus: a small web server that is off unless somebody asks for it."""
+
+from __future__ import annotations
+
+from gpudash.session.serving.address import ServingError
+from gpudash.session.serving.by_settings import serve_by_settings
+from gpudash.session.serving.serving import ServeRequest, Serving, companions
+
+__all__ = ["ServeRequest", "Serving", "ServingError", "companions", "serve_by_settings"]

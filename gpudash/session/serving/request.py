@@ -1,0 +1,106 @@
+"""Reading a request, strictly, and saying what is wrong with one. Pure: nothing here touches a socket."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+
+MOST_HEADERS = 64
+
+_LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.([01])")
+_HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    421: "Misdirected Request",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+}
+"""Every status that is answered with."""
+
+
+class BadRequestError(ValueError):
+    """A request that is answered with `code` and one sentence."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for; header names are in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def read_request(head: bytes) -> Request:
+    """The request with this head, without the blank line that ends it.
+
+    Raises:
+        BadRequestError: when it is none.
+    """
+    first, *rest = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+    line = _LINE.fullmatch(first)
+    if line is None:
+        raise BadRequestError(400, "This is no HTTP request.")
+    if len(rest) > MOST_HEADERS:
+        raise BadRequestError(431, "There are too many header fields.")
+    headers: dict[str, str] = {}
+    for text in rest:
+        found = _HEADER.fullmatch(text)
+        if found is None:
+            raise BadRequestError(400, "A header field cannot be read.")
+        name = found[1].lower()
+        if name in headers and name in ("host", "authorization", "content-length"):
+            raise BadRequestError(400, "A header field stands there twice.")
+        headers[name] = f"{headers[name]}, {found[2]}" if name in headers else found[2]
+    if line[3] == "1" and "host" not in headers:
+        raise BadRequestError(400, "The Host field is missing.")
+    return Request(line[1], line[2].partition("?")[0], headers)
+
+
+def begins_like_one(received: bytes) -> bool:
+    """Whether what has come so far can become a request: its first word is in capital letters."""
+    word = received[:17].split(b" ")[0]
+    return not word or (word.isalpha() and word.isupper() and len(word) <= 16)
+
+
+def names_a_domain(host: str) -> bool:
+    """Whether a Host field names a domain other than ``localhost``.
+
+    A page of the web reaches a loopback server under a domain of its own, whose address it turns to 127.0.0.1 (DNS
+    rebinding); whoever asks for this machine by purpose writes an address or ``localhost``.
+    """
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return True
+    return False
+
+
+def takes_gzip(request: Request) -> bool:
+    """Whether the answer may be compressed."""
+    for part in request.headers.get("accept-encoding", "").split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip().lower() == "gzip":
+            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def takes_openmetrics(request: Request) -> bool:
+    """Whether the answer is wanted in the OpenMetrics format rather than in the older text format."""
+    return any(
+        part.partition(";")[0].strip().lower() == "application/openmetrics-text"
+        for part in request.headers.get("accept", "").split(",")
+    )

@@ -1,0 +1,172 @@
+"""Serving a session's figures to Prometheus: nothing listens until somebody asks for it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpudash.resources import resource
+from gpudash.session.serving import catalogue as names
+from gpudash.session.serving.address import Address, ServingError, read_address, resolve
+from gpudash.session.serving.guarding import Token, require_guarded, take_token, tls_context
+from gpudash.session.serving.request import BadRequestError, Request, names_a_domain, takes_gzip, takes_openmetrics
+from gpudash.session.serving.server import Answer, Server
+from gpudash.telemetry.records import Warning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpudash.memory.estimate import Estimate
+    from gpudash.session.live import Session
+    from gpudash.session.serving.catalogue import Served
+    from gpudash.session.serving.run_figures import Rows
+    from gpudash.specs import Spec
+
+BACKLOG = 128
+"""Connections that wait to be taken; the system turns more away."""
+
+GREETING = b"gpudash serves its readings for Prometheus at /metrics\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """How a session is to be served.
+
+    Attributes:
+        address: ADDRESS:PORT as the user writes it; empty: this machine only, at the usual port.
+        token_file, certificate, key: files, as far as they are given.
+    """
+
+    address: str = ""
+    token_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+class Serving:
+    """Listens from its construction on, answers from `start` to `close`.
+
+    Args:
+        wish: where, and guarded by what.
+
+    Raises:
+        ServingError: one sentence, when nobody can or may be served there.
+
+    Attributes:
+        url: where the figures are.
+    """
+
+    def __init__(self, wish: ServeRequest) -> None:
+        self._token: Token | None = take_token(wish.token_file)
+        self._tls: ssl.SSLContext | None = tls_context(wish.certificate, wish.key)
+        asked = read_address(wish.address) if wish.address else Address()
+        where = require_guarded(asked, token=self._token is not None, tls=self._tls is not None)
+        self._listener = _listener(where)
+        bound = Address(where.host, self._listener.getsockname()[1])
+        self.url = f"{'http' if self._tls is None else 'https'}://{bound}/metrics"
+        self._server: Server | None = None
+        self._session: Session | None = None
+        self._prediction: int | None = None
+        self._told = False
+
+    def start(self, session: Session) -> None:
+        """Answer with the figures of ``session``."""
+        from gpudash.session.serving.exposition import Exposition
+        from gpudash.session.serving.figures import Figures
+        from gpudash.session.serving.warnings import StandingWarnings
+
+        self._session = session
+        self._figures = Figures(session, StandingWarnings())
+        self._exposition = Exposition(self._gather, time.monotonic)
+        self._server = Server(self._listener, self._tls, self._reply, self._tell)
+        self._server.start()
+
+    def predict(self, spec: Spec, device: str) -> None:
+        """Have predicted what a run of ``spec`` takes, so that it can be served beside what it does take."""
+        assert self._session is not None
+        with suppress(ValueError, RuntimeError):  # such as a workload that cannot be predicted: nothing is served then
+            self._prediction = self._session.estimates.ask(spec, device, alternatives=False)
+
+    def close(self) -> bool:
+        """Stop listening and answering; false when the thread could not be joined."""
+        if self._server is None:
+            self._listener.close()
+            return True
+        return self._server.close()
+
+    def _gather(self) -> Mapping[Served, Rows]:
+        assert self._server is not None
+        rows = dict(self._figures.gather(self._predicted()))
+        rows[names.ANSWERS] = [((str(code),), float(count)) for code, count in sorted(self._server.answers.items())]
+        rows[names.DROPPED] = [((), float(self._server.dropped))]
+        return rows
+
+    def _predicted(self) -> Estimate | None:
+        assert self._session is not None
+        answer = None if self._prediction is None else self._session.estimates.newest()
+        return answer.estimate if answer is not None and answer.id == self._prediction else None
+
+    def _reply(self, request: Request) -> Answer:
+        """The answer to a request.
+
+        Raises:
+            BadRequestError: when it is refused.
+        """
+        if self._token is None and names_a_domain(request.headers.get("host", "localhost")):
+            raise BadRequestError(421, "Ask for this machine by its address or as localhost.")
+        if request.method not in ("GET", "HEAD"):
+            return Answer(405, b"Only GET and HEAD are answered.\n", fields=(("Allow", "GET, HEAD"),))
+        if self._token is not None and not self._token.admits(request.headers.get("authorization", "")):
+            return Answer(401, b"The token is missing or wrong.\n", fields=(("WWW-Authenticate", "Bearer"),))
+        if request.path == "/":
+            return Answer(200, GREETING)
+        if request.path != "/metrics":
+            return Answer(404, b"There is nothing here; the figures are at /metrics.\n")
+        page = self._exposition.page(as_openmetrics=takes_openmetrics(request), compressed=takes_gzip(request))
+        coding = (("Content-Encoding", "gzip"),) if page.compressed else ()
+        return Answer(200, page.body, page.content_type, (("Vary", "Accept, Accept-Encoding"), *coding))
+
+    def _tell(self, error: Exception) -> None:
+        """Make a warning of an exception, once."""
+        if self._told or self._session is None:
+            return
+        self._told = True
+        text = f"Serving the figures went wrong ({type(error).__name__}: {error})."
+        session = self._session
+        session.emit(Warning(time_s=session.clock(), level="warning", device="serving", text=text))
+
+
+def companions() -> Path:
+    """The folder with the Grafana dashboard, the alert rules and dcgm-exporter's names.
+
+    Raises:
+        FileNotFoundError: when an installation lacks it.
+    """
+    return resource("prometheus")
+
+
+def _listener(where: Address) -> socket.socket:
+    family, _ = resolve(where)
+    try:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ServingError(f"{where} cannot be served on ({error.strerror})") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only connections that linger are in the way
+        listener.bind((where.host, where.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            remedy = "Give another port: --serve ADDRESS:PORT, with port 0 any free one."
+            raise ServingError(f"Port {where.port} of {where.host} is in use", remedy) from None
+        if error.errno == errno.EACCES:
+            raise ServingError(f"Port {where.port} is for the administrator only", "Give one from 1024 up.") from None
+        raise ServingError(f"{where} cannot be served on ({error.strerror})") from None
+    return listener

@@ -1,0 +1,252 @@
+"""The ranks of a watched program, joined: rows of the table ``rank``, who is slow or full, and a summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpudash.agent.server import Peer
+from gpudash.telemetry.ranks import RankMemory, Ranks, RankStep
+from gpudash.telemetry.records import Note, Record
+
+if TYPE_CHECKING:
+    from gpudash.agent.wire import Message
+
+ROWS_PER_SECOND = 2000
+"""Rows of steps that are passed on; of a program that makes more, whole steps between are left out."""
+
+JUDGED_S = 1.0
+"""Between two looks for a straggler: it has to be found in two that follow each other."""
+
+SETTLED_STEPS = 5
+"""Joined steps before memory is compared: until then one rank may have loaded what the others are about to."""
+
+MOST_RANKS = 4096
+"""World size beyond which what a program tells of itself is not believed."""
+
+STRATEGIES = {"ddp": "DistributedDataParallel", "fsdp": "FSDP"}
+
+
+class WatchedRanks:
+    """The ranks of one run, as far as they run here. Belongs to the thread that hears the program.
+
+    Args:
+        run_id: of the run.
+        emit: takes records.
+        clock: session time in seconds.
+        time_of: session time of a message.
+        host_bytes: memory of this computer, which ranks on the CPU share; ``None`` when it is not known.
+
+    Attributes:
+        restarts: how often the launcher has started all ranks again.
+    """
+
+    def __init__(
+        self,
+        run_id: int,
+        emit: Callable[[Record], None],
+        clock: Callable[[], float],
+        time_of: Callable[[Message], float],
+        host_bytes: int | None = None,
+    ) -> None:
+        self.restarts = 0
+        self._run_id = run_id
+        self._emit = emit
+        self._clock = clock
+        self._time_of = time_of
+        self._host_bytes = host_bytes
+        self._ranks: Ranks | None = None
+        self._numbers: dict[int, int] = {}
+        self._facts: dict[int, dict[str, Any]] = {}
+        self._about: dict[str, Any] = {}
+        self._joined = 0
+        self._rows, self._rows_s = float(ROWS_PER_SECOND), clock()
+        self._judged_s = clock()
+        self._suspect: int | None = None
+        self._told: set[tuple[str, int]] = set()
+
+    def take(self, peer: Peer, message: Message) -> bool:
+        """Take in a message of a rank; whether it was one."""
+        kind = message["type"]
+        if kind == "rank":
+            self._introduced(peer, message)
+        elif kind not in ("rank_steps", "rank_memory"):
+            return False
+        elif self._ranks is not None and (number := self._numbers.get(peer.pid)) is not None:
+            if kind == "rank_steps":
+                self._steps(self._ranks, number, message)
+            else:
+                self._memory(self._ranks, number, message)
+        return True
+
+    def result(self) -> dict[str, Any]:
+        """What a run with ranks tells at its end; nothing of one without."""
+        if self._ranks is None:
+            return {}
+        straggler, imbalance = self._ranks.straggler(), self._imbalance()
+        if straggler is not None:
+            self._tell_straggler(straggler.rank, straggler.slower, straggler.text)
+        rows = [{**self._facts.get(row["rank"], {}), **row} for row in self._ranks.summary()]
+        slow = straggler and {"rank": straggler.rank, "slower": straggler.slower, "text": straggler.text}
+        full = imbalance and {"rank": imbalance.rank, "bytes": imbalance.bytes, "text": imbalance.text}
+        return {
+            "ranks": rows,
+            "straggler": slow,
+            "memory_imbalance": full,
+            "parameters_equal": None,  # only the program could tell
+            "restarts": self.restarts,
+            **self._about,
+        }
+
+    def known(self) -> dict[int, int]:
+        """Processes of the ranks, by rank."""
+        return {number: int(facts["pid"]) for number, facts in self._facts.items()}
+
+    def why_full(self, number: int | None) -> str:
+        """Why memory ran out on this rank and not on another, in a sentence; "" where nobody knows."""
+        if self._ranks is None or number not in self._facts:
+            return ""
+        if (found := self._ranks.imbalance()) is not None and found.rank == number:
+            return found.text
+        capacities = {rank: facts.get("capacity_bytes") for rank, facts in self._facts.items()}
+        own, others = capacities.pop(number), [size for size in capacities.values() if size]
+        if own and others and own < min(others):
+            return f"All ranks need about as much, and the device of rank {number} is the smallest."
+        return f"All ranks need about as much; rank {number} was the first to ask for more than was free."
+
+    def _introduced(self, peer: Peer, message: Message) -> None:
+        number, world_size = message.get("rank"), message.get("world_size")
+        if not isinstance(number, int) or not isinstance(world_size, int) or not 0 <= number < world_size <= MOST_RANKS:
+            raise ValueError(f"rank {number} of {world_size}")
+        restart = restart if isinstance(restart := peer.hello.get("restart"), int) else 0
+        if restart < self.restarts:
+            return
+        heard = _heard_here(peer, number, world_size)
+        if self._ranks is None or (self._ranks.world_size, self._ranks.heard) != (world_size, heard):
+            self._ranks = Ranks(world_size, heard)
+            self._numbers.clear()
+            self._facts.clear()
+        elif restart > self.restarts:
+            self._ranks.begin_again()
+            self._numbers.clear()
+            self._facts.clear()
+        self.restarts = restart
+        self._numbers[peer.pid] = number
+        device = str(message.get("device") or "")
+        self._facts[number] = {
+            "rank": number,
+            "local_rank": peer.hello.get("local_rank"),
+            "device": device,
+            "host": str(peer.hello.get("host") or ""),
+            "pid": peer.pid,
+            "capacity_bytes": self._host_bytes if device == "cpu" else None,
+        }
+        self._about = {
+            "world_size": world_size,
+            "strategy": str(message.get("strategy") or ""),
+            "backend": str(message.get("backend") or ""),
+            "run": str(peer.hello.get("run") or ""),
+        }
+        if len(self._facts) == len(heard):
+            self._tell_ranks()
+
+    def _tell_ranks(self) -> None:
+        here = "" if len(self._facts) == self._about["world_size"] else f", {len(self._facts)} of them here,"
+        text = ranks_words({**self._about, "restarts": self.restarts}, here)
+        rows = [self._facts[number] for number in sorted(self._facts)]
+        self._note("ranks", text, **self._about, restarts=self.restarts, ranks=rows)
+
+    def _steps(self, ranks: Ranks, number: int, message: Message) -> None:
+        rows = message.get("steps")
+        for row in rows if isinstance(rows, list) else ():
+            if not isinstance(row, list) or len(row) < 7 or not isinstance(row[0], int) or _number(row[2]) is None:
+                continue
+            time_s = self._time_of({"time_us": row[1]})
+            numbers = [_number(value) for value in row[3:7]]
+            joined = ranks.take_step(RankStep(number, row[0], time_s, float(row[2]), *numbers))
+            if joined is None:
+                continue
+            self._joined += 1
+            if self._passes(len(joined.samples)):
+                for sample in joined.samples:
+                    self._emit(sample)
+        self._judge(ranks)
+
+    def _memory(self, ranks: Ranks, number: int, message: Message) -> None:
+        sizes = {name: _size(message.get(name)) for name in _SIZES}
+        if (capacity := _size(message.get("capacity_bytes"))) is not None:
+            self._facts[number]["capacity_bytes"] = capacity
+        for sample in ranks.take_memory(RankMemory(number, self._time_of(message), **sizes)):
+            self._emit(sample)
+
+    def _passes(self, rows: int) -> bool:
+        """Whether there is room for as many rows now."""
+        now_s = self._clock()
+        self._rows = min(ROWS_PER_SECOND, self._rows + (now_s - self._rows_s) * ROWS_PER_SECOND)
+        self._rows_s = now_s
+        if self._rows < min(rows, ROWS_PER_SECOND):
+            return False
+        self._rows -= rows
+        return True
+
+    def _judge(self, ranks: Ranks) -> None:
+        """Tell a straggler and unequal memory as soon as they are certain."""
+        if self._clock() - self._judged_s < JUDGED_S:
+            return
+        self._judged_s = self._clock()
+        found = ranks.straggler()
+        if found is not None and found.rank == self._suspect:
+            self._tell_straggler(found.rank, found.slower, found.text)
+        self._suspect = None if found is None else found.rank
+        self._imbalance()
+
+    def _tell_straggler(self, rank: int, slower: float, text: str) -> None:
+        if ("straggler", rank) not in self._told:
+            self._told.add(("straggler", rank))
+            self._note("straggler", text, rank=rank, slower=slower)
+
+    def _imbalance(self) -> Any:
+        """Unequal memory, told once of each rank."""
+        if self._ranks is None or self._joined < SETTLED_STEPS:
+            return None
+        found = self._ranks.imbalance()
+        if found is not None and ("imbalance", found.rank) not in self._told:
+            self._told.add(("imbalance", found.rank))
+            self._note("imbalance", found.text, rank=found.rank, bytes=found.bytes)
+        return found
+
+    def _note(self, topic: str, text: str, **details: Any) -> None:
+        self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))
+
+
+def ranks_words(about: Mapping[str, Any], where: str) -> str:
+    """How many ranks train where and by what, in a sentence.
+
+    Args:
+        about: details of the note about them.
+        where: follows "ranks".
+    """
+    strategy = STRATEGIES.get(str(about.get("strategy")), "torch.distributed")
+    again = f", started again ({about['restarts']})" if about.get("restarts") else ""
+    return f"{about.get('world_size')} ranks{where} train with {strategy} over {about.get('backend')}{again}."
+
+
+_SIZES = ("used_bytes", "allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
+
+
+def _heard_here(peer: Peer, number: int, world_size: int) -> tuple[int, ...]:
+    """The ranks of this computer: torchrun numbers those of a node in a row."""
+    local_rank, count = peer.hello.get("local_rank"), peer.hello.get("local_world_size")
+    if isinstance(local_rank, int) and isinstance(count, int) and 0 <= local_rank <= number and 0 < count < world_size:
+        first = number - local_rank
+        return tuple(range(first, min(first + count, world_size)))
+    return tuple(range(world_size))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _size(value: Any) -> int | None:
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
+    return int(value) if whole else None

@@ -1,0 +1,117 @@
+"""Where a Prometheus server is, and the token that opens it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PREFIX = "prometheus:"
+"""What an address begins with where files are named as well."""
+
+EXAMPLE = "http://host:9090"
+
+TOKEN, TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN", "GPUDASH_PROMETHEUS_TOKEN_FILE"
+"""Environment variables: the bearer token itself, or the file that holds it."""
+
+LONGEST_TOKEN = 16_384
+"""Characters of a token; web servers refuse longer headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server.
+
+    Attributes:
+        scheme: "http" or "https".
+        host: name or number, an IPv6 one without brackets.
+        port: TCP port.
+        path: in front of ``/api/v1``, without a slash at its end.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    @property
+    def local(self) -> bool:
+        """Whether what is sent there stays on this machine."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def read_address(text: str) -> Address:
+    """The server that ``text`` names: "http://host:9090", with or without "prometheus:" in front.
+
+    One slash behind the scheme is enough: paths of files lose the other.
+
+    Raises:
+        ValueError: one sentence, which repeats no password.
+    """
+    rest = re.sub(r"^(\w+):/(?=[^/])", r"\1://", text.strip().removeprefix(PREFIX))
+    if not rest:
+        raise ValueError(f"There is no address behind {PREFIX}; write for example {PREFIX}{EXAMPLE}.")
+    found = re.fullmatch(r"(https?)://([^/].*)", rest, re.IGNORECASE)
+    if found is None:
+        if "@" in rest:
+            raise ValueError(_no_user(rest))
+        raise ValueError(f"{rest!r} is no address of a Prometheus server; write for example {PREFIX}{EXAMPLE}.")
+    try:
+        parts = urlsplit(f"{found[1].lower()}://{found[2]}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        shown = rest.rpartition("@")[2]
+        raise ValueError(f"{shown!r} is no address ({error}); write for example {PREFIX}{EXAMPLE}.") from None
+    if "@" in parts.netloc:
+        raise ValueError(_no_user(rest))
+    if not host or re.search(r"[\s\x00-\x1f]", found[2]) or port == 0:
+        raise ValueError(f"{rest!r} names no machine and port; write for example {PREFIX}{EXAMPLE}.")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{rest!r} goes on behind the server's address; leave out everything from ? or # on.")
+    path = parts.path.rstrip("/")
+    for page in ("/api/v1", "/graph", "/query"):
+        path = path.removesuffix(page)
+    return Address(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+
+
+def read_token(address: Address, environment: Mapping[str, str] = os.environ, given: str | None = None) -> str | None:
+    """The bearer token for ``address``: the one given, else that of the environment; ``None`` where there is none.
+
+    Raises:
+        ValueError: one sentence without the token, when it cannot be read or sent.
+    """
+    token = given if given is not None else environment.get(TOKEN)
+    if token is None and (file := environment.get(TOKEN_FILE)):
+        try:
+            token = Path(file).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not text"
+            raise ValueError(f"The token of {TOKEN_FILE} cannot be read from {file} ({why}).") from None
+    token = (token or "").strip()
+    if not token:
+        return None
+    if len(token) > LONGEST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise ValueError(f"The token of {TOKEN} has characters or a length that no token has; set the right one.")
+    if address.scheme == "http" and not address.local:
+        raise ValueError(f"A token sent to {address} could be read on the way; use https:// or unset {TOKEN}.")
+    return token
+
+
+def _no_user(rest: str) -> str:
+    shown = rest.rpartition("@")[2]
+    return (
+        f"The address of {shown} holds a user or password, which would be shown; leave it out and set {TOKEN} instead."
+    )

@@ -1,0 +1,216 @@
+"""Every GPU in one answer of a Prometheus server, whichever of the three exporters tells of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpudash.sources.prometheus.names import DCGM_BLANK, EXPORTERS, NAMES, OVERVIEW, Exporter, any_of, names
+
+Labels = Mapping[str, str]
+
+FACTS = ("info", "index", "run", "status", "warning", "forecast")
+
+QUERY = any_of([*names(None, "gpu", metrics=OVERVIEW), *names(None, "fact", metrics=FACTS)])
+"""Asks for everything that an overview shows, of every GPU at once."""
+
+TIMES_QUERY = " or ".join(f"timestamp({name})" for name in names(None, "gpu", metrics=["used_bytes"]))
+"""Asks when each GPU's memory was scraped last: the answer to `QUERY` has the time of asking instead."""
+
+INTERVAL_S = 300
+"""Seconds that `COUNT_QUERY` looks back."""
+
+COUNT_QUERY = " or ".join(
+    f"count_over_time({name}[{INTERVAL_S}s])" for name in names(None, "gpu", metrics=["used_bytes"])
+)
+"""Asks how often each GPU's memory was scraped in the last `INTERVAL_S`."""
+
+_USED = frozenset(names(None, "gpu", metrics=["used_bytes"]))
+_TRUE = frozenset({"true", "yes", "1"})
+_KINDS = ("GPU-", "MIG-", "SIM-")
+_MIG = "GPU_I_ID"
+"""dcgm-exporter's label of a part of a GPU that is run as one of its own (MIG)."""
+
+_LEVELS = ("critical", "warning", "forecast")
+
+
+@dataclass(slots=True)
+class ToldGpu:
+    """One GPU as one exporter tells of it.
+
+    Attributes:
+        key: its identity: the UUID, with the MIG part; machine and index where there is no UUID, or one that every
+            machine has (a simulated GPU's).
+        where: instance, and identity there: `identity` of its labels.
+        labels: of its memory's series.
+        values: column of the gpu table → value.
+        warnings: levels of gpudash's own warnings that stand.
+        forecast_s: time until its memory is full, as gpudash foretells it.
+    """
+
+    key: str
+    exporter: Exporter
+    uuid: str
+    where: tuple[str, str]
+    labels: Labels
+    host: str
+    index: int | None = None
+    product: str = ""
+    torch_name: str = ""
+    simulated: bool = False
+    run: str = ""
+    values: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    forecast_s: float | None = None
+
+
+@dataclass(slots=True)
+class Told:
+    """What an answer holds.
+
+    Attributes:
+        gpus: one entry for every GPU and exporter.
+        machines: instances whose host memory gpudash warns of → levels that stand.
+        odd: entries that make no sense, and were left out.
+    """
+
+    gpus: list[ToldGpu] = field(default_factory=list)
+    machines: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    odd: int = 0
+
+
+def read_gpus(result: Iterable[Mapping[str, Any]]) -> Told:
+    """The GPUs in the answer to `QUERY`."""
+    reader = _Reader()
+    for entry in result:
+        try:
+            reader.take(entry)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            reader.told.odd += 1
+    return reader.finished()
+
+
+def read_times(result: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    """(instance, identity) → when that GPU's memory was scraped last, from the answer to `TIMES_QUERY`."""
+    times: dict[tuple[str, str], float] = {}
+    for entry in result:
+        try:
+            labels = entry["metric"]
+            times[identity(labels)] = float(entry["value"][1])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            continue  # a GPU without a time counts as not seen
+    return times
+
+
+def read_intervals(result: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    """(instance, identity) → seconds between two scrapes, from the answer to `COUNT_QUERY`."""
+    return {where: INTERVAL_S / count for where, count in read_times(result).items() if count > 0}
+
+
+def identity(labels: Labels) -> tuple[str, str]:
+    """Where a series comes from, and which of the GPUs there it is of."""
+    uuid = labels.get("uuid") or labels.get("UUID") or labels.get("gpu") or labels.get("device") or ""
+    part = labels.get(_MIG, "")
+    return labels.get("instance", ""), f"{uuid}/{part}" if part else uuid
+
+
+def machine_of(instance: str) -> str:
+    """The machine in the server's label for what it scrapes: "node1" in "node1:9400"."""
+    host, colon, port = instance.rpartition(":")
+    return host.strip("[]") if colon and port.isdecimal() else instance
+
+
+def same_gpu(uuid: str) -> str:
+    """A UUID in one spelling: nvidia_gpu_exporter leaves the "GPU-" out."""
+    return uuid.lower().removeprefix("gpu-")
+
+
+class _Reader:
+    """Takes in one answer."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self._gpus: dict[tuple[Exporter, str, str], ToldGpu] = {}
+        self._runs: dict[str, dict[str, str]] = defaultdict(dict)
+        self._running: dict[str, set[str]] = defaultdict(set)
+        self._warned: dict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        labels = entry["metric"]
+        text = labels["__name__"]
+        name = NAMES.get(text)
+        if name is None:
+            return
+        value = float(entry["value"][1])
+        if name.kind == "gpu":
+            gpu = self._gpu(name.exporter, labels, known=text in _USED)
+            if -1e308 < value < 1e308 and (name.exporter != "dcgm" or value < DCGM_BLANK):
+                gpu.values[name.metric] = value * name.scale
+        elif name.metric in ("info", "index", "forecast"):
+            self._describe(self._gpu(name.exporter, labels), name.metric, labels, value)
+        elif value == 1 and name.metric == "run":
+            self._runs[labels.get("instance", "")][labels.get("device", "")] = labels.get("workload", "")
+        elif value == 1 and name.metric == "status" and labels.get("status") == "running":
+            self._running[labels.get("instance", "")].add(labels.get("device", ""))
+        elif value == 1 and name.metric == "warning" and labels.get("level") in _LEVELS:
+            self._warned[labels.get("instance", ""), labels.get("device", "")].add(labels["level"])
+
+    def _gpu(self, exporter: Exporter, labels: Labels, *, known: bool = False) -> ToldGpu:
+        instance, which = identity(labels)
+        gpu = self._gpus.get((exporter, instance, which))
+        if gpu is None:
+            uuid = labels.get("uuid") or labels.get("UUID") or ""
+            if exporter == "nvidia_gpu_exporter" and uuid and not uuid.startswith(_KINDS):
+                uuid = f"GPU-{uuid}"  # it leaves that out
+            alone = f"{machine_of(instance)}/{which}" if instance else which
+            key = alone if not uuid or uuid.startswith("SIM-") else same_gpu(which)
+            host = labels.get("Hostname") or machine_of(instance)
+            gpu = self._gpus[exporter, instance, which] = ToldGpu(key, exporter, uuid, (instance, which), labels, host)
+            index = labels.get("gpu", "")
+            gpu.index = int(index) if index.isdecimal() else None
+            gpu.product = labels.get("modelName", "")
+        elif known:
+            gpu.labels = labels
+        return gpu
+
+    @staticmethod
+    def _describe(gpu: ToldGpu, fact: str, labels: Labels, value: float) -> None:
+        if fact == "forecast":
+            gpu.forecast_s = value if 0 <= value < 1e308 else None
+            return
+        if fact == "index":
+            gpu.index = int(value)
+            return
+        index = labels.get("index", "")
+        gpu.index = int(index) if index.isdecimal() else gpu.index
+        gpu.product = labels.get("product") or labels.get("name") or gpu.product
+        gpu.host = labels.get("host") or gpu.host
+        gpu.torch_name = labels.get("torch_name", "")
+        gpu.simulated = labels.get("simulated", "").lower() in _TRUE or gpu.uuid.startswith("SIM-")
+
+    def finished(self) -> Told:
+        for (exporter, instance, which), gpu in self._gpus.items():
+            if not gpu.values:
+                continue  # it is named, and nothing is told of it
+            if exporter == "gpudash":
+                gpu.run = self._run(instance, gpu.torch_name)
+                gpu.warnings = _ordered(self._warned.get((instance, which), ()))
+            self.told.gpus.append(gpu)
+        for (instance, device), levels in self._warned.items():
+            if device == "host":
+                self.told.machines[instance] = _ordered(levels)
+        self.told.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
+        return self.told
+
+    def _run(self, instance: str, torch_name: str) -> str:
+        """The workload that runs on a GPU of ``instance`` now; a run may be on several devices."""
+        for device, workload in self._runs.get(instance, {}).items():
+            if torch_name and torch_name in device.split(",") and device in self._running.get(instance, ()):
+                return workload
+        return ""
+
+
+def _ordered(levels: Iterable[str]) -> tuple[str, ...]:
+    return tuple(level for level in _LEVELS if level in levels)

@@ -1,0 +1,274 @@
+"""The past of one GPU from a Prometheus server: sample by sample where they are few, else the extremes of every step.
+
+Few means: no more than there are pixels. Then the samples come as they were scraped, with their own times. Otherwise
+the server is asked for the lowest and the highest of each step, half as many steps as there are pixels, so that it
+sends no more points than pixels and no peak is averaged away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from gpudash.sources.prometheus.client import Client
+from gpudash.sources.prometheus.names import INVERSE, NAMES, Exporter, any_of, names, quoted, value_of
+from gpudash.telemetry.records import Sample, State, Table, Value
+
+MOST_POINTS = 4096
+"""Points of a curve that are asked for at most; Prometheus gives no more than 11 000."""
+
+FEWEST_POINTS = 16
+
+LATE = 2.5
+"""Usual distances between two samples that pass before there is a gap."""
+
+CONSTANT = frozenset({"total_bytes"})
+"""Columns of which the highest in a step says all."""
+
+MARK = "gpudash_of"
+"""Label under which a joined query says which metric and which extreme a series is."""
+
+LOW, HIGH = "min", "max"
+
+RUN = "run"
+"""Stands among the reading tables for the curves of a run."""
+
+Place = tuple[str, str | None]
+"""Reading table, or `RUN`, and the device in it."""
+
+Moments = dict[float, dict[str, float | None]]
+"""Time → column → value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose past is asked for.
+
+    Attributes:
+        exporter: whose names are asked for.
+        device: what its readings' device is to be: a UUID.
+        labels: of its memory's series.
+        torch_name: what torch calls it on its machine; empty where that is not known.
+    """
+
+    exporter: Exporter
+    device: str
+    labels: Mapping[str, str]
+    torch_name: str = ""
+
+    @property
+    def matchers(self) -> str:
+        """The PromQL matchers of its own series, whatever scraped them: an identity outlives addresses."""
+        found = [f"{name}={quoted(self.labels[name])}" for name in ("uuid", "UUID", "GPU_I_ID") if name in self.labels]
+        alone = not found or self.labels.get("uuid", "").startswith("SIM-")
+        if alone:
+            found += [f"{name}={quoted(self.labels[name])}" for name in ("gpu", "instance") if name in self.labels]
+        return ",".join(found)
+
+    @property
+    def machine(self) -> str:
+        """The PromQL matchers of its machine's series."""
+        return ",".join(f"{name}={quoted(self.labels[name])}" for name in ("instance", "job") if name in self.labels)
+
+
+@dataclass(slots=True)
+class Past:
+    """A range of a GPU's past.
+
+    Attributes:
+        samples: readings in order of time; times are seconds since the beginning of the range.
+        curves: of a run: column → (time, value or ``None`` for a gap), in order of time.
+        step_s: distance of the points: of the scrapes where `exact`, else of the steps.
+        exact: whether every sample is there, at its own time.
+        asked_points: points of one curve that the server was asked for.
+        warnings: the server's own, of an answer that is not whole.
+    """
+
+    step_s: float
+    exact: bool
+    asked_points: int
+    samples: list[Sample] = field(default_factory=list)
+    curves: dict[str, list[tuple[float, float | None]]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, points: int) -> Past:
+    """The past of ``subject`` between two times in seconds since the epoch, at most ``points`` points a curve.
+
+    Raises:
+        PrometheusError: one sentence.
+    """
+    points = min(max(points, FEWEST_POINTS), MOST_POINTS)
+    length_s = ended_s - began_s
+    window = f"[{_milliseconds(length_s)}]"
+    told = names(subject.exporter, "gpu", metrics=["used_bytes", "gpu_utilisation"])
+    counted = " or ".join(f"count_over_time({name}{{{subject.matchers}}}{window})" for name in told)
+    found = client.query(f"max({counted})", ended_s)
+    count = max((float(entry["value"][1]) for entry in found.result), default=0.0)
+    if count <= points:
+        moments, warnings = _exact(client, subject, ended_s, length_s)
+        step_s = _spacing(moments)
+        past = Past(step_s, exact=True, asked_points=int(count), warnings=warnings)
+    else:
+        step_s = math.ceil(length_s / (points // 2) * 1000) / 1000
+        moments, warnings = _extremes(client, subject, began_s, ended_s, step_s)
+        past = Past(step_s, exact=False, asked_points=2 * math.floor(length_s / step_s + 1e-9), warnings=warnings)
+    past.samples = sorted(_samples(moments, began_s, past), key=_order)
+    for (table, _device), rows in moments.items():
+        if table == RUN:
+            _add_curves(past, rows, began_s)
+    return past
+
+
+def _exact(
+    client: Client, subject: Subject, ended_s: float, length_s: float
+) -> tuple[dict[Place, Moments], tuple[str, ...]]:
+    """Every sample, at the time it was scraped."""
+    moments: dict[Place, Moments] = defaultdict(lambda: defaultdict(dict))
+    warnings: dict[str, None] = {}
+    for selector in _selectors(subject):
+        answer = client.query(f"{selector}[{_milliseconds(length_s)}]", ended_s)
+        warnings |= dict.fromkeys(answer.warnings)
+        for name, labels, values in _series(answer.result, "__name__"):
+            place = _place(subject, name, labels)
+            if place is None:
+                continue
+            for time_s, text in values:
+                moments[place][float(time_s)][NAMES[name].metric] = value_of(NAMES[name], text)
+    return moments, tuple(warnings)
+
+
+def _extremes(
+    client: Client, subject: Subject, began_s: float, ended_s: float, step_s: float
+) -> tuple[dict[Place, Moments], tuple[str, ...]]:
+    """The lowest and the highest of every step: within it, in this order, where in it they were is not known."""
+    moments: dict[Place, Moments] = defaultdict(lambda: defaultdict(dict))
+    warnings: dict[str, None] = {}
+    window = _milliseconds(step_s)
+    for chosen, matchers in _asked(subject):
+        terms = []
+        for name in chosen:
+            for extreme in (HIGH,) if NAMES[name].metric in CONSTANT else (LOW, HIGH):
+                inner = f"{extreme}_over_time({name}{{{matchers}}}[{window}])"
+                terms.append(f'label_replace({inner},"{MARK}","{name}/{extreme}","","")')
+        answer = client.query_range(" or ".join(terms), began_s + step_s, ended_s, step_s)
+        warnings |= dict.fromkeys(answer.warnings)
+        for mark, labels, values in _series(answer.result, MARK):
+            name, _, extreme = mark.partition("/")
+            place = _place(subject, name, labels)
+            if place is None:
+                continue
+            for time_s, text in values:
+                _put_extreme(moments[place], float(time_s), step_s, name, extreme, value_of(NAMES[name], text))
+    return moments, tuple(warnings)
+
+
+def _put_extreme(rows: Moments, end_s: float, step_s: float, name: str, extreme: str, value: float | None) -> None:
+    metric = NAMES[name].metric
+    low_s, high_s = end_s - 0.75 * step_s, end_s - 0.25 * step_s
+    if metric in CONSTANT:
+        rows[low_s][metric] = rows[high_s][metric] = value
+        return
+    first = (extreme == LOW) != (metric in INVERSE)  # what is free is least where most is used
+    rows[low_s if first else high_s][metric] = value
+
+
+def _asked(subject: Subject) -> Iterator[tuple[list[str], str]]:
+    """Metrics and the matchers of their series."""
+    yield names(subject.exporter, "gpu"), subject.matchers
+    machine = names(subject.exporter, "host", "allocator", "run")
+    if machine and subject.machine:
+        yield machine, subject.machine
+
+
+def _selectors(subject: Subject) -> Iterator[str]:
+    return (any_of(chosen, matchers) for chosen, matchers in _asked(subject))
+
+
+def _series(result: Iterable[Mapping[str, Any]], label: str) -> Iterator[tuple[str, Mapping[str, str], Sequence[Any]]]:
+    for entry in result:
+        labels = entry["metric"]
+        yield labels[label], labels, entry["values"]
+
+
+def _place(subject: Subject, name: str, labels: Mapping[str, str]) -> Place | None:
+    """Where the values of a series belong; ``None`` for those of another GPU on the same machine."""
+    found = NAMES.get(name.partition("/")[0])
+    if found is None:
+        return None
+    if found.kind == "gpu":
+        return "gpu", subject.device
+    if found.kind == "host":
+        return "host", None
+    device = labels.get("device", "")
+    if not subject.torch_name or subject.torch_name not in device.split(","):
+        return None
+    return ("allocator", subject.torch_name) if found.kind == "allocator" else (RUN, None)
+
+
+def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> Iterator[Sample]:
+    """Readings, and one without values where scrapes are missing, so that lines break."""
+    for (name, device), rows in moments.items():
+        if name == RUN or not rows:
+            continue
+        table: Table = "host" if name == "host" else "allocator" if name == "allocator" else "gpu"
+        columns = sorted({column for row in rows.values() for column in row})
+        for time_s in _gaps(rows, past):
+            yield _sample(time_s - began_s, table, device, dict.fromkeys(columns))
+        for time_s, row in rows.items():
+            if table == "gpu" and "total_bytes" not in columns:
+                _add_total(row)
+            values: dict[str, Value] = {
+                column: round(value) if (value := row.get(column)) is not None and column.endswith("_bytes") else value
+                for column in (*columns, *(name for name in row if name not in columns))
+            }
+            yield _sample(time_s - began_s, table, device, values)
+
+
+def _sample(time_s: float, table: Table, device: str | None, values: Mapping[str, Value]) -> Sample:
+    missing = {column: State.STALE for column, value in values.items() if value is None}
+    return Sample(max(0.0, time_s), table, device, values, missing)
+
+
+def _add_total(row: dict[str, float | None]) -> None:
+    """The capacity, where only its parts are told (dcgm-exporter)."""
+    used, free = row.get("used_bytes"), row.get("free_bytes")
+    if used is not None and free is not None:
+        row["total_bytes"] = used + free + (row.get("driver_reserved_bytes") or 0.0)
+
+
+def _add_curves(past: Past, rows: Moments, began_s: float) -> None:
+    times = sorted({**rows, **dict.fromkeys(_gaps(rows, past))})
+    for column in sorted({column for row in rows.values() for column in row}):
+        past.curves[column] = [(max(0.0, t - began_s), rows.get(t, {}).get(column)) for t in times]
+
+
+def _gaps(rows: Moments, past: Past) -> Iterator[float]:
+    """Times at which something should have been scraped and was not: one behind each sample that no other follows."""
+    times = sorted(rows)
+    step_s = past.step_s if past.exact else past.step_s / 2
+    for before, after in pairwise(times):
+        if after - before > LATE * step_s:
+            yield before + step_s
+
+
+def _spacing(moments: Mapping[Place, Moments]) -> float:
+    """The usual distance between two scrapes; 1 s where there are not two."""
+    for (table, _device), rows in moments.items():
+        times = sorted(rows)
+        if table == "gpu" and len(times) > 1:
+            return median(after - before for before, after in pairwise(times))
+    return 1.0
+
+
+def _order(sample: Sample) -> tuple[float, bool]:
+    return sample.time_s, sample.table == "gpu"  # behind the allocator's of the same time, with which it makes bands
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, math.ceil(seconds * 1000))}ms"

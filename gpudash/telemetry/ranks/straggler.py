@@ -1,0 +1,138 @@
+"""The rank that the others wait for: found only where the figures leave no doubt.
+
+Steps are noisy, and neighbours are alike: what slows one rank for a moment slows several of its steps. So every step is
+compared within itself (a rank's computing against the median of the other ranks'), the newest steps are cut into ten
+blocks of consecutive ones, and each block is taken for one observation: its median. Whatever the distribution, the
+median over the blocks lies above the smallest of ten with a probability of 1 - 2^-10, above the second smallest with
+one of 1 - 11 * 2^-10 (order statistics: David and Nagaraja, Order Statistics, 7.1). That lower bound has to exceed
+`LEAST_SLOWER`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpudash.units import format_duration
+
+WARM_UP = 5
+"""First steps that are left out: they load kernels, fill caches and set up the collectives."""
+
+LEAST_STEPS = 20
+"""Steps below which nothing is told: two a block."""
+
+RECENT = 1000
+"""Newest steps that count: what a rank did long ago says nothing of now."""
+
+BLOCKS = 10
+
+PLENTY = 100
+"""Steps from which on a block is long enough that one of the ten may disagree."""
+
+LEAST_SLOWER = 0.06
+"""Lower bound of the slowness from which on a rank is named. Equal processes on one machine differ by a few per cent
+for no reason of their own (Mytkowicz et al., Producing Wrong Data Without Doing Anything Obviously Wrong, 2009)."""
+
+LEAST_CERTAIN = 1 / 3
+"""Least lower bound as a share of the figure: below it the figure would say more than is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """The rank that the others wait for.
+
+    Attributes:
+        rank: its number.
+        slower: by how much longer it computes a step than the others, 0.2 for 20 %.
+        at_least: lower bound of that.
+        steps: from how many.
+        text: all of it in a sentence.
+    """
+
+    rank: int
+    slower: float
+    at_least: float
+    steps: int
+    text: str
+
+
+class Paces:
+    """How each rank's computing compares with that of the others, step by step.
+
+    Args:
+        ranks: their numbers.
+    """
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        self._ratios = {rank: deque[float](maxlen=RECENT) for rank in ranks}
+        self._waits = {rank: deque[float](maxlen=RECENT) for rank in self._ratios}
+        self._seen = 0
+
+    def take(self, computing: Mapping[int, float | None], waiting: Mapping[int, float]) -> None:
+        """Take in a step: what each rank computed, and what those waited that know it, in seconds."""
+        known = {rank: s for rank, s in computing.items() if s is not None and math.isfinite(s) and s > 0}
+        if len(known) < len(self._ratios) or len(known) < 2:
+            return
+        self._seen += 1
+        if self._seen <= WARM_UP:
+            return
+        ordered = sorted(known.values())
+        for rank, seconds in known.items():
+            self._ratios[rank].append(seconds / _median_of_others(ordered, seconds))
+            if rank in waiting:
+                self._waits[rank].append(waiting[rank])
+
+    def straggler(self) -> Straggler | None:
+        """The one rank that is clearly slower than the others; ``None`` where there is none, or nobody knows."""
+        steps = min(map(len, self._ratios.values()))
+        if len(self._ratios) < 2 or steps < LEAST_STEPS:
+            return None
+        medians = {rank: statistics.median(ratios) for rank, ratios in self._ratios.items()}
+        slowest = max(medians, key=medians.__getitem__)
+        slower, bound = medians[slowest] - 1, _lower_bound(list(self._ratios[slowest])) - 1
+        if bound <= max(LEAST_SLOWER, slower * LEAST_CERTAIN):
+            return None
+        waits = {rank: statistics.median(known) for rank, known in self._waits.items() if len(known) >= LEAST_STEPS}
+        own = waits.pop(slowest, None)
+        awaited_s = statistics.median(waits.values()) if waits else None
+        if own is not None and awaited_s is not None and own >= awaited_s:
+            return None
+        return Straggler(
+            slowest, slower, bound, steps, _sentence(slowest, slower, bound, steps, awaited_s, self.others)
+        )
+
+    @property
+    def others(self) -> int:
+        """Ranks that a rank is compared with."""
+        return len(self._ratios) - 1
+
+
+def _sentence(rank: int, slower: float, bound: float, steps: int, awaited_s: float | None, others: int) -> str:
+    one = others == 1
+    text = (
+        f"Rank {rank} computes {slower * 100:.0f} % longer a step than the other rank{'' if one else 's'} "
+        f"(at least {bound * 100:.0f} %, last {steps} steps)"
+    )
+    who = "which waits" if one else "which wait"
+    return (
+        f"{text}, {who} for it." if awaited_s is None else f"{text}, {who} {format_duration(awaited_s)} a step for it."
+    )
+
+
+def _median_of_others(ordered: Sequence[float], own: float) -> float:
+    """Median of sorted values without one of them."""
+    place = ordered.index(own)
+    count = len(ordered) - 1
+    low, high = (count - 1) // 2, count // 2
+    return (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
+
+
+def _lower_bound(ratios: Sequence[float]) -> float:
+    """What the median of the steps' ratios exceeds with a probability of at least 0.989."""
+    size = len(ratios) / BLOCKS
+    blocks = (ratios[round(place * size) : round((place + 1) * size)] for place in range(BLOCKS))
+    medians = sorted(statistics.median(block) for block in blocks)
+    return medians[1] if len(ratios) >= PLENTY else medians[0]

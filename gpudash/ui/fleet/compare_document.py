@@ -1,0 +1,345 @@
+"""Two GPUs, or two days of one, laid over one another on one axis."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QComboBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.devices import SIMULATED
+from gpudash.telemetry.comparing.curves import EMPTY, Curve
+from gpudash.ui.compare.legend import LinePiece
+from gpudash.ui.compare.looks import LETTERS, run_pen
+from gpudash.ui.compare.overlay_plot import OverlayPlot
+from gpudash.ui.document import Document
+from gpudash.ui.fleet.gpu_document import points_for
+from gpudash.ui.fleet.header import ProblemStrip
+from gpudash.ui.fleet.range_bar import RangeBar
+from gpudash.ui.fleet.ranges import Range, range_words
+from gpudash.ui.fleet.side_curves import METRICS, Metric, axis_of, comparison_words, curve_of, has, statistics_of
+from gpudash.ui.fleet.words import gpu_name
+from gpudash.ui.plots.curve import format_value
+
+if TYPE_CHECKING:
+    from gpudash.session.fleet import FleetGpu, FleetView
+    from gpudash.ui.theme import Palette
+
+POINT = "Point at a plot to read values · wheel zooms · drag pans · a double click shows everything again"
+
+NOTHING = "Nothing was told of either in this part of the past."
+
+DAYS = (*range(15), 21, 28, 30, 60, 90, 180, 365)
+"""How many days earlier B may be."""
+
+MIN_SHARE = 1e-4
+"""Narrowest view, as a share of the range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: the look at its past, and the GPU it is of."""
+
+    view: FleetView
+    gpu: FleetGpu
+
+    @property
+    def device(self) -> str:
+        """What the look calls the GPU in its readings."""
+        return self.view.gpus[0].uuid
+
+
+class FleetComparison(Document):
+    """The same figures of both sides in each plot; A is solid, B dashed.
+
+    Args:
+        sides: A and B; their looks are closed with the document.
+        palette: colours in force.
+        chosen: the part of A that was asked for.
+        days: how many days earlier B is; 0 for the same time.
+        wall_clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        palette: Palette,
+        *,
+        chosen: Range,
+        days: int = 0,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        a, b = (gpu_name(side.gpu) for side in sides)
+        self.title = f"{a} vs {b}" if a != b else f"{a}, two days"
+        self.setAccessibleName(f"Comparison of {self.title}")
+        self.sides = sides
+        self._palette, self._wall_clock = palette, wall_clock
+        self._span, self._shown = chosen.seconds, (0.0, chosen.seconds)
+        self._awaited, self._drawn = True, ()
+        self._cursor = math.nan
+        self.plots: dict[Metric, OverlayPlot] = {}
+        self._figures: dict[Metric, QLabel] = {}
+        self._build(chosen, days)
+
+    _drawn: tuple[object, ...]
+
+    def _build(self, chosen: Range, days: int) -> None:
+        self.bar = RangeBar(chosen, self._wall_clock)
+        self.bar.changed.connect(self.ask)
+        self.bar.whole.clicked.connect(lambda _checked=False: self.show_all())
+        self.problem = ProblemStrip()
+        self.days = QComboBox()
+        for choice in DAYS:
+            self.days.addItem(_days_words(choice), choice)
+        self.days.setCurrentIndex(DAYS.index(days))
+        self.days.setAccessibleName("How much earlier B is than A")
+        self.days.setToolTip("How many days earlier B is than A")
+        self.days.currentIndexChanged.connect(lambda _row: self.ask())
+        earlier = QLabel("B is")
+        earlier.setProperty("role", "muted")
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        row.addWidget(self.bar, 1)
+        row.addWidget(earlier)
+        row.addWidget(self.days)
+        self._legend = QGridLayout()
+        self._legend.setHorizontalSpacing(10)
+        self._legend.setVerticalSpacing(2)
+        self._legend.setColumnStretch(3, 1)
+        self._panel = QFrame()
+        self._panel.setProperty("role", "panel")
+        self._column = QVBoxLayout(self._panel)
+        self._column.setContentsMargins(6, 6, 10, 6)
+        self._column.setSpacing(2)
+        self.words = QLabel()
+        self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.words.setWordWrap(True)
+        self.words.setProperty("role", "muted")
+        self._column.addWidget(self.words, 1)
+        self.readout = QLabel(POINT)
+        self.readout.setProperty("role", "muted")
+        self.readout.setTextFormat(Qt.TextFormat.PlainText)
+        self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(12, 8, 12, 8)
+        rows.setSpacing(8)
+        rows.addLayout(row)
+        rows.addWidget(self.problem)
+        rows.addLayout(self._legend)
+        rows.addWidget(self._panel, 1)
+        rows.addWidget(self.readout)
+        self._show_legend()
+
+    @property
+    def points(self) -> int:
+        """Points that are worth asking for: one a pixel column."""
+        return points_for(self.width())
+
+    def ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The parts of A and of B that are asked for, in seconds since the epoch."""
+        now = self._wall_clock()
+        chosen, days = self.bar.range, self.days.currentData()
+        return chosen.at(now), (chosen.days_before(days, now) if days else chosen).at(now)
+
+    def ask(self) -> None:
+        """Ask for what the rows above say."""
+        ranges = self.ranges()
+        self._span, self._awaited = ranges[0][1] - ranges[0][0], True
+        for side, (began, ended) in zip(self.sides, ranges, strict=True):
+            side.view.show_range(began, ended, self.points)
+        self._show_legend()
+
+    @property
+    def loading(self) -> bool:
+        """Whether either side is still awaited."""
+        return any(side.view.loading for side in self.sides)
+
+    def refresh(self) -> None:
+        """Draw what is new; called by the window's timer while it is in front."""
+        loading = self.loading
+        if self._awaited and not loading:
+            self._awaited = False
+            self._shown = (0.0, self._span)
+            self._show_legend()
+        self._show_state(loading)
+        if not self._awaited:
+            self._make_plots()
+        self._draw()
+
+    def _show_state(self, loading: bool) -> None:
+        notices = [notice for side in self.sides for notice in side.view.notices]
+        self.bar.show_state("Loading…" if loading else "")
+        self.bar.whole.setEnabled(self._shown != (0.0, self._span))
+        self.problem.tell(notices)
+        if not self.plots:
+            self.words.setText("Loading…" if loading else NOTHING)
+
+    def _make_plots(self) -> None:
+        """One plot for each figure that either side has."""
+        wanted = []
+        for metric in METRICS:
+            for side in self.sides:
+                with side.view.store.lock:
+                    if has(side.view.store, side.device, metric):
+                        wanted.append(metric)
+                        break
+        if wanted == list(self.plots):
+            return
+        for metric in list(self.plots):
+            for gone in (self.plots.pop(metric), self._figures.pop(metric)):
+                self._column.removeWidget(gone)
+                gone.deleteLater()
+        self.words.setVisible(not wanted)
+        for metric in wanted:
+            self._add_plot(metric, last=metric is wanted[-1])
+        self._drawn = ()
+
+    def _add_plot(self, metric: Metric, *, last: bool) -> None:
+        plot = self.plots[metric] = OverlayPlot(metric.title, metric.unit, metric.unit_name)
+        plot.set_look(self._palette, shows_places=last)
+        figures = self._figures[metric] = QLabel()
+        figures.setProperty("role", "muted")
+        figures.setTextFormat(Qt.TextFormat.PlainText)
+        figures.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        heading = QWidget()
+        row = QHBoxLayout(heading)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(14)
+        row.addWidget(plot.heading)
+        row.addWidget(figures, 1)
+        figures.destroyed.connect(heading.deleteLater)
+        self._column.addWidget(heading)
+        self._column.addWidget(plot, 3)
+        plot.box.zoomed.connect(self.zoom)
+        plot.box.moved.connect(self._pan)
+        plot.box.panned.connect(self._pan)
+        plot.box.reset.connect(self.show_all)
+        plot.hovered.connect(self.set_cursor)
+
+    def _draw(self) -> None:
+        if not self.plots:
+            return
+        stores = [side.view.store for side in self.sides]
+        columns = next(iter(self.plots.values())).columns
+        key = (self._shown, columns, *((store.version, store.sharpened, store.rewound) for store in stores))
+        if key == self._drawn:
+            return
+        self._drawn = key
+        unit, name = axis_of(self._span)
+        begin, end = self._shown
+        pens = [run_pen(place, self._palette) for place in range(2)]
+        for metric, plot in self.plots.items():
+            curves, found = [], []
+            for side, store in zip(self.sides, stores, strict=True):
+                with store.lock:
+                    curves.append(curve_of(store, side.device, metric, begin, end, columns))
+                    found.append(statistics_of(store, side.device, metric, begin, end))
+            plot.show_curves(
+                [Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, begin / unit, end / unit
+            )
+            words = comparison_words(metric, *found)
+            self._figures[metric].setText(words)
+            plot.setAccessibleDescription(f"{metric.title.capitalize()}. {words}")
+        list(self.plots.values())[-1].places.setLabel(f"{name} from the beginning")
+        self._tell()
+
+    def zoom(self, factor: float, place: float) -> None:
+        """Make the shown part ``factor`` times as wide around ``place`` of the axis; never wider than the range."""
+        unit, _name = axis_of(self._span)
+        begin, end = self._shown
+        around = place * unit
+        factor = max(factor, MIN_SHARE * self._span / (end - begin))
+        self._shown = (
+            max(0.0, around - (around - begin) * factor),
+            min(self._span, around + (end - around) * factor),
+        )
+
+    def _pan(self, by: float) -> None:
+        unit, _name = axis_of(self._span)
+        begin, end = self._shown
+        moved = min(max(-by * unit, -begin), self._span - end)
+        self._shown = (begin + moved, end + moved)
+
+    def show_all(self) -> None:
+        """Show the whole range."""
+        self._shown = (0.0, self._span)
+
+    def set_cursor(self, place: float) -> None:
+        """Tell the values at ``place`` of the axis; NaN for nowhere."""
+        self._cursor = place
+        for plot in self.plots.values():
+            plot.set_cursor(place)
+        self._tell()
+
+    def _tell(self) -> None:
+        if math.isnan(self._cursor):
+            self.readout.setText(POINT)
+            return
+        parts = [f"{self._cursor:.1f} {axis_of(self._span)[1]}"]
+        for metric, plot in self.plots.items():
+            values = [_at(curve, self._cursor) for curve in plot.shown[:2]]
+            told = ", ".join(
+                f"{letter} {format_value(metric.unit, value, metric.unit_name)}"
+                for letter, value in zip(LETTERS, values, strict=False)
+            )
+            parts.append(f"{metric.title.lower()}: {told}")
+        self.readout.setText("   ".join(parts))
+
+    def _show_legend(self) -> None:
+        while (item := self._legend.takeAt(0)) is not None:
+            widget = item.widget()
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for place, (side, (began, ended)) in enumerate(zip(self.sides, self.ranges(), strict=True)):
+            letter, name, when = QLabel(LETTERS[place]), QLabel(gpu_name(side.gpu)), QLabel()
+            letter.setProperty("role", "figure-small")
+            simulated = f" · {SIMULATED}" if side.gpu.simulated else ""
+            when.setText(f"{range_words(began, ended)} · {side.gpu.product}{simulated}")
+            when.setProperty("role", "muted")
+            for column, widget in enumerate((letter, LinePiece(place, self._palette), name, when)):
+                self._legend.addWidget(widget, place, column)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._palette = palette
+        plots = list(self.plots.values())
+        for plot in plots:
+            plot.set_look(palette, shows_places=plot is plots[-1])
+        self._drawn = ()
+        self._show_legend()
+
+    def copy_values(self) -> None:
+        """Copy what is said of each figure."""
+        lines = [f"{metric.title.lower()}\t{label.text()}" for metric, label in self._figures.items()]
+        QGuiApplication.clipboard().setText("\n".join(lines))
+        self.said.emit("Copied the figures." if lines else "There is nothing to copy yet.")
+
+    def copy_picture(self) -> None:
+        """Copy a picture of what is shown."""
+        QGuiApplication.clipboard().setPixmap(self.grab())
+        self.said.emit("Copied the comparison as a picture.")
+
+    def close_document(self) -> None:
+        """End what asks the server."""
+        for side in self.sides:
+            side.view.close()
+
+
+def _days_words(days: int) -> str:
+    return "at the same time" if not days else f"{days} {'day' if days == 1 else 'days'} earlier"
+
+
+def _at(curve: Curve, place: float) -> float:
+    """The newest value at or before ``place``; NaN outside the curve."""
+    extent = curve.extent
+    if extent is None or not extent[0] <= place <= extent[1]:
+        return math.nan
+    return float(curve.y[int(np.searchsorted(curve.x, place, "right")) - 1])

@@ -1,0 +1,176 @@
+"""The past of one GPU of a fleet in a tab: the usual plots, and a row that chooses which part of the past."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QLabel, QVBoxLayout
+
+from gpudash.devices import SIMULATED
+from gpudash.ui.dashboard import SLOW_REFRESH
+from gpudash.ui.document import Document
+from gpudash.ui.fleet.header import ProblemStrip
+from gpudash.ui.fleet.past_dashboard import PastDashboard
+from gpudash.ui.fleet.range_bar import RangeBar
+from gpudash.ui.fleet.ranges import Range, range_words
+from gpudash.ui.fleet.words import clock_words, gpu_name
+
+if TYPE_CHECKING:
+    from gpudash.session.fleet import FleetGpu, FleetView
+    from gpudash.settings import Settings
+    from gpudash.ui.theme import Palette
+
+FIRST = Range()
+"""What is looked at first: the last hour."""
+
+NARROWEST, BESIDE = 200, 330
+"""Fewest points that are asked for, and pixels of the window that are beside the plots."""
+
+ROLL_S = 5.0
+"""Least seconds between two looks at a part that moves on with the time."""
+
+
+def points_for(width: int) -> int:
+    """Points a curve that are worth asking for in a window so wide: one a pixel column of the plots."""
+    return max(NARROWEST, width - BESIDE)
+
+
+class GpuDocument(Document):
+    """One GPU over any part of the past.
+
+    The tab asks for itself: it stays, and can be moved through the past, when the overview is closed. A part that is
+    zoomed into is asked for in more detail by the view as soon as it is drawn.
+
+    Args:
+        view: the look at the GPU's past; it is closed with the document.
+        gpu: which.
+        palette: colours in force.
+        settings: in force.
+        chosen: the part that ``view`` was asked for.
+        wall_clock: seconds since the epoch.
+        clock: any clock, in seconds.
+
+    Signals:
+        ready: the dashboard is there.
+    """
+
+    ready = Signal()
+
+    def __init__(
+        self,
+        view: FleetView,
+        gpu: FleetGpu,
+        palette: Palette,
+        settings: Settings,
+        *,
+        chosen: Range = FIRST,
+        wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.title = gpu_name(gpu)
+        self.setAccessibleName(f"Past of {self.title}")
+        self._gpu, self._wall_clock, self._clock = gpu, wall_clock, clock
+        self._frame = 0
+        self._asked_s = clock()
+        self._span = chosen.seconds
+        self._awaited = True
+        self.view = view
+        view.set_settings(settings)
+        self.past = dashboard = PastDashboard(view, palette, self.title)
+        self.dashboard = dashboard
+        self.bar = RangeBar(chosen, wall_clock)
+        self.bar.changed.connect(self.ask)
+        self.bar.whole.clicked.connect(lambda _checked=False: self.show_whole())
+        self.problem = ProblemStrip()
+        self.head = QLabel()
+        self.head.setProperty("role", "figure-small")
+        self.head.setTextFormat(Qt.TextFormat.PlainText)
+        self.head.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        dashboard.rows.insertWidget(0, self.head)
+        dashboard.rows.insertWidget(1, self.bar)
+        dashboard.rows.insertWidget(2, self.problem)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(dashboard)
+        dashboard.view.show(0.0, self._span)
+        self._show_words()
+
+    @property
+    def points(self) -> int:
+        """Points that are worth asking for: one a pixel column."""
+        return points_for(self.width())
+
+    def ask(self) -> None:
+        """Ask for the part that the row says."""
+        began, ended = self.bar.range.at(self._wall_clock())
+        self._asked_s, self._span, self._awaited = self._clock(), ended - began, True
+        self.view.show_range(began, ended, self.points)
+        self._show_words()
+
+    def refresh(self) -> None:
+        """Draw what is new; called by the window's timer while it is in front."""
+        dashboard = self.past
+        if self._awaited and not self.view.loading:
+            self._awaited = False
+            if dashboard.view.range() != (0.0, self._span):
+                dashboard.view.show(0.0, self._span)
+        if self._frame % SLOW_REFRESH == 0:
+            self._show_words()
+        self._roll()
+        dashboard.refresh()
+        self._frame += 1
+
+    def show_whole(self) -> None:
+        """Show everything that was asked for, after zooming into a part of it."""
+        self.past.view.show(0.0, self._span)
+
+    def _roll(self) -> None:
+        """Ask again where the part moves on with the time, once a pixel's worth has passed; not while it is studied."""
+        studied = self.past.view.selection is not None or not self._whole
+        if self.bar.range.ended_wall_s is not None or self._awaited or self.view.loading or studied:
+            return
+        if self._clock() - self._asked_s >= max(ROLL_S, self._span / self.points):
+            self.ask()
+
+    @property
+    def _whole(self) -> bool:
+        """Whether everything that was asked for is shown."""
+        return self.past.view.range() == (0.0, self._span)
+
+    def _show_words(self) -> None:
+        began, ended = self.bar.range.at(self._wall_clock())
+        if not self._awaited:
+            began, ended = self.view.began_wall_s, self.view.began_wall_s + self._span
+        gpu = self._gpu
+        product = gpu.product + (f" ({SIMULATED})" if gpu.simulated else "")
+        words = " · ".join(part for part in (self.title, product, range_words(began, ended)) if part)
+        if self.head.text() != words:
+            self.head.setText(words)
+        self.bar.whole.setEnabled(not self._whole)
+        self.bar.show_state("Loading…" if self.view.loading else self._cursor_words())
+        self.problem.tell(self.view.notices)
+
+    def _cursor_words(self) -> str:
+        """The cursor's moment by the clock, for the axis counts from the beginning."""
+        cursor = self.past.view.cursor_s
+        return "" if cursor is None else f"cursor at {clock_words(self.view.began_wall_s + cursor)}"
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self.past.set_palette(palette)
+
+    def copy_values(self) -> None:
+        """Copy from the table that has the focus, else the selection of the plots."""
+        self.past.copy_values()
+
+    def copy_picture(self) -> None:
+        """Copy a picture of the plots."""
+        self.past.copy_picture()
+
+    def close_document(self) -> None:
+        """End what asks the server."""
+        self.view.close()

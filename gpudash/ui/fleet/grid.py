@@ -1,0 +1,317 @@
+"""The overview on the screen: one widget that paints the cells in sight, however many there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from PySide6.QtCore import QEvent, QPoint, QRect, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QContextMenuEvent,
+    QFocusEvent,
+    QHelpEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip
+
+from gpudash.ui.fleet.arranging import Section
+from gpudash.ui.fleet.layout import Density, Layout
+from gpudash.ui.fleet.painting import LEFT, CellPainter
+from gpudash.ui.fleet.words import Cell
+from gpudash.ui.theme import Palette
+
+REST_S = 8.0
+"""Seconds after the last move of the pointer in the grid, or the last key, for which its order is left alone."""
+
+_ARROWS = {
+    Qt.Key.Key_Left: (-1, 0),
+    Qt.Key.Key_Right: (1, 0),
+    Qt.Key.Key_Up: (0, -1),
+    Qt.Key.Key_Down: (0, 1),
+}
+
+CONTROL = Qt.KeyboardModifier.ControlModifier
+
+
+class FleetGrid(QAbstractScrollArea):
+    """Cells of GPUs. Arrows move, Enter or a double click opens, Ctrl and a click (or Space) chooses several.
+
+    Args:
+        palette: colours in force.
+        clock: any clock, in seconds.
+
+    Attributes:
+        cells: what is drawn of each GPU, by its key.
+        current: key of the cell that keys act on; "" for none.
+        chosen: keys that are chosen, in the order in which they were.
+
+    Signals:
+        opened: key of the GPU that is to be opened.
+        choice_changed: another cell is current, or others are chosen.
+        typed: what was typed, for the search.
+        menu_wanted: key and place on the screen.
+    """
+
+    opened = Signal(str)
+    choice_changed = Signal()
+    typed = Signal(str)
+    menu_wanted = Signal(str, QPoint)
+
+    def __init__(self, palette: Palette, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._palette = palette
+        self._clock = clock
+        self._sections: Sequence[Section] = ()
+        self._density: Density = "cells"
+        self._touched_s = -REST_S
+        self._titles: Mapping[str, str] = {}
+        self.tip: Callable[[str], str] = lambda _key: ""
+        self.cells: Mapping[str, Cell] = {}
+        self.current = ""
+        self.chosen: list[str] = []
+        self.layout_ = Layout((), 400, self._density)
+        self._painter = CellPainter(palette, self._density, self.font())
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.viewport().setMouseTracking(True)
+        self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self.setAccessibleName("Overview of the GPUs")
+        self.setMinimumHeight(120)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the pointer or the keyboard is, or was a moment ago, at work here."""
+        return self._clock() - self._touched_s < REST_S
+
+    @property
+    def density(self) -> Density:
+        """How large the cells are."""
+        return self._density
+
+    def set_density(self, density: Density) -> None:
+        """Draw large cells or small ones; the current one stays in sight."""
+        if density != self._density:
+            self._density = density
+            self._restyle()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._palette = palette
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self._painter = CellPainter(self._palette, self._density, self.font())
+        self._lay_out()
+        if self.current:
+            self._bring_into_sight()
+
+    def show_cells(self, cells: Mapping[str, Cell]) -> None:
+        """Draw other figures in the same places."""
+        self.cells = cells
+        self.viewport().update()
+
+    def show_sections(self, sections: Sequence[Section], titles: Mapping[str, str]) -> None:
+        """Draw other places; what is current and chosen stays so while it is there, and the view stays where it is.
+
+        Args:
+            sections: the GPUs in order.
+            titles: what stands above each group.
+        """
+        self._sections, self._titles = sections, titles
+        self._lay_out()
+        gone = self.current and self.layout_.place_of(self.current) is None
+        chosen = [key for key in self.chosen if self.layout_.place_of(key) is not None]
+        if gone or chosen != self.chosen:
+            self.current = "" if gone else self.current
+            self.chosen = chosen
+            self.choice_changed.emit()
+
+    def show_titles(self, titles: Mapping[str, str]) -> None:
+        """Write something else above the groups."""
+        self._titles = titles
+
+    def _lay_out(self) -> None:
+        self.layout_ = Layout(self._sections, self.viewport().width() - 2, self._density)
+        bar, room = self.verticalScrollBar(), self.viewport().height()
+        bar.setRange(0, max(0, self.layout_.height - room))
+        bar.setPageStep(room)
+        bar.setSingleStep(self.layout_.row_height)
+        self.viewport().update()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._lay_out()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):
+            self._restyle()
+
+    def scrollContentsBy(self, dx: int, dy: int) -> None:
+        self.viewport().update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        layout, paint, cells = self.layout_, self._painter.paint, self.cells
+        painter = QPainter(self.viewport())
+        painter.fillRect(event.rect(), QColor(self._palette.window))
+        offset = self.verticalScrollBar().value()
+        painter.translate(0, -offset)
+        top, bottom = event.rect().top() + offset, event.rect().bottom() + 1 + offset
+        self._paint_titles(painter, top, bottom)
+        current, chosen = self.current if self.hasFocus() else "", set(self.chosen)
+        keys, rect = layout.keys, layout.rect
+        for place in layout.seen(top, bottom):
+            key = keys[place]
+            cell = cells.get(key)
+            if cell is not None:
+                paint(painter, rect(place), cell, chosen=key in chosen, current=key == current)
+        painter.end()
+
+    def _paint_titles(self, painter: QPainter, top: int, bottom: int) -> None:
+        font = self.font()
+        font.setBold(True)
+        painter.setFont(font)
+        painter.setPen(QColor(self._palette.muted))
+        for section, rect in self.layout_.titles(top, bottom):
+            painter.drawText(QRect(*rect), LEFT, self._titles.get(section.title, section.title))
+
+    def make_current(self, key: str, *, alone: bool = True) -> None:
+        """Let the keys act on this GPU, and bring it into sight; ``alone`` also chooses it, and nothing else."""
+        if self.layout_.place_of(key) is None:
+            return
+        self.current = key
+        if alone:
+            self.chosen = [key]
+        self._bring_into_sight()
+        self._tell()
+
+    def toggle(self, key: str) -> None:
+        """Choose this GPU as well, or no more."""
+        self.chosen = [other for other in self.chosen if other != key] if key in self.chosen else [*self.chosen, key]
+        self.current = key
+        self._tell()
+
+    def _tell(self) -> None:
+        self.setAccessibleDescription(self.tip(self.current))
+        self.viewport().update()
+        self.choice_changed.emit()
+
+    def _bring_into_sight(self) -> None:
+        place = self.layout_.place_of(self.current)
+        if place is None:
+            return
+        _left, top, _width, height = self.layout_.rect(place)
+        bar, room = self.verticalScrollBar(), self.viewport().height()
+        if top < bar.value():
+            bar.setValue(top if top > self.layout_.row_height else 0)
+        elif top + height > bar.value() + room:
+            bar.setValue(top + height - room)
+
+    def key_at(self, place: QPoint) -> str:
+        """The GPU at a place of the viewport; "" beside cells."""
+        found = self.layout_.at(place.x(), place.y() + self.verticalScrollBar().value())
+        return "" if found is None else self.layout_.keys[found]
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self._touched_s = self._clock()
+        key = self.key_at(event.position().toPoint())
+        if event.button() == Qt.MouseButton.RightButton:
+            return
+        if not key:
+            self.chosen = []
+            self._tell()
+        elif event.modifiers() & CONTROL:
+            self.toggle(key)
+        else:
+            self.make_current(key)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        key = self.key_at(event.position().toPoint())
+        if key and event.button() == Qt.MouseButton.LeftButton:
+            self.opened.emit(key)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._touched_s = self._clock()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._touched_s = -REST_S
+        super().leaveEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        self._touched_s = self._clock()
+        super().wheelEvent(event)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        mouse = event.reason() == QContextMenuEvent.Reason.Mouse
+        key = self.key_at(event.pos()) if mouse else self.current
+        if key:
+            if key not in self.chosen:
+                self.make_current(key)
+            self.menu_wanted.emit(key, event.globalPos() if mouse else self._place_on_screen(key))
+
+    def _place_on_screen(self, key: str) -> QPoint:
+        left, top, _width, height = self.layout_.rect(self.layout_.place_of(key) or 0)
+        return self.viewport().mapToGlobal(QPoint(left, top + height - self.verticalScrollBar().value()))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        self._touched_s = self._clock()
+        key = Qt.Key(event.key())
+        if self._moves(key, event.modifiers()):
+            return
+        if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.current:
+            self.opened.emit(self.current)
+        elif key == Qt.Key.Key_Space and self.current:
+            self.toggle(self.current)
+        elif key == Qt.Key.Key_Escape and self.chosen:
+            self.chosen = []
+            self._tell()
+        elif event.text().isprintable() and event.text().strip() and not event.modifiers() & CONTROL:
+            self.typed.emit(event.text())
+        else:
+            super().keyPressEvent(event)
+
+    def _moves(self, key: Qt.Key, modifiers: Qt.KeyboardModifier) -> bool:
+        layout = self.layout_
+        if not layout.keys or key not in (*_ARROWS, *_FAR):
+            return False
+        place = layout.place_of(self.current)
+        if place is None:
+            goal = 0
+        elif key in _ARROWS:
+            goal = layout.moved(place, *_ARROWS[key])
+        elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):
+            goal = 0 if key == Qt.Key.Key_Home else len(layout.keys) - 1
+        else:
+            rows = max(1, self.viewport().height() // layout.row_height - 1)
+            goal = layout.moved(place, 0, rows if key == Qt.Key.Key_PageDown else -rows)
+        self.make_current(layout.keys[goal], alone=not modifiers & CONTROL)
+        return True
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.viewport().update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.viewport().update()
+
+    def viewportEvent(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            key = self.key_at(event.pos())
+            words = self.tip(key) if key else ""
+            if words:
+                QToolTip.showText(event.globalPos(), words, self)
+            else:
+                QToolTip.hideText()
+            return True
+        return super().viewportEvent(event)
+
+
+_FAR = (Qt.Key.Key_Home, Qt.Key.Key_End, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)

@@ -1,0 +1,120 @@
+"""The row that chooses which part of the past is looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import QDateTime, QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QButtonGroup, QDateTimeEdit, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+
+from gpudash.ui.fleet.ranges import PRESETS, Range, between, range_words
+
+MOMENT = "d MMM yyyy HH:mm"
+
+
+class RangeBar(QWidget):
+    """Chips for the last minutes to days, two fields for any other part, and a step back or forth.
+
+    Args:
+        chosen: at the start.
+        wall_clock: seconds since the epoch.
+
+    Signals:
+        changed: another part is wanted.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self, chosen: Range, wall_clock: Callable[[], float] = time.time, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._range = chosen
+        self._wall_clock = wall_clock
+        label = QLabel("Last")
+        label.setProperty("role", "muted")
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(4)
+        row.addWidget(label)
+        self._presets = QButtonGroup(self)
+        self._presets.setExclusive(False)
+        for words, seconds in PRESETS:
+            chip = self._chip(words, f"Show the last {words}, and move on with the time")
+            chip.setCheckable(True)
+            chip.clicked.connect(lambda _checked=False, seconds=seconds: self.choose(Range(seconds)))
+            self._presets.addButton(chip)
+            row.addWidget(chip)
+        row.addSpacing(10)
+        self.begin, self.end = self._moment("Begin of the range"), self._moment("End of the range")
+        to = QLabel("to")
+        to.setProperty("role", "muted")
+        for part in (self.begin, to, self.end):
+            row.addWidget(part)
+        self.earlier = self._chip("◀ Earlier", "Show the part of the same length before this one")
+        self.later = self._chip("Later ▶", "Show the part of the same length after this one")
+        self.earlier.clicked.connect(lambda _checked=False: self.choose(self._range.earlier(self._wall_clock())))
+        self.later.clicked.connect(lambda _checked=False: self.choose(self._range.later(self._wall_clock())))
+        row.addWidget(self.earlier)
+        row.addWidget(self.later)
+        self.whole = self._chip("Whole range", "Show the whole range again after zooming into it")
+        self.whole.setEnabled(False)
+        row.addWidget(self.whole)
+        row.addSpacing(10)
+        self.state = QLabel()
+        self.state.setProperty("role", "muted")
+        self.state.setTextFormat(Qt.TextFormat.PlainText)
+        self.state.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        row.addWidget(self.state, 1)
+        self._show()
+
+    def _chip(self, words: str, tip: str) -> QPushButton:
+        chip = QPushButton(words)
+        chip.setProperty("role", "chip")
+        chip.setToolTip(tip)
+        chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        return chip
+
+    def _moment(self, name: str) -> QDateTimeEdit:
+        field = QDateTimeEdit()
+        field.setDisplayFormat(MOMENT)
+        field.setCalendarPopup(True)
+        field.setAccessibleName(name)
+        field.setToolTip(f"{name}, in your own time")
+        field.setKeyboardTracking(False)
+        field.editingFinished.connect(self._typed)
+        return field
+
+    @property
+    def range(self) -> Range:
+        """What is looked at."""
+        return self._range
+
+    def choose(self, chosen: Range) -> None:
+        """Look at another part."""
+        self._range = chosen
+        self._show()
+        self.changed.emit()
+
+    def show_state(self, words: str) -> None:
+        """Say in the rest of the row that something is asked for, or what is pointed at."""
+        if self.state.text() != words:
+            self.state.setText(words)
+
+    def _typed(self) -> None:
+        wanted = between(*(field.dateTime().toMSecsSinceEpoch() / 1000 for field in (self.begin, self.end)))
+        began, ended = self._range.at(self._wall_clock())
+        if abs(wanted.at(self._wall_clock())[0] - began) >= 60 or abs((wanted.ended_wall_s or 0) - ended) >= 60:
+            self.choose(wanted)
+
+    def _show(self) -> None:
+        """Bring chips and fields up to date with what is looked at."""
+        began, ended = self._range.at(self._wall_clock())
+        for button, (_words, seconds) in zip(self._presets.buttons(), PRESETS, strict=True):
+            button.setChecked(self._range.ended_wall_s is None and abs(self._range.seconds - seconds) < 1)
+        self.later.setEnabled(self._range.ended_wall_s is not None)
+        for field, wall in ((self.begin, began), (self.end, ended)):
+            with QSignalBlocker(field):
+                field.setDateTime(QDateTime.fromMSecsSinceEpoch(round(wall * 1000)))
+        self.setAccessibleDescription(range_words(began, ended))

@@ -1,0 +1,161 @@
+"""What the overview of a fleet says of a GPU: its name, its figures, its marks and the tooltip. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from gpudash.devices import SIMULATED
+from gpudash.units import NOT_REPORTED, format_bytes, format_pair, format_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gpudash.session.fleet import FleetGpu, FleetWarning
+
+Level = Literal["", "warning", "critical"]
+
+SHAPES = {"critical": "◆", "warning": "▲", "stale": "◌"}
+"""The mark of each state, which is told apart by its shape and by the word beside it, not by colour alone."""
+
+ABBREVIATED = {"critical": "crit", "warning": "warn", "stale": "stale"}
+
+WORSE: Mapping[Level, int] = {"": 0, "warning": 1, "critical": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the overview draws of one GPU.
+
+    Attributes:
+        key: the GPU's in its fleet.
+        name: machine and number.
+        fullness: used over total memory, 0 to 1; ``None`` where either is not known.
+        percent: `fullness` in words.
+        figure: used of total memory, in words.
+        level: of its worst warning.
+        stale: whether its newest reading is old.
+        simulated: whether nothing of it is there but its memory's bookkeeping.
+        beside: what stands beside the figure: shape and word of its worst state, else how busy it is.
+        marked: whether that is a state.
+        short: the state in a few letters, for small cells.
+    """
+
+    key: str
+    name: str
+    fullness: float | None
+    percent: str
+    figure: str
+    level: Level
+    stale: bool
+    simulated: bool
+    beside: str
+    marked: bool
+    short: str
+
+
+def gpu_name(gpu: FleetGpu) -> str:
+    """Machine and number: "node-07 · GPU 3"; the UUID's beginning where the exporter gives no number."""
+    return f"{gpu.host} · {short_name(gpu)}"
+
+
+def short_name(gpu: FleetGpu) -> str:
+    """The number alone: "GPU 3"."""
+    return f"GPU {gpu.index}" if gpu.index is not None else (gpu.uuid[:12] or "GPU")
+
+
+def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
+    """What is drawn of ``gpu`` while its worst warning is of ``level``; ``now_s`` is seconds since the epoch."""
+    state = level if level == "critical" or not gpu.stale else "stale"
+    word = f"{state} {format_age(now_s - gpu.seen_s)}" if state == "stale" else state
+    busy = "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy"
+    return Cell(
+        key=gpu.key,
+        name=gpu_name(gpu),
+        fullness=gpu.fullness,
+        percent="?" if gpu.fullness is None else format_percent(gpu.fullness),
+        figure=format_pair(gpu.used_bytes, gpu.total_bytes) if gpu.total_bytes is not None else _used_alone(gpu),
+        level=level,
+        stale=gpu.stale,
+        simulated=gpu.simulated,
+        beside=f"{SHAPES[state]} {word}" if state else busy,
+        marked=bool(state),
+        short=f"{SHAPES[state]} {ABBREVIATED[state]}" if state else "SIM" if gpu.simulated else "",
+    )
+
+
+def _used_alone(gpu: FleetGpu) -> str:
+    return f"memory {NOT_REPORTED}" if gpu.used_bytes is None else f"{format_bytes(gpu.used_bytes)}, total unknown"
+
+
+def format_age(seconds: float) -> str:
+    """How old an answer is, in one whole number, so that the words keep still: 95 s, 12 min, 3 h, 2 days."""
+    for limit, unit, word in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{max(0, int(seconds / unit))} {word}"
+    return f"{int(seconds / 86_400)} days"
+
+
+def levels(warnings: Iterable[FleetWarning]) -> dict[str, Level]:
+    """The worst level of each GPU that has a warning."""
+    worst: dict[str, Level] = {}
+    for warning in warnings:
+        if WORSE[warning.level] > WORSE[worst.get(warning.key, "")]:
+            worst[warning.key] = warning.level
+    return worst
+
+
+def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> str:
+    """Every figure of ``gpu``, a line each: the tooltip, and what a screen reader says of the cell in focus."""
+    lines = [
+        gpu_name(gpu) + (f" ({SIMULATED})" if gpu.simulated else ""),
+        gpu.product,
+        f"Memory: {format_pair(gpu.used_bytes, gpu.total_bytes)}"
+        + ("" if gpu.fullness is None else f" ({format_percent(gpu.fullness)})"),
+        f"Utilisation: {format_percent(gpu.utilisation)}",
+        f"Temperature: {NOT_REPORTED if gpu.temperature_c is None else f'{gpu.temperature_c:.0f} °C'}",
+        f"Power: {NOT_REPORTED if gpu.power_w is None else f'{gpu.power_w:.0f} W'}",
+        f"Run: {gpu.run}" if gpu.run else "",
+        f"{gpu.uuid}" if gpu.uuid else "",
+        f"Told by {gpu.exporter}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
+    ]
+    told = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
+    return "\n".join(line for line in [*lines, *told] if line)
+
+
+def one_line(gpu: FleetGpu) -> str:
+    """The figures of ``gpu`` in one line, for the GPU that is chosen; what is not known is left out."""
+    parts = [
+        gpu_name(gpu) + (f" ({SIMULATED})" if gpu.simulated else ""),
+        gpu.product,
+        format_pair(gpu.used_bytes, gpu.total_bytes),
+        "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
+        "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f} °C",
+        "" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
+        gpu.run,
+        gpu.exporter,
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def summary(gpus: Sequence[FleetGpu]) -> str:
+    """How large the fleet is, and how full: "64 machines · 512 GPUs · 23.1 of 40.0 TiB used (58 %)"."""
+    hosts = len({gpu.host for gpu in gpus})
+    size = f"{hosts} {'machine' if hosts == 1 else 'machines'} · {len(gpus)} {'GPU' if len(gpus) == 1 else 'GPUs'}"
+    pairs = [(gpu.used_bytes, gpu.total_bytes) for gpu in gpus]
+    known = [(used, total) for used, total in pairs if used is not None and total]
+    if not known:
+        return size
+    used, total = sum(pair[0] for pair in known), sum(pair[1] for pair in known)
+    silent = len(gpus) - len(known)
+    rest = f" · {silent} {'does' if silent == 1 else 'do'} not tell" if silent else ""
+    return f"{size} · {format_pair(used, total)} used ({format_percent(used / total)}){rest}"
+
+
+def clock_words(wall_s: float) -> str:
+    """A moment of today or another day, in local time: "14:05:09", "3 Nov 14:05"."""
+    moment = datetime.fromtimestamp(wall_s)  # noqa: DTZ006  # the user's own clock is meant
+    if moment.date() == datetime.now().date():  # noqa: DTZ005
+        return f"{moment:%H:%M:%S}"
+    return f"{moment.day} {moment:%b %H:%M}"

@@ -1,0 +1,232 @@
+"""A fleet through a real Prometheus server: three monitors that serve, and two other exporters' pages."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from gpudash.session.fleet import Fleet, FleetView
+from gpudash.settings import Settings
+from gpudash.units import MIB
+from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.fleet_scenario import ADDRESS
+from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
+from tests.nvml_stub.build import environment as stub_environment
+from tests.prometheus_server.exporter import exporter
+from tests.prometheus_server.server import prometheus
+
+pytestmark = [pytest.mark.slow]
+
+PAGES = Path(__file__).parents[1] / "prometheus_server" / "pages"
+
+MACHINES, GPUS_EACH = 3, 2
+
+STEP_S = 1.5
+"""How long a stub's memory stays as it is."""
+
+PATIENCE_S = 90.0
+
+LATE_S = 2.5
+"""How old a figure may be when it is scraped: a reading of memory, and the machine that reads it, may be late."""
+
+
+class NamedGpu(StubGpu):
+    """A GPU of one of several machines."""
+
+    @property
+    def uuid(self) -> str:
+        return f"GPU-{self.name[-1]}{self.number:07x}-1111-2222-3333-444444444444"
+
+
+def stub_gpu(machine: int, number: int) -> NamedGpu:
+    """Its memory grows by steps, so that every figure says when it was read; the later machine is the fuller one."""
+    base = (20 + 30 * machine + 10 * number) * GIB
+    steps = [(n * STEP_S, base + n * 7 * MIB) for n in range(50)]
+    return NamedGpu(number, name=f"NVIDIA H200 of machine {machine}", used=steps)
+
+
+@dataclass
+class Monitor:
+    """A ``gpudash monitor`` that serves and records."""
+
+    process: subprocess.Popen[str]
+    recording: Path
+    address: str = ""
+
+
+@pytest.fixture(scope="module")
+def monitors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Monitor]]:
+    """Three of them on the stand-in driver, each with two GPUs of its own."""
+    if compiler() is None:
+        pytest.skip("the stand-in driver needs a C compiler")
+    folder = tmp_path_factory.mktemp("monitors")
+    library = build(folder / "nvml")
+    found = []
+    for machine in range(MACHINES):
+        played = folder / f"scenario{machine}"
+        Scenario(gpus=[stub_gpu(machine, number) for number in range(GPUS_EACH)]).begin_now().write(played)
+        stub = stub_environment(library, played)
+        variables = environment(folder, {name: stub[name] for name in ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")})
+        recording = folder / f"machine{machine}.gpudash"
+        command = [sys.executable, "-m", "gpudash", "monitor", "--serve", "127.0.0.1:0", "--record", str(recording)]
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        found.append(Monitor(subprocess.Popen(command, env=variables, text=True, **streams), recording))
+    try:
+        for monitor in found:
+            monitor.address = _announced(monitor.process)
+        yield found
+    finally:
+        for monitor in found:
+            monitor.process.send_signal(signal.SIGINT)
+        for monitor in found:
+            monitor.process.communicate(timeout=60)
+
+
+def _announced(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        found = re.search(r"Serving at http://([\d.:]+)/metrics", line)
+        if found is not None:
+            return found[1]
+    pytest.fail("the monitor ended before it served")
+
+
+@pytest.fixture(scope="module")
+def server(monitors: list[Monitor], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus server that scrapes the monitors and two other exporters once a second."""
+    with ExitStack() as stack:
+        dcgm = stack.enter_context(exporter((PAGES / "dcgm-exporter.txt").read_text()))
+        smi = stack.enter_context(exporter((PAGES / "nvidia_gpu_exporter.txt").read_text()))
+        targets = {"gpudash": [m.address for m in monitors], "dcgm": [dcgm.address], "smi": [smi.address]}
+        yield stack.enter_context(prometheus(tmp_path_factory.mktemp("prometheus"), targets))
+
+
+OTHERS = 3
+"""GPUs of the two other exporters' pages."""
+
+
+@pytest.fixture
+def fleet(server: str) -> Iterator[Fleet]:
+    """A fleet that has seen every GPU."""
+    found = Fleet(server, settings=Settings())
+    until(lambda: found.poll() > 0 and len(found.gpus()) == MACHINES * GPUS_EACH + OTHERS)
+    yield found
+    assert found.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Ask again and again until it is so."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.1)
+
+
+def recorded(monitor: Monitor, uuid: str) -> list[tuple[float, int]]:
+    """Wall-clock time and used memory of every reading of a GPU."""
+    with sqlite3.connect(f"file:{monitor.recording}?mode=ro", uri=True) as database:
+        query = "select value from meta where key = 'wall_clock_origin'"
+        began_s = datetime.fromisoformat(database.execute(query).fetchone()[0]).timestamp()
+        query = "select time_s, used_bytes from gpu where device = ? and used_bytes is not null order by time_s"
+        return [(began_s + time_s, used) for time_s, used in database.execute(query, (uuid,))]
+
+
+def shown(view: FleetView) -> list[tuple[float, int]]:
+    """Wall-clock time and used memory of every scrape that a view shows."""
+    with view.store.lock:
+        series = view.store.series("gpu", "used_bytes", view.gpus[0].uuid)
+        assert series is not None
+        times, values = series.window(*view.extent_s, 4096)
+    return [(view.began_wall_s + t, int(v)) for t, v in zip(times, values, strict=True) if v == v]
+
+
+def test_every_gpu_is_shown_once_fullest_first_whoever_exports_it(fleet: Fleet) -> None:
+    gpus = fleet.gpus()
+    assert fleet.problem is None and fleet.server_version.startswith("2.")
+    fullness = [gpu.fullness for gpu in gpus]
+    assert fullness == sorted(fullness, reverse=True) and len({gpu.key for gpu in gpus}) == len(gpus)
+    assert [gpu.exporter for gpu in gpus].count("gpudash") == MACHINES * GPUS_EACH
+    assert gpus[0].name == "node7 GPU 0" and gpus[0].exporter == "dcgm"  # 98 % of 40 GiB
+    own = [gpu for gpu in gpus if gpu.exporter == "gpudash"]
+    assert [(gpu.product, gpu.index) for gpu in own] == [
+        (f"NVIDIA H200 of machine {machine}", number) for machine in (2, 1, 0) for number in (1, 0)
+    ]
+    assert len({gpu.host for gpu in own}) == MACHINES  # one machine here: they go by the addresses they are scraped at
+    assert all(gpu.total_bytes == 141 * GIB and gpu.reserved_bytes == 600 * MIB and not gpu.stale for gpu in own)
+    assert [warning.text for warning in fleet.warnings()][:1] == ["node7 GPU 0 is 98 % full: 39.0 of 40.0 GiB"]
+
+
+def test_what_the_fleet_shows_equals_what_the_monitors_recorded(fleet: Fleet, monitors: list[Monitor]) -> None:
+    keys = {gpu.uuid: gpu.key for gpu in fleet.gpus()}
+    for machine, monitor in enumerate(monitors):
+        for number in range(GPUS_EACH):
+            uuid = stub_gpu(machine, number).uuid
+            scraped: list[tuple[float, int]] = []
+
+            def enough(uuid: str = uuid, scraped: list[tuple[float, int]] = scraped) -> bool:
+                with closing(fleet.look(keys[uuid], fleet.now_s() - 300, fleet.now_s(), 1000)) as view:
+                    assert view.settle(60) and not view.notices
+                    scraped[:] = shown(view)
+                return len({used for _time, used in scraped}) >= 3
+
+            until(enough)
+            until(lambda uuid=uuid, last=scraped[-1][0], m=monitor: recorded(m, uuid)[-1][0] > last)
+            readings = recorded(monitor, uuid)
+            for time_s, used in scraped:
+                near = {value for at, value in readings if time_s - LATE_S <= at <= time_s + 0.2}
+                assert used in near, (time_s, used, sorted(near))
+            order = [used for _time, used in scraped]
+            assert order == sorted(order)
+
+
+def test_the_window_opens_on_the_fleet_and_on_one_gpus_past(
+    fleet: Fleet, server: str, display: str, home: Path, tmp_path: Path
+) -> None:
+    told = {ADDRESS: f"prometheus:{server}", "FLEET_GPUS": str(len(fleet.gpus()))}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.window_driver", "fleet", str(tmp_path)],
+        env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", **told}),
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert "error" not in seen and done.returncode == 0 and "Traceback" not in done.stderr, (seen, done.stderr)
+    assert {uuid for uuid, _product, _total in seen["gpus"]} == {gpu.uuid for gpu in fleet.gpus()}
+    assert seen["first"] == fleet.gpus()[0].key
+    assert seen["notices"] == [] and seen["samples"] > 3
+    for name in ("overview", "past"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 20_000
+
+
+def test_without_a_display_a_fleet_is_refused_in_one_sentence(gpudash: Command) -> None:
+    done = gpudash("open", "prometheus:http://127.0.0.1:9090")
+    assert done.code == 2 and done.stderr.startswith("There is no display to open a window on.")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("prometheus:", "There is no address"),
+        ("prometheus:host:9090", "no address of a Prometheus server"),
+        ("prometheus:http://me:secret@host:9090", "GPUDASH_PROMETHEUS_TOKEN"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_in_one_sentence(gpudash: Command, address: str, words: str) -> None:
+    done = gpudash("open", address)
+    assert done.code == 2 and words in done.stderr and done.stdout == ""
+    assert "Traceback" not in done.stderr and "secret" not in done.stderr
+    assert done.stderr.count("\n") == 1

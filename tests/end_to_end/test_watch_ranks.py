@@ -1,0 +1,118 @@
+"""``gpudash watch -- torchrun ...``: an unchanged script on several ranks, and on several nodes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+from gpudash.session.joining import JoinedRecording
+from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.records import Sample
+from tests.end_to_end.conftest import Command, environment
+
+SCRIPT = Path(__file__).parent / "watched_scripts" / "unequal_ranks.py"
+STEPS = 60
+
+
+def torchrun(*words: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", *words]
+
+
+STANDALONE = ("--standalone", "--nproc-per-node", "2")
+
+
+def losses(folder: Path) -> list[str]:
+    return [(folder / f"losses{rank}").read_text() for rank in (0, 1)]
+
+
+def rows(recording: str) -> list[Sample]:
+    with open_recording(Path(recording)) as opened:
+        return list(opened.samples("rank"))
+
+
+def test_ranks_are_seen_step_by_step_and_compute_what_they_compute_unwatched(
+    gpudash: Command, home: Path, tmp_path: Path
+) -> None:
+    watched, alone = tmp_path / "watched", tmp_path / "alone"
+    watched.mkdir()
+    alone.mkdir()
+    command = torchrun(*STANDALONE, str(SCRIPT))
+    outcome = gpudash("watch", "--json", "--", *command, env={"LOSSES": f"{watched}/losses"})
+    assert outcome.code == 0, outcome.stderr
+    used = environment(home, {"LOSSES": f"{alone}/losses"})
+    subprocess.run(command, env=used, check=True, capture_output=True, timeout=150)
+    assert losses(watched) == losses(alone)
+
+    found = outcome.document
+    result = found["result"]
+    assert (found["status"], found["steps"]) == ("finished", STEPS)
+    assert (result["world_size"], result["strategy"], result["backend"], result["restarts"]) == (2, "ddp", "gloo", 0)
+    zero, one = result["ranks"]
+    assert (zero["rank"], one["rank"], zero["device"], zero["steps"]) == (0, 1, "cpu", STEPS)
+    assert zero["pid"] != one["pid"] and zero["host"] == os.uname().nodename
+    assert zero["waiting_share"] > one["waiting_share"]
+    assert one["peak_used_bytes"] > 50 * 2**20
+    assert result["straggler"]["rank"] == 1 and result["straggler"]["slower"] > 0.2
+
+    told = rows(found["recording"])
+    assert Counter(row.device for row in told if "step_s" in row.values) == {"0": STEPS, "1": STEPS}
+    assert {row.device for row in told if "used_bytes" in row.values} == {"0", "1"}
+    parts = [row.values for row in told if "waiting_s" in row.values]
+    assert len(parts) >= 2 * (STEPS - 1)
+
+
+def test_a_rank_that_is_killed_is_named_after_the_restarts_that_torchrun_was_asked_for(
+    gpudash: Command, tmp_path: Path
+) -> None:
+    command = torchrun(*STANDALONE, "--max-restarts", "1", str(SCRIPT), "12")
+    outcome = gpudash("watch", "--json", "--", *command, env={"LOSSES": f"{tmp_path}/losses"})
+    assert outcome.code == 1, outcome.stderr
+    found = outcome.document
+    killed = found["result"]["ranks"][1]["pid"]
+    assert found["error"]["message"].startswith(f"Rank 1 (pid {killed}) was killed by SIGKILL")
+    assert found["result"]["restarts"] == 1
+    assert any(text.endswith("over gloo, started again (1).") for text in found["notes"])
+    steps = [row.values["step"] for row in rows(found["recording"]) if row.device == "1" and "step" in row.values]
+    assert steps.count(1) == 2 and max(steps) <= 12
+    with closing(sqlite3.connect(found["recording"])) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_two_nodes_record_on_their_own_and_open_as_one(gpudash: Command, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "job7")
+    command = torchrun(*meeting, "--rdzv-endpoint", f"127.0.0.1:{port}", str(SCRIPT))
+    variables = {"LOSSES": f"{tmp_path}/losses"}
+    paths = [tmp_path / f"node{number}.gpudash" for number in range(2)]
+    with ThreadPoolExecutor(2) as nodes:
+        begun = [
+            nodes.submit(gpudash, "watch", "--json", "--record", str(path), "--", *command, env=variables)
+            for path in paths
+        ]
+        outcomes = [one.result() for one in begun]
+    assert [one.code for one in outcomes] == [0, 0], outcomes
+    heard = [[row["rank"] for row in one.document["result"]["ranks"]] for one in outcomes]
+    assert sorted(heard) == [[0], [1]]
+    assert all(one.document["result"]["straggler"] is None for one in outcomes)  # a node alone cannot know
+
+    joined = JoinedRecording(paths)
+    try:
+        told = rows(str(joined.path))
+        with open_recording(joined.path) as opened:
+            status = opened.runs[0].status
+            found = [event for event in opened.events() if getattr(event, "topic", "") == "straggler"]
+    finally:
+        joined.remove()
+    assert status == "finished" and not joined.path.exists()
+    assert Counter(row.device for row in told if "step_s" in row.values) == {"0": STEPS, "1": STEPS}
+    slow = {row["pid"]: row["rank"] for one in outcomes for row in one.document["result"]["ranks"]}
+    assert len(slow) == 2 and [event.details["rank"] for event in found] == [1]  # type: ignore[attr-defined]

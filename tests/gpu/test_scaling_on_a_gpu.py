@@ -1,0 +1,39 @@
+"""Data parallel training on several GPUs: every rank works, and takes what was predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.gpu import scaling
+from tests.gpu.prediction import MARGIN_RATIO
+
+COUNT = torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    if COUNT < 2:
+        pytest.skip("needs two CUDA devices")
+    return scaling.measure([f"cuda:{index}" for index in range(COUNT)])
+
+
+@pytest.mark.parametrize("strategy", scaling.STRATEGIES)
+def test_the_ranks_end_with_the_same_parameters_over_nccl(found: dict[str, Any], strategy: str) -> None:
+    run = found[strategy]["run"]
+    assert run["status"] == "finished", run
+    assert run["parameters_equal"] is True and run["backend"] == "nccl"
+
+
+@pytest.mark.parametrize("strategy", scaling.STRATEGIES)
+def test_no_rank_takes_more_than_was_predicted(found: dict[str, Any], strategy: str) -> None:
+    ranks = found[strategy]["ranks"]
+    assert len(ranks) == COUNT
+    for rank in ranks:
+        assert rank["error"] is not None and rank["error"] > -MARGIN_RATIO, rank
+
+
+def test_several_gpus_do_more_than_one(found: dict[str, Any]) -> None:
+    assert found["ddp"]["throughput_ratio"] > 1, found

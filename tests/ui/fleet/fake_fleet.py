@@ -1,0 +1,138 @@
+"""A fleet that no server tells of: generated GPUs with warnings, stale and simulated ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Literal
+
+from gpudash.session.fleet import FleetGpu, FleetWarning
+from gpudash.units import GIB
+
+NOW_S = 1_700_000_000.0
+"""The fake's own time, seconds since the epoch."""
+
+ADDRESS = "http://prometheus.example:9090"
+
+PRODUCTS = (("NVIDIA H100 80GB HBM3", 80 * GIB), ("NVIDIA A100-SXM4-40GB", 40 * GIB), ("NVIDIA L4", 24 * GIB))
+
+
+def gpu(
+    host: str = "node-01",
+    index: int | None = 0,
+    *,
+    full: float | None = 0.5,
+    total: int = 80 * GIB,
+    product: str = "NVIDIA H100 80GB HBM3",
+    utilisation: float | None = 0.9,
+    exporter: Literal["gpudash", "dcgm", "nvidia_gpu_exporter"] = "dcgm",
+    stale: bool = False,
+    simulated: bool = False,
+    run: str = "",
+    temperature_c: float | None = 61.0,
+) -> FleetGpu:
+    """One GPU, so full."""
+    return FleetGpu(
+        key=f"{host}/{index}",
+        host=host,
+        index=index,
+        uuid=f"GPU-{host}-{index}",
+        product=product,
+        used_bytes=None if full is None else round(full * total),
+        total_bytes=total,
+        utilisation=utilisation,
+        temperature_c=temperature_c,
+        power_w=420.0,
+        exporter=exporter,
+        seen_s=NOW_S - (95.0 if stale else 0.6),
+        stale=stale,
+        simulated=simulated,
+        run=run,
+    )
+
+
+def generated(machines: int = 64, gpus: int = 8, seed: int = 7) -> tuple[FleetGpu, ...]:
+    """So many machines with so many GPUs each, fullest first; a few stale, simulated, or without a figure."""
+    dice = random.Random(seed)
+    found = []
+    for machine in range(machines):
+        product, total = PRODUCTS[machine % len(PRODUCTS)]
+        for index in range(gpus):
+            odd = dice.random()
+            found.append(
+                gpu(
+                    f"gpu-node-{machine + 1:03d}",
+                    index,
+                    full=None if odd < 0.01 else dice.betavariate(2.2, 1.6),
+                    total=total,
+                    product="Simulated GPU" if 0.01 <= odd < 0.03 else product,
+                    utilisation=dice.random(),
+                    exporter=("gpudash", "dcgm", "nvidia_gpu_exporter")[machine % 3],  # type: ignore[arg-type]
+                    stale=0.03 <= odd < 0.06,
+                    simulated=0.01 <= odd < 0.03,
+                    run="training" if machine % 3 == 0 else "",
+                    temperature_c=35 + 50 * dice.random(),
+                )
+            )
+    return by_fullness(found)
+
+
+def by_fullness(gpus: list[FleetGpu]) -> tuple[FleetGpu, ...]:
+    """As a fleet tells them."""
+    return tuple(sorted(gpus, key=lambda found: -1.0 if found.fullness is None else found.fullness, reverse=True))
+
+
+def warnings_of(gpus: tuple[FleetGpu, ...]) -> tuple[FleetWarning, ...]:
+    """A warning from 92 %, a critical one from 97 %, and one of every stale GPU."""
+    found = []
+    for told in gpus:
+        full = told.fullness or 0.0
+        name = f"{told.host} GPU {told.index}"
+        if full >= 0.92:
+            level: Literal["warning", "critical"] = "critical" if full >= 0.97 else "warning"
+            found.append(FleetWarning(told.key, level, f"{name} is {full:.0%} full."))
+        if told.stale:
+            found.append(FleetWarning(told.key, "warning", f"{name} has told nothing for 95 s.", "stale"))
+    return tuple(sorted(found, key=lambda warning: warning.level != "critical"))
+
+
+class FakeFleet:
+    """What the overview needs of a fleet; `tell` is a poll.
+
+    Attributes:
+        closings: how often it was closed.
+    """
+
+    def __init__(self, gpus: tuple[FleetGpu, ...] = (), problem: str | None = None) -> None:
+        self.address = ADDRESS
+        self.version = 0
+        self.problem = problem
+        self.closings = 0
+        self._gpus: tuple[FleetGpu, ...] = ()
+        self._warnings: tuple[FleetWarning, ...] = ()
+        if gpus:
+            self.tell(gpus)
+
+    def tell(self, gpus: tuple[FleetGpu, ...], warnings: tuple[FleetWarning, ...] | None = None) -> None:
+        """Another answer has come."""
+        self._gpus = gpus
+        self._warnings = warnings_of(gpus) if warnings is None else warnings
+        self.version += 1
+
+    def change(self, key: str, full: float) -> None:
+        """One GPU is so full from now on."""
+        told = [
+            dataclasses.replace(found, used_bytes=round(full * (found.total_bytes or 0))) if found.key == key else found
+            for found in self._gpus
+        ]
+        self.tell(by_fullness(told))
+
+    def gpus(self) -> tuple[FleetGpu, ...]:
+        return self._gpus
+
+    def warnings(self) -> tuple[FleetWarning, ...]:
+        return self._warnings
+
+    def close(self) -> bool:
+        self.closings += 1
+        return True

@@ -1,0 +1,96 @@
+"""What the overview says of a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gpudash.session.fleet import FleetWarning
+from gpudash.ui.fleet.table_text import COLUMNS, table_text
+from gpudash.ui.fleet.words import cell_of, details, format_age, gpu_name, levels, one_line, summary
+from tests.ui.fleet.fake_fleet import NOW_S, gpu
+
+
+def test_a_cell_says_fullness_in_words_and_how_busy_the_gpu_is() -> None:
+    cell = cell_of(gpu("node-07", 3, full=0.75), "", NOW_S)
+    assert (cell.name, cell.figure, cell.percent, cell.beside) == (
+        "node-07 · GPU 3",
+        "60.0 of 80.0 GiB",
+        "75 %",
+        "90 % busy",
+    )
+    assert (cell.short, cell.marked) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("level", "stale", "beside", "short"),
+    [
+        ("warning", False, "▲ warning", "▲ warn"),
+        ("critical", False, "◆ critical", "◆ crit"),
+        ("", True, "◌ stale 95 s", "◌ stale"),
+        ("warning", True, "◌ stale 95 s", "◌ stale"),
+        ("critical", True, "◆ critical", "◆ crit"),
+    ],
+)
+def test_a_state_is_told_by_a_shape_and_a_word(level: str, stale: bool, beside: str, short: str) -> None:
+    cell = cell_of(gpu(stale=stale), level, NOW_S)  # type: ignore[arg-type]
+    assert (cell.beside, cell.short, cell.marked) == (beside, short, True)
+
+
+def test_a_simulated_gpu_says_so_wherever_it_is_told_of() -> None:
+    found = gpu(simulated=True)
+    assert cell_of(found, "", NOW_S).simulated
+    assert cell_of(found, "", NOW_S).short == "SIM"
+    assert "SIMULATED" in details(found, (), NOW_S)
+    assert "SIMULATED" in one_line(found)
+
+
+def test_what_is_not_known_is_never_a_zero() -> None:
+    found = gpu(full=None, utilisation=None, temperature_c=None)
+    cell = cell_of(found, "", NOW_S)
+    assert (cell.fullness, cell.percent, cell.figure, cell.beside) == (None, "?", "not reported of 80.0 GiB", "")
+    assert "Temperature: not reported" in details(found, (), NOW_S)
+    without = dataclasses.replace(found, total_bytes=None)
+    assert cell_of(without, "", NOW_S).figure == "memory not reported"
+    assert cell_of(dataclasses.replace(without, used_bytes=2**30), "", NOW_S).figure == "1.00 GiB, total unknown"
+
+
+def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
+    assert gpu_name(dataclasses.replace(gpu("box", None), uuid="GPU-12345678-9abc")) == "box · GPU-12345678"
+    assert gpu_name(dataclasses.replace(gpu("box", None), uuid="")) == "box · GPU"
+
+
+def test_details_have_the_warnings_of_this_gpu_alone() -> None:
+    found = gpu("a", 0)
+    told = [FleetWarning(found.key, "critical", "a GPU 0 is full."), FleetWarning("b/0", "warning", "b GPU 0 is hot.")]
+    assert "◆ a GPU 0 is full." in details(found, told, NOW_S)
+    assert "hot" not in details(found, told, NOW_S)
+
+
+def test_the_worst_level_of_a_gpu_counts() -> None:
+    told = [FleetWarning("x", "warning", "1"), FleetWarning("x", "critical", "2"), FleetWarning("y", "warning", "3")]
+    assert levels(told) == {"x": "critical", "y": "warning"}
+
+
+def test_the_head_tells_machines_gpus_and_how_full_the_fleet_is() -> None:
+    assert summary([gpu("a", 0, full=0.25), gpu("a", 1, full=0.75)]) == (
+        "1 machine · 2 GPUs · 80.0 of 160.0 GiB used (50 %)"
+    )
+    assert summary([gpu("a", 0, full=None), gpu("b", 0, full=0.5)]).endswith(" · 1 does not tell")
+    assert summary([gpu("a", 0, full=None)]) == "1 machine · 1 GPU"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(-3, "0 s"), (59.9, "59 s"), (119, "119 s"), (120, "2 min"), (7300, "2 h"), (200_000, "2 days")],
+)
+def test_an_age_is_one_whole_number(seconds: float, words: str) -> None:
+    assert format_age(seconds) == words
+
+
+def test_the_copied_table_has_a_field_for_every_column_and_nothing_for_what_is_not_known() -> None:
+    lines = table_text([gpu("a\tb", 0), gpu("c", None, utilisation=None)]).split("\n")
+    assert lines[0].split("\t") == list(COLUMNS)
+    assert all(len(line.split("\t")) == len(COLUMNS) for line in lines)
+    assert lines[2].split("\t")[COLUMNS.index("utilisation")] == ""

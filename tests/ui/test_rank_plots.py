@@ -1,0 +1,184 @@
+"""Which plots a run with ranks has, with which curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpudash.telemetry.records import Note
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.live_plots import plots_for
+from gpudash.ui.plots.curve import PlotSpec, format_value
+from gpudash.ui.rank_places import failed_rank, places_of
+from gpudash.ui.theme import DARK, LIGHT, Palette
+from gpudash.units import GIB
+from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.rank_feed import RankFeed
+
+Fed = Callable[..., tuple[RankFeed, dict[str, PlotSpec]]]
+
+
+@pytest.fixture
+def fed() -> Fed:
+    def feed(
+        world: int, *, gpus: bool = False, steps: int = 30, rank: int | None = None, workload: str = "training"
+    ) -> tuple[RankFeed, dict[str, PlotSpec]]:
+        session = FakeSession([gpu(number) for number in range(world)] if gpus else [])
+        session.feed(1)
+        fed = RankFeed(session, world, gpus=gpus, workload=workload)
+        fed.train(steps)
+        return fed, plots(session, rank)
+
+    return feed
+
+
+def plots(session: FakeSession, rank: int | None = None) -> dict[str, PlotSpec]:
+    store = session.store
+    with store.lock:
+        found = plots_for(store, selected="host", words="", allocator=None, warn_ratio=0.85, rank=rank)
+    return {spec.id: spec for spec in found}
+
+
+def names(spec: PlotSpec) -> list[str]:
+    return [curve.name for curve in spec.curves]
+
+
+@pytest.mark.parametrize("workload", ["training", "watch"])
+def test_memory_step_time_loss_and_shares_are_shown_and_the_others_can_be(fed: Fed, workload: str) -> None:
+    _, shown = fed(2, workload=workload)
+    assert [name for name, spec in shown.items() if not spec.extra] == [
+        "rank_memory",
+        "rank_step",
+        "loss",
+        "rank_share",
+    ]
+    assert {"memory", "utilisation", "throughput"} <= {name for name, spec in shown.items() if spec.extra}
+
+
+def test_ranks_on_gpus_leave_the_selected_device_s_memory_shown(fed: Fed) -> None:
+    _, shown = fed(2, gpus=True)
+    assert not shown["memory"].extra
+
+
+def test_a_run_without_ranks_has_the_plots_it_had() -> None:
+    session = FakeSession()
+    session.feed(1)
+    session.start()
+    session.train(1)
+    shown = plots(session)
+    assert list(shown) == ["memory", "utilisation", "loss", "throughput"]
+    assert not any(spec.extra for spec in shown.values())
+
+
+def test_each_of_four_ranks_has_a_colour_and_a_line_style_of_its_own_in_every_plot(fed: Fed) -> None:
+    _, shown = fed(4)
+    for name, metric in (("rank_memory", "used_bytes"), ("rank_step", "step_s"), ("loss", "loss")):
+        curves = [curve for curve in shown[name].curves if curve.key[0] == "rank"]
+        assert [curve.key for curve in curves] == [("rank", metric, str(rank)) for rank in range(4)]
+        assert [curve.name for curve in curves] == ["rank 0", "rank 1", "rank 2", "rank 3"]
+        assert [curve.style for curve in curves] == ["solid", "dash", "dot", "dashdot"]
+        assert len({curve.colour for curve in curves}) == 4
+
+
+@pytest.mark.parametrize("palette", [DARK, LIGHT], ids=lambda palette: palette.name)
+def test_the_ranks_colours_are_four_in_both_themes_and_neither_loss_nor_accuracy(fed: Fed, palette: Palette) -> None:
+    _, shown = fed(4)
+    colours = [palette.curves[curve.colour] for curve in shown["loss"].curves]
+    assert len(colours) == 6 and len(set(colours)) == 6
+
+
+@pytest.mark.parametrize("world", [5, 8])
+def test_from_five_ranks_on_an_area_stands_for_them_and_the_legend_says_so(fed: Fed, world: int) -> None:
+    _, shown = fed(world)
+    for name in ("rank_memory", "rank_step", "loss"):
+        spec = shown[name]
+        assert spec.title.endswith(f"· {world} ranks: lowest to highest, median")
+        area = next(curve for curve in spec.curves if curve.down_to)
+        assert (area.name, area.down_to) == ("highest", "lowest") and "median" in names(spec)
+        assert not [curve for curve in spec.curves if (curve.key[2] or "").isdecimal()]
+
+
+def test_four_ranks_have_no_area(fed: Fed) -> None:
+    _, shown = fed(4)
+    assert not any(curve.down_to for spec in shown.values() for curve in spec.curves)
+
+
+def test_the_run_s_own_loss_stays_beside_that_of_the_ranks(fed: Fed) -> None:
+    for world in (2, 8):
+        _, shown = fed(world)
+        assert ("run", "loss", None) in [curve.key for curve in shown["loss"].curves]
+
+
+def test_ranks_on_gpus_show_what_is_allocated_and_faintly_what_is_reserved(fed: Fed) -> None:
+    _, shown = fed(2, gpus=True)
+    spec = shown["rank_memory"]
+    assert [(curve.key[1], curve.faint) for curve in spec.curves] == [
+        ("allocated_bytes", False),
+        ("allocated_bytes", False),
+        ("reserved_bytes", True),
+        ("reserved_bytes", True),
+    ]
+    assert [(line.name, line.value) for line in spec.lines] == [("capacity", 24 * GIB)]
+
+
+def test_of_unequal_gpus_the_smallest_capacity_is_drawn(fed: Fed) -> None:
+    feed, _ = fed(2, gpus=True)
+    feed.places[1]["capacity_bytes"] = 16 * GIB
+    feed.tell("ranks", "again", world_size=2, ranks=feed.places)
+    (line,) = plots(feed.session)["rank_memory"].lines
+    assert (line.name, line.value) == ("smallest capacity", 16 * GIB)
+
+
+def test_the_share_is_that_of_all_ranks_until_one_is_chosen(fed: Fed) -> None:
+    _, mean = fed(2)
+    assert mean["rank_share"].title == "SHARE OF THE STEP · mean of 2 ranks"
+    assert {curve.key[2] for curve in mean["rank_share"].curves} == {"mean"}
+    _, one = fed(2, rank=1)
+    assert one["rank_share"].title == "SHARE OF THE STEP · rank 1"
+    assert {curve.key[2] for curve in one["rank_share"].curves} == {"1"}
+    assert names(one["rank_share"]) == ["computing", "communicating", "waiting for others"]
+
+
+def test_what_no_rank_has_told_has_no_plot() -> None:
+    session = FakeSession()
+    session.feed(1)
+    RankFeed(session, 2).memory()
+    assert [name for name in plots(session) if name.startswith("rank")] == ["rank_memory"]
+
+
+def test_notes_of_several_nodes_are_joined_and_the_newest_word_on_a_rank_counts(fed: Fed) -> None:
+    feed, _ = fed(2)
+    feed.tell("ranks", "node 1", world_size=3, ranks=[{"rank": 2, "device": "cpu", "host": "b", "pid": 9}])
+    feed.tell("ranks", "restarted", world_size=3, ranks=[{"rank": 0, "device": "cpu", "host": "a", "pid": 77}])
+    found = places_of(feed.session.store.run)
+    assert [(place.rank, place.host, place.pid) for place in found] == [(0, "a", 77), (1, "node-0", 4001), (2, "b", 9)]
+
+
+def test_fewer_ranks_after_a_restart_leave_none_behind(fed: Fed) -> None:
+    feed, _ = fed(4)
+    feed.tell("ranks", "two are left", world_size=2, ranks=feed.places[:2])
+    assert [place.rank for place in places_of(feed.session.store.run)] == [0, 1]
+
+
+@pytest.mark.parametrize("ranks", [None, "two", [None, 3, {"rank": "x"}]])
+def test_a_note_that_makes_no_sense_is_no_rank(ranks: object) -> None:
+    session = FakeSession()
+    session.start()
+    session.apply(Note(time_s=1.0, run_id=1, topic="ranks", text="odd", details={"world_size": 2, "ranks": ranks}))
+    assert places_of(session.store.run) == ()
+
+
+def test_the_rank_that_ended_a_run_is_in_its_result_or_in_its_sentence() -> None:
+    session = FakeSession()
+    session.start()
+    session.end(session.failure())
+    run: RunView | None = session.store.run
+    assert run is not None and run.error is not None
+    assert failed_rank(run) is None
+    run.result = {"failed_rank": 3}
+    assert failed_rank(run) == 3
+
+
+def test_a_time_is_written_with_its_unit() -> None:
+    assert format_value("number", 0.068, "s") == "68.0 ms"

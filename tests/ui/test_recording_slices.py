@@ -1,0 +1,62 @@
+"""The dashboard of a recording is built over several frames, so that the window does not stand still."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gpudash.session import Replay
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.recording_document import RecordingDocument
+from gpudash.ui.theme import LIGHT
+from tests.ui.recordings import trained
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return trained().save(tmp_path / "run.gpudash")
+
+
+def read_as_far_as_its_first_slice(window: MainWindow, path: Path, qtbot: QtBot) -> RecordingDocument:
+    """Open a recording, and wait until it has been read but nothing of it is there."""
+    window.opening.open(path)
+    document = window.documents.front
+    assert isinstance(document, RecordingDocument)
+
+    def was_read() -> bool:
+        document.refresh()
+        return document._read is not None
+
+    qtbot.waitUntil(was_read, timeout=20_000)
+    return document
+
+
+def test_the_dashboard_of_a_recording_is_built_over_several_frames(
+    window: MainWindow, path: Path, qtbot: QtBot
+) -> None:
+    document = read_as_far_as_its_first_slice(window, path, qtbot)
+    ready: list[bool] = []
+    document.ready.connect(lambda: ready.append(True))
+    for _frame in range(2):
+        document.refresh()
+        assert document.dashboard is None and document.replay is None and not ready
+    window.set_palette(LIGHT)
+    document.refresh()
+    assert document.dashboard is not None and ready == [True]
+    assert document.dashboard.palette_ is LIGHT and document.dashboard in window.documents.dashboards
+
+
+def test_a_tab_closed_while_its_dashboard_is_being_built_lets_go_of_the_file(
+    window: MainWindow, path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Replay] = []
+    close = Replay.close
+    monkeypatch.setattr(Replay, "close", lambda replay: (closed.append(replay), close(replay))[1])
+    document = read_as_far_as_its_first_slice(window, path, qtbot)
+    document.refresh()
+    window.documents.close_front()
+    assert len(closed) == 1 and window.documents.count == 0
+    document.refresh()
+    assert document.dashboard is None

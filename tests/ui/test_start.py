@@ -1,0 +1,126 @@
+"""Starting ``gpudash``: what waits until the window has been painted, and what begins then."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from gpudash.ui import app as app_module
+
+UNWANTED = (
+    "cyclopts",
+    "gpudash.cli.run",
+    "gpudash.memory.snapshot",
+    "gpudash.session.demo",
+    "gpudash.session.fleet",
+    "gpudash.session.library",
+    "gpudash.session.report",
+    "gpudash.session.serving",
+    "gpudash.session.snapshot_opener",
+    "gpudash.sources.prometheus",
+    "gpudash.telemetry.comparing",
+    "gpudash.telemetry.export",
+    "gpudash.ui.compare.document",
+    "gpudash.ui.demo.demo",
+    "gpudash.ui.explanation_page",
+    "gpudash.ui.fleet",
+    "gpudash.ui.library.document",
+    "gpudash.ui.snapshot.document",
+    "gpudash.workloads.parallel",
+    "prometheus_client",
+    "rich",
+    "torch",
+)
+"""Whatever belongs to another command, or to what is opened from a menu."""
+
+START = """
+import gc, json, sys
+from PySide6.QtCore import QTimer
+from gpudash.cli import run
+from gpudash.ui.main_window import MainWindow
+
+def tell(window, event):
+    del MainWindow.paintEvent
+    print(json.dumps({"modules": sorted(sys.modules), "collecting": gc.isenabled()}), flush=True)
+    QTimer.singleShot(0, window.close)
+
+MainWindow.paintEvent = tell
+sys.exit(run([]))
+"""
+
+
+def test_before_the_first_paint_only_what_it_shows_is_loaded_and_no_garbage_is_looked_for(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", START],
+        env={**os.environ, "QT_QPA_PLATFORM": "offscreen", "GPUDASH_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[0])
+    loaded = [name for name in seen["modules"] if any(name == part or name.startswith(f"{part}.") for part in UNWANTED)]
+    assert "gpudash.ui.dashboard" in seen["modules"]
+    assert loaded == []
+    assert not seen["collecting"]
+
+
+class Starting:
+    """What is begun of a session."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def load_torch(self) -> None:
+        self.asked += 1
+
+
+@pytest.fixture
+def not_collecting() -> Iterator[None]:
+    """Garbage is not looked for, as when the command opens the window."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("not_collecting")
+def test_torch_is_loaded_once_when_the_window_has_been_painted_and_garbage_is_looked_for_again(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "PAINTED_MS", 10**6)
+    session, window = Starting(), QWidget()
+    qtbot.addWidget(window)
+    app_module._AfterFirstPaint(window, session)  # type: ignore[arg-type]
+    assert session.asked == 0 and not gc.isenabled()
+    window.show()
+    QCoreApplication.sendEvent(window, QEvent(QEvent.Type.Paint))
+    assert session.asked == 0
+    qtbot.waitUntil(lambda: session.asked == 1)
+    assert gc.isenabled() and gc.get_freeze_count() > 0
+    window.repaint()
+    QCoreApplication.processEvents()
+    assert session.asked == 1
+
+
+@pytest.mark.usefixtures("not_collecting")
+def test_a_window_that_is_never_painted_does_not_keep_torch_waiting(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "PAINTED_MS", 0)
+    session, window = Starting(), QWidget()
+    qtbot.addWidget(window)
+    app_module._AfterFirstPaint(window, session)  # type: ignore[arg-type]
+    qtbot.waitUntil(lambda: session.asked == 1)
+    assert gc.isenabled()

@@ -1,0 +1,218 @@
+"""What a rank tells of itself: who it is, its steps, how long it was blocked in them, its memory."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpudash.agent import distributed
+from gpudash.agent.distributed import EVERY, EVERY_ON_CUDA, MEMORY_PERIOD_S, Distributed
+from gpudash.agent.steps import Steps
+
+
+class Model:
+    """A DistributedDataParallel, as far as it is looked at; its logger tells what the test says."""
+
+    made = 0
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device_type = device.partition(":")[0]
+        self.module = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(device=device)]))
+        self.rate = 0
+        self.told: dict[str, int] = {}
+        self.logger = SimpleNamespace(_get_ddp_logging_data=lambda: SimpleNamespace(ints_map=dict(self.told)))
+        self._ddp_init_helper("parameters", capacity=25)
+
+    def _ddp_init_helper(self, *_args: Any, **_kwargs: Any) -> str:
+        Model.made += 1
+        return "helped"
+
+    def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
+        self.rate = rate
+
+    def measured(self, iteration: int, communicated_ns: int, overlap_ns: int) -> None:
+        """What torch would tell at the beginning of the next forward pass."""
+        self.told = {
+            "iteration": iteration,
+            "backward_comm_time": communicated_ns,
+            "backward_compute_comm_overlap_time": overlap_ns,
+        }
+
+
+class Told(Distributed):
+    """Keeps what is told, on a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.posted: list[dict[str, Any]] = []
+        self.kept: list[dict[str, Any]] = []
+        self.steps = Steps()
+        super().__init__(self.posted.append, self.kept.append, self.steps)
+
+    def rows(self, *, last: bool = False) -> list[list[Any]]:
+        self.posted.clear()
+        self.look({}, last=last)
+        return [row for message in self.posted if message["type"] == "rank_steps" for row in message["steps"]]
+
+
+class Clock:
+    """Stands for the module `time`."""
+
+    now_s = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    monotonic = perf_counter
+
+    def time_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+
+OPTIMIZER = SimpleNamespace(param_groups=[{"params": [SimpleNamespace(device="cpu")]}])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(distributed, "time", made)
+    return made
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """torch.distributed with two ranks, of which this is the second."""
+    made = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_world_size=lambda: 2,
+        get_rank=lambda: 1,
+        get_backend=lambda: "gloo",
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", made)  # type: ignore[arg-type]
+    return made
+
+
+def followed() -> tuple[Told, Any]:
+    kind = type("Followed", (Model,), {"_ddp_init_helper": Model._ddp_init_helper})
+    told = Told()
+    told.follow(SimpleNamespace(DistributedDataParallel=kind))
+    return told, kind
+
+
+def test_a_model_that_is_made_introduces_the_rank_once(group: SimpleNamespace) -> None:
+    told, kind = followed()
+    model, _second = kind(), kind()
+    facts = {"type": "rank", "strategy": "ddp", "device": "cpu", "world_size": 2, "rank": 1, "backend": "gloo"}
+    assert told.kept == [facts] and model.rate == EVERY
+    assert model._ddp_init_helper() == "helped"
+
+
+def test_on_cuda_only_some_iterations_are_measured(group: SimpleNamespace) -> None:
+    _told, kind = followed()
+    assert kind("cuda:1").rate == EVERY_ON_CUDA > 1
+
+
+def test_torch_is_not_made_to_print_what_it_measures(group: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "detail")
+    _told, kind = followed()
+    assert kind().rate == 0
+
+
+def test_a_model_is_made_also_where_it_cannot_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, kind = followed()
+    monkeypatch.setattr(told, "_made", lambda _model: 1 / 0)
+    assert kind().rate == 0
+
+
+def test_each_step_tells_what_was_measured_of_it(group: SimpleNamespace, clock: Clock) -> None:
+    told, kind = followed()
+    model = kind()
+    for number in range(1, 4):
+        if number > 1:  # the forward pass has told of the iteration before
+            model.measured(number - 1, 30_000_000 * (number - 1), 10_000_000)
+        clock.now_s += 0.1
+        told.stepped(OPTIMIZER)
+        told.steps.note("logging", number, 0.5 / number, 0.25)
+    first, second = told.rows()
+    assert first == [1, 100_100_000, pytest.approx(0.1), pytest.approx(0.08), 0.02, 0.5, 0.25]
+    assert second[3:6] == [pytest.approx(0.05), 0.05, 0.25]
+    (last,) = told.rows(last=True)
+    assert last[0] == 3 and last[3:] == [None, None, pytest.approx(0.5 / 3), 0.25]
+
+
+def test_an_iteration_that_was_not_measured_has_no_parts(group: SimpleNamespace, clock: Clock) -> None:
+    told, kind = followed()
+    model = kind()
+    model.measured(1, 30, 10)
+    for _ in range(3):
+        clock.now_s += 0.1
+        told.stepped(OPTIMIZER)
+    assert [row[4] for row in told.rows()] == [None, None]
+
+
+def test_a_model_that_is_gone_is_not_asked(group: SimpleNamespace, clock: Clock) -> None:
+    told, kind = followed()
+    kind().measured(1, 30, 10)
+    told.stepped(OPTIMIZER)
+    told.stepped(OPTIMIZER)
+    assert [row[4] for row in told.rows()] == [None]
+
+
+def test_a_rank_without_such_a_model_tells_its_steps_from_the_second_on(group: SimpleNamespace, clock: Clock) -> None:
+    weight = type("DTensor", (), {"device": "cpu"})()
+    told, optimizer = Told(), SimpleNamespace(param_groups=[{"params": [weight]}])
+    for _ in range(3):
+        clock.now_s += 0.2
+        told.stepped(optimizer)
+    assert told.kept[0]["strategy"] == "fsdp"
+    assert [(row[0], row[2], row[3]) for row in told.rows(last=True)] == [
+        (2, pytest.approx(0.2), None),
+        (3, pytest.approx(0.2), None),
+    ]
+
+
+@pytest.mark.parametrize("change", [{"is_initialized": lambda: False}, {"get_world_size": lambda: 1}])
+def test_a_program_of_one_process_tells_nothing(group: SimpleNamespace, change: dict[str, Any]) -> None:
+    vars(group).update(change)
+    told, kind = followed()
+    kind()
+    told.stepped(OPTIMIZER)
+    assert not told.look({}, last=True) and not told.posted and not told.kept
+
+
+def test_a_torch_without_distributed_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    told = Told()
+    told.stepped(OPTIMIZER)
+    assert not told.kept
+
+
+def test_memory_is_told_now_and_then_and_at_the_end(group: SimpleNamespace, clock: Clock) -> None:
+    told, kind = followed()
+    kind()
+    assert told.look({}) and told.look({})
+    (message,) = told.posted
+    assert message["type"] == "rank_memory" and message["used_bytes"] > 2**20
+    clock.now_s += MEMORY_PERIOD_S
+    told.look({})
+    told.look({}, last=True)
+    assert len(told.posted) == 3
+
+
+def test_the_memory_of_a_gpu_is_what_its_allocator_says(group: SimpleNamespace) -> None:
+    told, kind = followed()
+    kind("cuda:1")
+    told.look({"cuda:0": {"allocated_bytes": 1}, "cuda:1": {"allocated_bytes": 5, "capacity_bytes": 9}})
+    (message,) = told.posted
+    assert (message["allocated_bytes"], message["capacity_bytes"], message["used_bytes"]) == (5, 9, None)
+
+
+def test_a_child_of_a_rank_is_none(group: SimpleNamespace, clock: Clock) -> None:
+    told, kind = followed()
+    kind()
+    told.stepped(OPTIMIZER)
+    told.forked()
+    assert not told.look({}, last=True)

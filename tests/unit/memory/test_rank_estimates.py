@@ -1,0 +1,111 @@
+"""Several ranks' predictions as one."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+
+from gpudash.memory.allocator.trace import WEIGHTS, Trace
+from gpudash.memory.estimate import Alternative, Estimate, Target, judge
+from gpudash.memory.estimate_words import (
+    COMMUNICATION,
+    CONTEXT,
+    assumed_words,
+    headline,
+    largest_batch,
+    needed_bytes,
+    price,
+    rank_lines,
+    segments,
+)
+from gpudash.memory.rank_estimates import GLOO_WORDS, NCCL_BYTES, NCCL_WORDS, deciding, of_ranks, ranks_on, unequal
+from gpudash.units import GIB, MIB
+
+TRACE = Trace(array("q", [1]), array("q", [2 * GIB]), [WEIGHTS], followed=3)
+
+
+def card(number: int, free: int = 8 * GIB, capacity: int = 8 * GIB) -> Target:
+    return Target(f"cuda:{number}", capacity, free, 500 * MIB, "a CUDA context of 500 MiB assumed")
+
+
+def predicted(*targets: Target, strategy: str = "ddp") -> Estimate:
+    return of_ranks(ranks_on(targets), strategy, lambda target: judge(TRACE, target, "training"))
+
+
+def test_each_rank_has_its_figures_and_those_of_the_deciding_one_are_the_whole_s() -> None:
+    found = predicted(card(0), card(1, free=2 * GIB))
+    assert (found.deciding_rank, found.device, found.fits) == (1, "cuda:1", False)
+    assert [(rank.rank, rank.device, rank.fits) for rank in found.ranks] == [(0, "cuda:0", True), (1, "cuda:1", False)]
+    chosen = found.ranks[1]
+    assert (found.free_bytes, found.peak_reserved_bytes) == (chosen.free_bytes, chosen.peak_reserved_bytes)
+
+
+def test_the_first_of_equal_ranks_decides() -> None:
+    assert deciding([card(0), card(1)]) == 0
+
+
+def test_a_rank_of_which_nothing_is_known_decides_over_one_that_fits() -> None:
+    found = predicted(card(0), replace(card(1), free_bytes=None))
+    assert (found.deciding_rank, found.fits) == (1, None)
+
+
+def test_ranks_on_one_device_share_what_is_free() -> None:
+    both = ranks_on([Target("cpu", 16 * GIB, 8 * GIB, 0, "no context")] * 2)
+    assert [target.free_bytes for target in both] == [4 * GIB, 4 * GIB]
+    assert "shared by 2 ranks" in both[0].overhead_words
+    assert GLOO_WORDS in both[0].overhead_words
+
+
+def test_nccl_is_assumed_on_gpus_and_never_on_the_cpu() -> None:
+    (gpu,), (cpu,) = ranks_on([card(0)]), ranks_on([Target("cpu", GIB, GIB)])
+    assert (gpu.communication_bytes, gpu.overhead_bytes) == (NCCL_BYTES, 500 * MIB + NCCL_BYTES)
+    assert NCCL_WORDS in gpu.overhead_words
+    assert (cpu.communication_bytes, cpu.overhead_bytes) == (0, 0)
+
+
+def test_what_is_assumed_for_nccl_is_a_part_of_its_own_and_said_to_be_assumed() -> None:
+    found = predicted(card(0), card(1))
+    parts = dict(segments(found))
+    assert (parts[CONTEXT], parts[COMMUNICATION]) == (500 * MIB, NCCL_BYTES)
+    assert sum(parts.values()) == needed_bytes(found)
+    assert assumed_words(found) == "assumed: NCCL about 192 MiB per rank"
+    assert NCCL_WORDS in found.method
+
+
+def test_a_run_on_one_device_has_no_ranks_in_its_words() -> None:
+    alone = judge(TRACE, card(0), "training")
+    assert (rank_lines(alone), assumed_words(alone), alone.deciding_rank) == ([], "", None)
+    assert COMMUNICATION not in dict(segments(alone))
+
+
+def test_equal_ranks_are_told_as_alike() -> None:
+    found = predicted(card(0), card(1))
+    assert not unequal(found)
+    assert headline(found).endswith("spare per rank")
+    assert rank_lines(found) == [
+        "2 ranks, all alike: rank 0 above",
+        "rank 1 on cuda:1: 2.68 GiB of 8.00 GiB free, fits",
+    ]
+
+
+def test_unequal_devices_name_the_one_that_decides() -> None:
+    found = predicted(card(0), card(1, free=2 * GIB))
+    assert headline(found) == "does not fit, 692 MiB short on rank 1"
+    assert rank_lines(found)[0] == "2 ranks, memory unequal: rank 1 on cuda:1 has least and decides"
+
+
+def test_of_more_than_four_ranks_only_the_fullest_is_told() -> None:
+    assert rank_lines(predicted(*(card(number) for number in range(8)))) == ["8 ranks, the fullest shown: rank 0 above"]
+
+
+def test_the_largest_batch_is_told_per_rank_and_in_all() -> None:
+    assert largest_batch(24, 48) == "largest batch: 24 per rank, 48 in all"
+    assert largest_batch(0, 0) == "not even a batch of 1 fits"
+
+
+def test_the_price_of_several_gpus_is_how_many() -> None:
+    assert price(Alternative("FSDP2 over 2 GPUs", ranks=2)) == "takes 2 GPUs, time not predicted; same global batch"
+
+
+def test_the_strategy_and_the_number_of_ranks_are_in_the_method() -> None:
+    assert predicted(card(0), card(1), strategy="fsdp").method.startswith("one of 2 ranks (FSDP2, torch's own code")

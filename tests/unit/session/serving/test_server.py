@@ -1,0 +1,270 @@
+"""The small web server against clients of every kind, over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpudash.session.serving.request import BadRequestError, Request
+from gpudash.session.serving.server import Answer, Limits, Server
+from tests.unit.session.serving.certificates import certificate
+
+PATIENCE_S = 20.0
+"""Longest that a test waits for what must come."""
+
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+BODY = b"figure 1\n" * 100_000
+
+ENDLESS = b"figure 1\n" * 2_000_000
+"""More than a socket's buffers hold."""
+
+
+class Served:
+    """A running server that answers every request with `BODY`, and what went wrong in it."""
+
+    def __init__(self, limits: Limits | None, tls: ssl.SSLContext | None = None) -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = listener.getsockname()[1]
+        self.troubles: list[Exception] = []
+        self.server = Server(listener, tls, self._reply, self.troubles.append, limits)
+        self.server.start()
+
+    def _reply(self, request: Request) -> Answer:
+        if request.path == "/wrong":
+            raise RuntimeError("wrong")
+        if request.path == "/refused":
+            raise BadRequestError(421, "Not here.")
+        if request.path == "/endless":
+            return Answer(200, ENDLESS)
+        return Answer(200, BODY, fields=(("X-Method", request.method),))
+
+    def client(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers, which are closed after the test."""
+    running: list[Served] = []
+
+    def start(limits: Limits | None = None, tls: ssl.SSLContext | None = None) -> Served:
+        running.append(Served(limits, tls))
+        return running[-1]
+
+    yield start
+    for served in running:
+        assert served.server.close()
+
+
+def until_end(client: socket.socket) -> bytes:
+    """Everything that the server sends; it must end the connection."""
+    received = bytearray()
+    while piece := client.recv(65536):
+        received += piece
+    return bytes(received)
+
+
+def asked(served: Served, sent: bytes) -> bytes:
+    with served.client() as client:
+        client.sendall(sent)
+        return until_end(client)
+
+
+def code(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def test_a_request_is_answered_once_and_the_connection_closed(serve: Serve) -> None:
+    answer = asked(serve(), SCRAPE)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert f"Content-Length: {len(BODY)}".encode() in head
+    assert b"Connection: close" in head
+    assert b"X-Method: GET" in head
+    assert body == BODY
+
+
+def test_a_head_request_is_answered_without_a_body(serve: Serve) -> None:
+    head, _, body = asked(serve(), SCRAPE.replace(b"GET", b"HEAD")).partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(BODY)}".encode() in head
+    assert body == b""
+
+
+def test_a_request_may_come_byte_by_byte(serve: Serve) -> None:
+    with serve().client() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in SCRAPE:
+            client.sendall(bytes([byte]))
+        assert code(until_end(client)) == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /refused HTTP/1.0\r\n\r\n", 421),
+        (b"GET /wrong HTTP/1.0\r\n\r\n", 500),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+        (bytes(range(11, 256)) * 8, 400),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 9000, 431),
+        (b"A" * 50_000, 400),
+        (b"GET /" + b"a" * 50_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (SCRAPE + b"x" * 50_000, 200),
+    ],
+    ids=[
+        "refused",
+        "failed",
+        "no host",
+        "TLS",
+        "any bytes",
+        "endless field",
+        "endless word",
+        "long path",
+        "with a body",
+    ],
+)
+def test_every_request_is_answered_and_heard_out(serve: Serve, sent: bytes, status: int) -> None:
+    served = serve()
+    assert code(asked(served, sent)) == status
+    assert served.server.answers == {status: 1}
+    assert code(asked(served, SCRAPE)) == 200
+
+
+def test_an_exception_is_told_and_its_words_stay_here(serve: Serve) -> None:
+    served = serve()
+    assert b"RuntimeError" not in asked(served, b"GET /wrong HTTP/1.0\r\n\r\n")
+    assert [str(error) for error in served.troubles] == ["wrong"]
+
+
+def test_a_client_that_sends_without_end_is_cut_off(serve: Serve) -> None:
+    with serve().client() as client, pytest.raises(OSError, match=r"reset|Broken pipe"):
+        client.sendall(b"GET " * 16_000_000)
+
+
+def test_slow_clients_are_cut_off(serve: Serve) -> None:
+    served = serve(Limits(seconds=0.5))
+    with served.client() as silent, served.client() as slow, served.client() as reader:
+        slow.sendall(b"GET /metr")
+        reader.sendall(SCRAPE.replace(b"/metrics", b"/endless"))  # and never reads it
+        assert until_end(silent) == b""
+        assert until_end(slow) == b""
+        while served.server.dropped < 3:
+            threading.Event().wait(0.01)
+    assert code(asked(served, SCRAPE)) == 200
+
+
+def test_the_oldest_connection_makes_room_for_a_scrape(serve: Serve) -> None:
+    served = serve(Limits(connections=4, seconds=PATIENCE_S))
+    idle = [served.client() for _ in range(12)]
+    try:
+        assert code(asked(served, SCRAPE)) == 200
+        assert [client.recv(1) for client in idle[:9]] == [b""] * 9
+        idle[-1].sendall(SCRAPE)
+        assert code(until_end(idle[-1])) == 200
+    finally:
+        for client in idle:
+            client.close()
+
+
+def test_more_connections_a_second_than_are_taken_wait_for_the_next(serve: Serve) -> None:
+    served = serve(Limits(per_second=5))
+    assert [code(asked(served, SCRAPE)) for _ in range(12)] == [200] * 12
+
+
+def test_clients_that_go_away_leave_nothing_behind(serve: Serve) -> None:
+    served = serve()
+    asked(served, SCRAPE)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for sent in (b"", b"GET", SCRAPE):
+        for _ in range(20):
+            with served.client() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # leaves with a reset
+                client.sendall(sent)
+    assert code(asked(served, SCRAPE)) == 200
+    while len(os.listdir("/proc/self/fd")) > before:  # noqa: PTH208
+        threading.Event().wait(0.01)
+    assert served.troubles == []
+
+
+def test_closing_ends_every_connection(serve: Serve) -> None:
+    served = serve(Limits(seconds=PATIENCE_S))
+    with served.client() as client:
+        client.sendall(b"GET")
+        assert code(asked(served, SCRAPE)) == 200
+        assert served.server.close()
+        assert client.recv(1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        served.client()
+
+
+def test_a_server_that_was_never_started_closes_its_socket() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(listener, None, lambda request: Answer(200, b""), lambda error: None)
+    assert server.close()
+    assert listener.fileno() == -1
+
+
+def test_without_descriptors_the_oldest_client_gives_its_own(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve(Limits(per_second=5))
+    with served.client() as oldest:
+        oldest.sendall(b"GET")
+        real, refused = served.server._accepting, iter([OSError(24, "Too many open files")])
+
+        def accept() -> tuple[socket.socket, object]:
+            for error in refused:
+                raise error
+            return real()
+
+        assert code(asked(served, SCRAPE)) == 200  # so that the oldest is known to have been taken
+        monkeypatch.setattr(served.server, "_accepting", accept)
+        assert code(asked(served, SCRAPE)) == 200
+        assert oldest.recv(1) == b""
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+def server_context(pair: tuple[Path, Path]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*pair)
+    return context
+
+
+def test_an_encrypted_request_is_answered(serve: Serve, pair: tuple[Path, Path]) -> None:
+    served = serve(tls=server_context(pair))
+    trusting = ssl.create_default_context(cafile=str(pair[0]))
+    with served.client() as plain, trusting.wrap_socket(plain, server_hostname="127.0.0.1") as client:
+        client.sendall(SCRAPE)
+        answer = until_end(client)
+    assert answer.endswith(b"\r\n\r\n" + BODY)
+
+
+def test_a_handshake_that_is_no_good_disturbs_nobody(serve: Serve, pair: tuple[Path, Path]) -> None:
+    served = serve(Limits(seconds=2.0), tls=server_context(pair))
+    trusting = ssl.create_default_context(cafile=str(pair[0]))
+    distrusting = ssl.create_default_context()
+    with served.client() as silent, served.client() as plain, served.client() as doubting:
+        silent.sendall(b"\x16\x03\x01")
+        plain.sendall(SCRAPE)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            distrusting.wrap_socket(doubting, server_hostname="127.0.0.1")
+        with served.client() as good, trusting.wrap_socket(good, server_hostname="127.0.0.1") as client:
+            client.sendall(SCRAPE)
+            assert code(until_end(client)) == 200
+        with contextlib.suppress(ConnectionResetError):
+            assert b"HTTP" not in until_end(plain)
+        assert until_end(silent) == b""
+    assert served.troubles == []

@@ -1,0 +1,126 @@
+"""What a rank's tensors take at their peak: as a dry run predicts it, or as real ranks on the CPU count it.
+
+python -m tests.unit.workloads.rank_memory predict SPECS
+python -m tests.unit.workloads.rank_memory count SPECS RANK WORLD_SIZE FILE
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import weakref
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from gpudash.memory.allocator.trace import WORKSPACE, Trace
+from gpudash.specs import TrainingSpec
+from gpudash.workloads.batches import data, micro_batches
+from gpudash.workloads.context import Context
+from gpudash.workloads.training import model_of
+from gpudash.workloads.training_step import TrainingStep, optimizer_of
+
+STEPS = 3
+
+LOOKS, PAUSE_S = 20, 0.001
+"""How often and with what pause it is looked again before bytes count: Gloo's threads let go of tensors a little late."""
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the storages that operations have made and that live still.
+
+    Attributes:
+        peak: the most at any time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0
+        self._made: dict[int, tuple[Any, bool]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._see((args, kwargs), made=False)
+        found = func(*args, **(kwargs or {}))
+        self._see(found, made=True)
+        now = self._bytes()
+        for _ in range(LOOKS if now > self.peak else 0):
+            time.sleep(PAUSE_S)
+            now = min(now, self._bytes())
+        self.peak = max(self.peak, now)
+        return found
+
+    def _see(self, tensors: Any, *, made: bool) -> None:
+        for tensor in tree_iter(tensors):
+            if isinstance(tensor, torch.Tensor):
+                storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
+                key = id(storage)
+                if key not in self._made:
+                    self._made[key] = weakref.ref(storage, lambda _gone, key=key: self._made.pop(key, None)), made
+
+    def _bytes(self) -> int:
+        living = [look() for look, made in list(self._made.values()) if made]
+        return sum(storage.nbytes() for storage in living if storage is not None)
+
+
+def counted(spec: TrainingSpec) -> int:
+    """The peak of this process, one of the ranks of ``spec``."""
+    from gpudash.workloads.parallel.wrapping import reduce_gradients, shared
+
+    context = Context(torch.device("cpu"), run_id=0, emit=lambda _event: None, clock=lambda: 0.0)
+    own = spec.rank_spec
+    source = data(own, context)
+    torch.manual_seed(spec.seed)
+    with LiveBytes() as live:
+        model = shared(model_of(own, source.outputs, context), spec, context.device)
+        optimizer = optimizer_of(own, model)
+        for group in optimizer.param_groups:
+            group["foreach"] = True  # as on a GPU, whose memory the dry run predicts
+        step = TrainingStep(own, model, optimizer, context.device)
+        for number in range(STEPS):
+            batches = []
+            for part, batch in enumerate(micro_batches(source.batch(number), own.batch), 1):
+                batches.append((part, batch))
+            step(_passes(model, batches, reduce_gradients))
+    return live.peak
+
+
+def _passes(model: Any, batches: list[Any], reduce_gradients: Any) -> Any:
+    for part, batch in batches:
+        reduce_gradients(model, part == len(batches))
+        yield batch
+
+
+def predicted(trace: Trace) -> int:
+    """The most that the tensors of a trace take together; the CPU has no cuBLAS and no allocator's rounding."""
+    peak = now = 0
+    for event in trace.events:
+        block = abs(event) - 1
+        if trace.categories[block] != WORKSPACE:
+            now += trace.sizes[block] if event > 0 else -trace.sizes[block]
+            peak = max(peak, now)
+    return peak
+
+
+def main(what: str, specs: str, *more: str) -> None:
+    torch.set_num_threads(1)
+    asked = [TrainingSpec.model_validate(values) for values in json.loads(specs)]
+    if what == "predict":
+        from gpudash.simulator.dry_run import DryRun
+        from gpudash.workloads.dry_run import trace_of
+
+        dry = DryRun()
+        found = [predicted(trace_of(spec, dry)) for spec in asked]
+    else:
+        rank, world_size, file = int(more[0]), int(more[1]), more[2]
+        distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world_size)
+        found = [counted(spec) for spec in asked]
+        distributed.destroy_process_group()
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
