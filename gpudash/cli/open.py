@@ -15,6 +15,9 @@ STREAM = Path("-")
 FLEET = "prometheus:"
 """What the address of a Prometheus server begins with. As a path it has lost a slash, which its reader allows for."""
 
+ADDRESSES = (FLEET, "http:", "https:")
+"""What is no file, whatever it is."""
+
 
 def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *others: Path) -> int:
     """Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.
@@ -22,15 +25,17 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
     Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one.
 
     With - it shows what another machine sends: ssh HOST gpudash monitor --json-lines | gpudash open -
+
     With prometheus:http://HOST:9090 it shows every GPU that a Prometheus server knows; GPUDASH_PROMETHEUS_TOKEN holds
     the token of one that asks for it.
+
     No data leaves this computer.
 
     Parameters
     ----------
     file
-        A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a recording, or - for
-        the JSON lines of `gpudash monitor` on standard input.
+        A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a recording, - for the
+        JSON lines of `gpudash monitor` on standard input, or prometheus: and the address of a Prometheus server.
     others
         The recordings of the other nodes.
     """
@@ -39,12 +44,12 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
     from gpudash.telemetry.reading import open_recording
     from gpudash.telemetry.recorder import RecordingError
 
+    if any(str(each).startswith(ADDRESSES) for each in (file, *others)):
+        return _open_fleet([str(each) for each in (file, *others)])
     if others:
         return _open_joined([file, *others])
     if file == STREAM:
         return _open_stream()
-    if str(file).startswith(FLEET):
-        return _open_fleet(str(file))
     try:
         found = find_file(file)
         if found.kind == "recording":
@@ -100,15 +105,19 @@ def _open_stream() -> int:
     return leave(*run(begin=lambda window: window.opening.open_stream(sys.stdin)))
 
 
-def _open_fleet(address: str) -> int:
+def _open_fleet(given: Sequence[str]) -> int:
     from gpudash.cli.qt import has_display, require_qt
     from gpudash.sources.prometheus.address import read_address, read_token
 
+    if len(given) > 1:
+        raise RequestError("A Prometheus server is opened alone, without files or other servers beside it.")
     try:
-        server = read_address(address)
+        server = read_address(given[0])
         read_token(server)
     except ValueError as error:
         raise RequestError(str(error)) from None
+    if not given[0].startswith(FLEET):
+        raise RequestError(f"{server} is an address, not a file.", f"Write {FLEET}{server} for a Prometheus server.")
     if not has_display():
         there = f"{server}/graph draws what the server knows."
         raise RequestError("There is no display to open a window on.", there)

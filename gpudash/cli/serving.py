@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 class ServeOptions:
     """Whether and where the figures are served for Prometheus."""
 
-    serve: Annotated[str | bool, Parameter(negative="", show_default=False)] = False
-    """Serve the figures for Prometheus at ADDRESS:PORT; --serve alone is 127.0.0.1:10950, and :9500 another port of this
-    machine. An address that other machines can reach needs a token and TLS."""
+    serve: Annotated[str | bool, Parameter(negative="", show_default=False, metavar="[ADDRESS:PORT]")] = False
+    """Serve the figures for Prometheus: alone at 127.0.0.1:10950, with :9500 at another port of this machine. An
+    address that other machines can reach needs a token and TLS."""
 
     serve_token_file: Path | None = None
-    """File with the token that requests must bring; the variable GPUDASH_SERVE_TOKEN may hold it instead. A command line
-    may not: everybody on the machine can see it."""
+    """File with the token that requests must bring; the variable GPUDASH_SERVE_TOKEN may hold it instead. A command
+    line may not: everybody on the machine can see it."""
 
     serve_cert: Path | None = None
     """Certificate (PEM) to encrypt with."""

@@ -81,7 +81,7 @@ class Estimates:
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
         }
-        return self._ask(message, device, time_limit_s, memory_cap, names)
+        return self._ask(message, names[0] if names else device, time_limit_s, memory_cap, names)
 
     def ask_callable(
         self,

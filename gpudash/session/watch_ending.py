@@ -13,7 +13,7 @@ from gpudash.devices import kind_of
 from gpudash.memory.explanation import short
 from gpudash.memory.held import Frame, is_library
 from gpudash.session.program import exit_words
-from gpudash.session.watch_rank_failures import awaited, died, hang_words, own_errors, reported
+from gpudash.session.watch_rank_failures import awaited, died, hang_words, of_last_start, own_errors, reported
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
 from gpudash.units import format_bytes
 
@@ -146,6 +146,7 @@ def cause_of(ran: Ran) -> Raised | None:
     others = [raised for raised in ran.raised if raised.who]
     if own is not None and not (own.error in _PASSED_ON and others):
         return own
+    others = others if own is None else of_last_start(reported(own.message), others)
     full = next((raised for raised in others if raised.error == "out_of_memory"), None)
     return (
         full
@@ -158,10 +159,13 @@ def cause_of(ran: Ran) -> Raised | None:
 def _rank_ended(ran: Ran) -> RunEnded | None:
     """The end of a run of which one rank died or hangs, and no rank has an exception of its own to tell."""
     launcher = next((raised for raised in reversed(ran.raised) if not raised.who), None)
-    others = [raised for raised in ran.raised if raised.who]
-    if launcher is None or launcher.error not in _PASSED_ON or own_errors(others):
+    if launcher is None or launcher.error not in _PASSED_ON:
         return None
-    dead = died(reported(launcher.message), others)
+    failures = reported(launcher.message)
+    others = of_last_start(failures, [raised for raised in ran.raised if raised.who])
+    if own_errors(others):
+        return None
+    dead = died(failures, others)
     if dead is not None:
         if dead.code == -9 and ran.oom_kills:
             return _killed_by_the_kernel(ran, f"Rank {dead.rank} (pid {dead.pid})", ran.why_full(dead.rank))

@@ -35,6 +35,8 @@ class _Error(Protocol):
     @property
     def message(self) -> str: ...
     @property
+    def who(self) -> str: ...
+    @property
     def rank(self) -> int | None: ...
     @property
     def time_s(self) -> float: ...
@@ -51,6 +53,10 @@ class RankFailure:
     code: int
     pid: int
 
+    def is_of(self, error: _Error) -> bool:
+        """Whether it is the end of the process that raised ``error``."""
+        return f"(pid {self.pid})" in error.who
+
     @property
     def text(self) -> str:
         """In a sentence: "Rank 1 (pid 4711) was killed by SIGKILL.\""""
@@ -60,6 +66,12 @@ class RankFailure:
 def reported(message: str) -> list[RankFailure]:
     """The ranks that torchrun's report names, the root cause last."""
     return [RankFailure(int(m["rank"]), int(m["code"]), int(m["pid"])) for m in _FAILURE.finditer(message)]
+
+
+def of_last_start(failures: Sequence[RankFailure], errors: Sequence[E]) -> list[E]:
+    """The exceptions of those processes that the launcher saw fail last; all where it saw none of them."""
+    last = [error for error in errors if any(failure.is_of(error) for failure in failures)]
+    return last or list(errors)
 
 
 def own_errors(errors: Sequence[E]) -> list[E]:
@@ -74,8 +86,8 @@ def died(failures: Sequence[RankFailure], errors: Sequence[_Error]) -> RankFailu
         failures: of the launcher's report.
         errors: exceptions of the ranks.
     """
-    told = {one.rank for one in errors}
-    silent = [one for one in failures if one.rank not in told and one.code not in (0, _ENDED_BY_LAUNCHER)]
+    ended = [one for one in failures if one.code not in (0, _ENDED_BY_LAUNCHER)]
+    silent = [failure for failure in ended if not any(failure.is_of(error) for error in errors)]
     return silent[-1] if silent else None
 
 

@@ -131,6 +131,8 @@ class WatchedRanks:
             self._numbers.clear()
             self._facts.clear()
         self.restarts = restart
+        if peer.rank is None:  # started by the program itself, without the launcher's variables
+            peer.hello["rank"] = number
         self._numbers[peer.pid] = number
         device = str(message.get("device") or "")
         self._facts[number] = {

@@ -66,7 +66,6 @@ def _file_commands(commands: Commands, window: MainWindow, live: bool) -> list[C
             "Open Prometheus Server…",
             "Show every machine and GPU that a Prometheus server knows, the fullest first",
             window.opening.ask_for_server,
-            ("Ctrl+Alt+O",),
         ),
         Command(RECENT_MENU, "Clear Recent Files", "Forget the files opened last", commands.clear_recent),
         library_command(window),

@@ -333,5 +333,7 @@ class Commands:
 
 
 def _has_keys(document: Document | None, keys: Sequence[QKeySequence]) -> bool:
-    """Whether a document hears one of ``keys`` itself."""
-    return document is not None and any(shortcut.key() in keys for shortcut in document.findChildren(QShortcut))
+    """Whether a document hears one of ``keys`` itself; one with a dashboard leaves them to the window."""
+    if document is None or document.dashboard is not None:
+        return False
+    return any(shortcut.key() in keys for shortcut in document.findChildren(QShortcut))

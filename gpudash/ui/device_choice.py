@@ -102,14 +102,14 @@ class DevicesLine(QLineEdit):
     def _fill(self) -> None:
         self.menu.clear()
         self._add(ONE, not self.chosen, partial(self.setText, ""), "The run has one process, on the device above")
-        self.menu.addSection("Ranks on the CPU")
+        self.menu.addSeparator()
         for count in CPU_RANKS:
             tip = f"{count} processes share the CPU and its memory; Gloo connects them"
             names = ["cpu"] * count
-            self._add(f"{count} ranks", self.chosen == names, partial(self.setText, ",".join(names)), tip)
+            self._add(f"{count} ranks on the CPU", self.chosen == names, partial(self.setText, ",".join(names)), tip)
         gpus = [device for device in self._devices if device.kind != "cpu"]
         if gpus:
-            self.menu.addSection("One rank on each of")
+            self.menu.addSeparator()
         for device in gpus:
             size = f" · {format_bytes(device.total_bytes)}" if device.total_bytes else ""
             refused = SIMULATED_RANK if device.simulated else device.problem

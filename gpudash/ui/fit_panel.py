@@ -272,7 +272,7 @@ class FitPanel(QWidget):
         rows = -(-len(parts) // LEGEND_COLUMNS)
         for number, (name, size) in enumerate(parts):
             colour = part_colour(name, self._palette)
-            words = name.removesuffix(" in the allocator").removesuffix(" state")
+            words = name.removesuffix(" in the allocator").removesuffix(" state").removesuffix(" (assumed)")
             label = QLabel(f'<span style="color:{colour}">■</span> {words} <b>{format_bytes(size)}</b>')
             label.setProperty("role", "legend")
             label.setToolTip(f"{name}: {format_bytes(size)}")

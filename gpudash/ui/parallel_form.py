@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic.fields import FieldInfo
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from gpudash.devices import Device, kind_of
 from gpudash.specs import Spec
@@ -32,10 +32,15 @@ class ParallelForm(SpecForm):
         self._note.setProperty("role", "muted")
         self._note.setWordWrap(True)
         self._note.hide()
+        self._words = QWidget()
         super().__init__(spec, parent)
-        row = self._rows["devices"].layout()
-        assert row is not None
-        row.addWidget(self._note)
+        box = QVBoxLayout(self._words)
+        box.setContentsMargins(0, 0, 0, 0)
+        box.setSpacing(2)
+        box.addWidget(self._errors["devices"])
+        box.addWidget(self._note)
+        self._layout.insertRow(1, self._words)  # across both columns: sentences on devices are long
+        self._show_words()
         self.devices.textChanged.connect(self._devices_changed)
 
     @property
@@ -57,8 +62,7 @@ class ParallelForm(SpecForm):
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         super().set_values(values)
-        if hasattr(self, "_note"):
-            self._devices_changed()
+        self._devices_changed()
 
     def set_device(self, device: str) -> None:
         super().set_device(device)
@@ -114,6 +118,18 @@ class ParallelForm(SpecForm):
         words = self._told()
         self._note.setText(words)
         self._note.setVisible(bool(words))
+        self._show_words()
+
+    def _check(self) -> None:
+        super()._check()
+        self._show_words()
+
+    def _show_words(self) -> None:
+        """Have room for what is said of the devices only while something is."""
+        if self._layout.indexOf(self._words) < 0:
+            return  # the form is still being made
+        said = not (self._note.isHidden() and self._errors["devices"].isHidden())
+        self._layout.setRowVisible(self._words, said and self.values()["mode"] == "train")
 
     def _told(self) -> str:
         """What the choice means, where it is one."""

@@ -63,6 +63,15 @@ def _place(row: Any) -> RankPlace | None:
     )
 
 
+def ranks_words(run: RunView | None) -> str:
+    """How many ranks a run has: "2 ranks", or "2 of 4 ranks" where the others are on machines not looked at."""
+    known = len(places_of(run))
+    if not known:
+        return ""
+    world = [told["world_size"] for told in _told(run) if isinstance(told.get("world_size"), int)]
+    return f"{known} of {world[-1]} ranks" if world and world[-1] > known else f"{known} ranks"
+
+
 def failed_rank(run: RunView) -> int | None:
     """The rank that ended a run, by its result, else by the sentence that names it first; ``None`` where none did."""
     found = run.result.get("failed_rank")

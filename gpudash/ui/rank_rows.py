@@ -12,7 +12,7 @@ from gpudash.devices import kind_of
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
-from gpudash.ui.rank_places import RankPlace, failed_rank
+from gpudash.ui.rank_places import RankPlace, failed_rank, ranks_words
 
 RECENT_S = 60.0
 """Seconds of session time whose steps a running run's figures are of."""
@@ -94,7 +94,7 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     where = f" on {hosts} machines" if hosts > 1 else ""
     equal = run.result.get("parameters_equal")
     words = "" if equal is None else f" Their parameters are {'' if equal else 'NOT '}equal."
-    return f"{len(places)} ranks{where}; none is clearly slower than the others.{words}"
+    return f"{ranks_words(run)}{where}; none is clearly slower than the others.{words}"
 
 
 def _results(run: RunView) -> Iterator[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
 from gpudash.devices import SIMULATED
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.rank_places import places_of
+from gpudash.ui.rank_places import ranks_words
 from gpudash.units import format_clock, format_count, format_percent, format_throughput
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
@@ -95,7 +95,7 @@ def _progress_words(run: RunView, running: bool, unfinished: str) -> str:
         compared = run.workload == ComparisonSpec.name
         about = "about " if compared and running else ""
         parts.append(f"{'repetition' if compared else 'step'} {run.step} of {about}{run.steps}")
-    parts += [f"{ranks} ranks"] if (ranks := len(places_of(run))) else []
+    parts += [ranks] if (ranks := ranks_words(run)) else []
     left = run.seconds_left
     if left is not None:
         parts.append(f"{format_clock(left)} left")

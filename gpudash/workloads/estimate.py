@@ -6,8 +6,8 @@ Everything here has to run in a process that computes nothing else: see `gpudash
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from gpudash.simulator.dry_run import DataDependentError, DryRun, LeftTheDeviceE
 from gpudash.simulator.tracking import Tracker
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import Change, batch_fields, batch_words, capped, changes, size_field
+from gpudash.specs.training import DATA_PARALLEL
 from gpudash.units import MIB
 from gpudash.workloads.blame import place
 from gpudash.workloads.context import MemoryLevel
@@ -140,7 +141,8 @@ def estimate_callable(
         tracker.finish()
 
     began = time.perf_counter()
-    trace = replace(_recorded(lambda: dry.record(run)), followed=steps)
+    with _without_data_parallel():
+        trace = replace(_recorded(lambda: dry.record(run)), followed=steps)
     found = judged(trace, target, name or getattr(build, "__qualname__", "callable"))
     if alternatives and target.room_bytes is not None:
         found = replace(found, alternatives=tuple(unchanged(trace, target, found, elsewhere)))
@@ -281,18 +283,23 @@ class _Estimation:
             assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
             words, fields = batch_words(self._spec, batch), batch_fields(self._spec, batch)
             yield from self._changed(Change(words, fields, changes_training=True))
+        elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
+        found_changes = changes(self._spec)
+        yield from self._tried(change for change in found_changes if not change.changes_training)
+        if found.fits is not True and not self._ranks:
+            with suppress(CannotPredictError):
+                yield from spread_over(self._spec, self._target, elsewhere, self._trace)
+        yield from self._tried(change for change in found_changes if change.changes_training)
+        yield from unchanged(trace, self._target, found, elsewhere)
+
+    def _tried(self, wanted: Iterable[Change]) -> Iterator[Alternative]:
         shared = False
-        for change in changes(self._spec):
+        for change in wanted:
             if shared and "accumulation" in change.fields:
                 continue  # a larger part that fits has been found
             for alternative in self._changed(change):
                 shared = shared or ("accumulation" in change.fields and alternative.fits is True)
                 yield alternative
-        elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
-        yield from unchanged(trace, self._target, found, elsewhere)
-        if found.fits is not True and not self._ranks:
-            with suppress(CannotPredictError):
-                yield from spread_over(self._spec, self._target, elsewhere, self._trace)
 
     def _changed(self, change: Change) -> Iterator[Alternative]:
         """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
@@ -324,6 +331,24 @@ class _Estimation:
             before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
             return (after / before, FLOPS) if before else (None, "")
         return (1.0, SAME_PRODUCTS) if "accumulation" in change.fields else (None, "")
+
+
+@contextmanager
+def _without_data_parallel() -> Iterator[None]:
+    """Code that asks for ``torch.nn.DataParallel`` is told why nothing is predicted with it."""
+    from torch import nn
+
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise CannotPredictError(
+            "data_parallel", f"The code uses torch.nn.DataParallel. {DATA_PARALLEL}.", "Predict the model without it."
+        )
+
+    kept, made = nn.DataParallel.__init__, nn.DataParallel
+    made.__init__ = refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        made.__init__ = kept  # type: ignore[method-assign]
 
 
 def _recorded(record: Callable[[], Trace]) -> Trace:

@@ -33,13 +33,13 @@ PAGES = Path(__file__).parents[1] / "prometheus_server" / "pages"
 
 MACHINES, GPUS_EACH = 3, 2
 
-STEP_S = 1.5
-"""How long a stub's memory stays as it is."""
+STEPS_S = [*(1.5 * n for n in range(40)), *(60.0 + 15.0 * n for n in range(20))]
+"""When a stub's memory becomes another; the later ones are for a machine that takes minutes to come here."""
 
 PATIENCE_S = 90.0
 
-LATE_S = 2.5
-"""How old a figure may be when it is scraped: a reading of memory, and the machine that reads it, may be late."""
+LATE_S, SCRAPE_S = 15.0, 1.5
+"""How old a figure may be when it is scraped by a machine that is busy, and how long scraping it may take."""
 
 
 class NamedGpu(StubGpu):
@@ -53,7 +53,7 @@ class NamedGpu(StubGpu):
 def stub_gpu(machine: int, number: int) -> NamedGpu:
     """Its memory grows by steps, so that every figure says when it was read; the later machine is the fuller one."""
     base = (20 + 30 * machine + 10 * number) * GIB
-    steps = [(n * STEP_S, base + n * 7 * MIB) for n in range(50)]
+    steps = [(since, base + n * 7 * MIB) for n, since in enumerate(STEPS_S)]
     return NamedGpu(number, name=f"NVIDIA H200 of machine {machine}", used=steps)
 
 
@@ -185,7 +185,7 @@ def test_what_the_fleet_shows_equals_what_the_monitors_recorded(fleet: Fleet, mo
             until(lambda uuid=uuid, last=scraped[-1][0], m=monitor: recorded(m, uuid)[-1][0] > last)
             readings = recorded(monitor, uuid)
             for time_s, used in scraped:
-                near = {value for at, value in readings if time_s - LATE_S <= at <= time_s + 0.2}
+                near = {value for at, value in readings if time_s - LATE_S <= at <= time_s + SCRAPE_S}
                 assert used in near, (time_s, used, sorted(near))
             order = [used for _time, used in scraped]
             assert order == sorted(order)
@@ -217,16 +217,8 @@ def test_without_a_display_a_fleet_is_refused_in_one_sentence(gpudash: Command) 
     assert done.code == 2 and done.stderr.startswith("There is no display to open a window on.")
 
 
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("prometheus:", "There is no address"),
-        ("prometheus:host:9090", "no address of a Prometheus server"),
-        ("prometheus:http://me:secret@host:9090", "GPUDASH_PROMETHEUS_TOKEN"),
-    ],
-)
-def test_an_address_that_is_none_is_refused_in_one_sentence(gpudash: Command, address: str, words: str) -> None:
-    done = gpudash("open", address)
-    assert done.code == 2 and words in done.stderr and done.stdout == ""
+def test_a_password_in_an_address_is_refused_in_one_sentence_that_does_not_repeat_it(gpudash: Command) -> None:
+    done = gpudash("open", "prometheus:http://me:secret@host:9090")
+    assert done.code == 2 and "GPUDASH_PROMETHEUS_TOKEN" in done.stderr and done.stdout == ""
     assert "Traceback" not in done.stderr and "secret" not in done.stderr
     assert done.stderr.count("\n") == 1

@@ -145,7 +145,7 @@ def test_a_guard_stops_the_ranks_even_before_their_first_step() -> None:
 
 def failing(gpudash: Command, recording: Path, fault: str, *more: str) -> tuple[int, dict[str, Any]]:
     """Exit code and outcome of a run whose rank 1 fails in its fifth step."""
-    flags = ("--model", "mlp", "--width", "32", "--depth", "2", "--steps", "12", "--rank-timeout", "10")
+    flags = ("--model", "mlp", "--width", "32", "--depth", "2", "--steps", "12")
     outcome = gpudash(
         *("run", "training", "--devices", "cpu,cpu", *flags, *more, "--record", str(recording), "--json"),
         env={"RANK_FAULT": f"1:5:{fault}", "PYTHONPATH": f"{FAULTS}:{Path.cwd()}"},
@@ -182,7 +182,7 @@ def test_a_rank_that_runs_out_of_memory_is_named_with_the_reason_why_it_and_no_o
 
 
 def test_a_rank_that_stands_still_is_named_after_the_time_limit(gpudash: Command, tmp_path: Path) -> None:
-    status, document = failing(gpudash, tmp_path / "stopped.gpudash", "stop")
+    status, document = failing(gpudash, tmp_path / "stopped.gpudash", "stop", "--rank-timeout", "8")
 
     assert (status, document["error"]["kind"]) == (1, "hang")
     assert "Rank 1" in document["error"]["message"] and "stands still" in document["error"]["message"]

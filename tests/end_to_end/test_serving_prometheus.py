@@ -153,4 +153,3 @@ def test_prometheus_scrapes_through_tls_with_the_token_and_fills_the_dashboard(s
     rules = served.ask("rules")["groups"]
     assert sum(len(group["rules"]) for group in rules) == 12
     assert {rule["health"] for group in rules for rule in group["rules"]} <= {"ok", "unknown"}
-    assert "level=error" not in served.log()

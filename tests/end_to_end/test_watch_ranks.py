@@ -8,14 +8,18 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 from gpudash.session.joining import JoinedRecording
 from gpudash.telemetry.reading import open_recording
 from gpudash.telemetry.records import Sample
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, Outcome, environment
+
+T = TypeVar("T")
 
 SCRIPT = Path(__file__).parent / "watched_scripts" / "unequal_ranks.py"
 STEPS = 60
@@ -26,6 +30,26 @@ def torchrun(*words: str) -> list[str]:
 
 
 STANDALONE = ("--standalone", "--nproc-per-node", "2")
+
+UNCONNECTED = "Gloo connectFullMesh failed"
+"""What Gloo says when its ranks do not find each other, which on a busy machine happens to plain torchrun as well."""
+
+ATTEMPTS = 4
+
+
+def connected(begin: Callable[[], T], printed: Callable[[T], str]) -> T:
+    """What a command of several ranks ended with; it is begun again when Gloo never connected them."""
+    for _attempt in range(ATTEMPTS - 1):
+        found = begin()
+        if UNCONNECTED not in printed(found):
+            return found
+    return begin()
+
+
+def watched(gpudash: Command, *words: str, losses: Path) -> Outcome:
+    return connected(
+        lambda: gpudash("watch", "--json", "--", *words, env={"LOSSES": f"{losses}/losses"}), lambda done: done.stderr
+    )
 
 
 def losses(folder: Path) -> list[str]:
@@ -40,20 +64,26 @@ def rows(recording: str) -> list[Sample]:
 def test_ranks_are_seen_step_by_step_and_compute_what_they_compute_unwatched(
     gpudash: Command, home: Path, tmp_path: Path
 ) -> None:
-    watched, alone = tmp_path / "watched", tmp_path / "alone"
-    watched.mkdir()
+    seen, alone = tmp_path / "watched", tmp_path / "alone"
+    seen.mkdir()
     alone.mkdir()
-    command = torchrun(*STANDALONE, str(SCRIPT))
-    outcome = gpudash("watch", "--json", "--", *command, env={"LOSSES": f"{watched}/losses"})
+    command = torchrun(*STANDALONE, "--max-restarts", "1", str(SCRIPT), "once")
+    outcome = watched(gpudash, *command, losses=seen)
     assert outcome.code == 0, outcome.stderr
     used = environment(home, {"LOSSES": f"{alone}/losses"})
-    subprocess.run(command, env=used, check=True, capture_output=True, timeout=150)
-    assert losses(watched) == losses(alone)
+    plain = torchrun(*STANDALONE, str(SCRIPT))
+    done = connected(
+        lambda: subprocess.run(plain, env=used, check=False, capture_output=True, text=True, timeout=150),
+        lambda done: done.stderr,
+    )
+    assert done.returncode == 0, done.stderr
+    assert losses(seen) == losses(alone)
 
     found = outcome.document
     result = found["result"]
     assert (found["status"], found["steps"]) == ("finished", STEPS)
-    assert (result["world_size"], result["strategy"], result["backend"], result["restarts"]) == (2, "ddp", "gloo", 0)
+    assert (result["world_size"], result["strategy"], result["backend"], result["restarts"]) == (2, "ddp", "gloo", 1)
+    assert any(text.endswith("over gloo, started again (1).") for text in found["notes"])
     zero, one = result["ranks"]
     assert (zero["rank"], one["rank"], zero["device"], zero["steps"]) == (0, 1, "cpu", STEPS)
     assert zero["pid"] != one["pid"] and zero["host"] == os.uname().nodename
@@ -68,19 +98,15 @@ def test_ranks_are_seen_step_by_step_and_compute_what_they_compute_unwatched(
     assert len(parts) >= 2 * (STEPS - 1)
 
 
-def test_a_rank_that_is_killed_is_named_after_the_restarts_that_torchrun_was_asked_for(
-    gpudash: Command, tmp_path: Path
-) -> None:
-    command = torchrun(*STANDALONE, "--max-restarts", "1", str(SCRIPT), "12")
-    outcome = gpudash("watch", "--json", "--", *command, env={"LOSSES": f"{tmp_path}/losses"})
+def test_a_rank_that_is_killed_is_named_and_the_recording_is_whole(gpudash: Command, tmp_path: Path) -> None:
+    command = torchrun(*STANDALONE, str(SCRIPT), "12")
+    outcome = watched(gpudash, *command, losses=tmp_path)
     assert outcome.code == 1, outcome.stderr
     found = outcome.document
     killed = found["result"]["ranks"][1]["pid"]
     assert found["error"]["message"].startswith(f"Rank 1 (pid {killed}) was killed by SIGKILL")
-    assert found["result"]["restarts"] == 1
-    assert any(text.endswith("over gloo, started again (1).") for text in found["notes"])
     steps = [row.values["step"] for row in rows(found["recording"]) if row.device == "1" and "step" in row.values]
-    assert steps.count(1) == 2 and max(steps) <= 12
+    assert steps == list(range(1, len(steps) + 1)) and 0 < len(steps) <= 12
     with closing(sqlite3.connect(found["recording"])) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
@@ -93,12 +119,18 @@ def test_two_nodes_record_on_their_own_and_open_as_one(gpudash: Command, tmp_pat
     command = torchrun(*meeting, "--rdzv-endpoint", f"127.0.0.1:{port}", str(SCRIPT))
     variables = {"LOSSES": f"{tmp_path}/losses"}
     paths = [tmp_path / f"node{number}.gpudash" for number in range(2)]
-    with ThreadPoolExecutor(2) as nodes:
-        begun = [
-            nodes.submit(gpudash, "watch", "--json", "--record", str(path), "--", *command, env=variables)
-            for path in paths
-        ]
-        outcomes = [one.result() for one in begun]
+
+    def both() -> list[Outcome]:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        with ThreadPoolExecutor(2) as nodes:
+            begun = [
+                nodes.submit(gpudash, "watch", "--json", "--record", str(path), "--", *command, env=variables)
+                for path in paths
+            ]
+            return [one.result() for one in begun]
+
+    outcomes = connected(both, lambda done: " ".join(one.stderr for one in done))
     assert [one.code for one in outcomes] == [0, 0], outcomes
     heard = [[row["rank"] for row in one.document["result"]["ranks"]] for one in outcomes]
     assert sorted(heard) == [[0], [1]]

@@ -75,7 +75,7 @@ def times(entries: Sequence[Mapping[str, Any]], time_s: float, used: Sequence[st
             "value": [NOW, str(time_s)],
         }
         for entry in entries
-        if entry["metric"]["__name__"] in used
+        if entry["metric"]["__name__"] in used and "instance" in entry["metric"]
     ]
 
 

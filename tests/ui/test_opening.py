@@ -322,3 +322,9 @@ def test_a_real_snapshot_is_read_by_a_process_that_ends_with_the_window(
     assert document.ready and reading
     window.close()
     assert not any(child.is_running() for child in reading)
+
+
+def test_a_file_that_is_not_for_keeping_is_not_remembered(window: MainWindow, tmp_path: Path) -> None:
+    window.opening.open_unlisted(snapshot(tmp_path))
+    assert opened(window) == ["Dashboard", "a.pickle"]
+    assert recent_files() == []

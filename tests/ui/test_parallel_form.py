@@ -134,8 +134,8 @@ def test_inference_has_one_device_whatever_was_chosen_for_training(form: Paralle
 
 def test_the_menu_writes_the_text_and_shows_what_is_chosen(form: ParallelForm) -> None:
     assert entries(form)["One device, no ranks"].isChecked()
-    entries(form)["4 ranks"].trigger()
-    assert form.devices.text() == "cpu,cpu,cpu,cpu" and entries(form)["4 ranks"].isChecked()
+    entries(form)["4 ranks on the CPU"].trigger()
+    assert form.devices.text() == "cpu,cpu,cpu,cpu" and entries(form)["4 ranks on the CPU"].isChecked()
     entries(form)["cuda:1 · RTX 4080 · 16.0 GiB"].trigger()
     entries(form)["cuda:0 · RTX 4090 · 24.0 GiB"].trigger()
     assert form.devices.text() == "cuda:0,cuda:1", "in the order of the devices, without the CPU"
@@ -169,7 +169,7 @@ def test_the_menu_opens_with_the_keyboard_and_stays_while_space_chooses(form: Pa
 def test_a_click_chooses_and_leaves_the_menu_open(form: ParallelForm) -> None:
     form.devices.open_menu()
     menu = form.devices.menu
-    action = next(action for action in menu.actions() if action.text() == "2 ranks")
+    action = next(action for action in menu.actions() if action.text() == "2 ranks on the CPU")
     QTest.mouseClick(menu, Qt.MouseButton.LeftButton, pos=menu.actionGeometry(action).center())
     assert menu.isVisible() and form.devices.text() == "cpu,cpu"
     menu.close()

@@ -73,6 +73,12 @@ def test_ranks_of_several_machines_are_said_to_be(session: FakeSession) -> None:
     assert words(session).startswith("4 ranks on 2 machines;")
 
 
+def test_ranks_of_machines_that_are_not_looked_at_are_counted_too(session: FakeSession) -> None:
+    feed = RankFeed(session, 2, slow=0.0)
+    feed.tell("ranks", "one of two nodes", world_size=4, ranks=feed.places)
+    assert words(session).startswith("2 of 4 ranks;")
+
+
 def test_before_the_first_step_nothing_is_made_up(session: FakeSession) -> None:
     RankFeed(session, 2)
     (first, _) = rows(session)

@@ -49,8 +49,12 @@ from PySide6.QtCore import QTimer
 from gpudash.cli import run
 from gpudash.ui.main_window import MainWindow
 
+told = []
+
 def tell(window, event):
-    del MainWindow.paintEvent
+    if told:
+        return
+    told.append(window)
     print(json.dumps({"modules": sorted(sys.modules), "collecting": gc.isenabled()}), flush=True)
     QTimer.singleShot(0, window.close)
 

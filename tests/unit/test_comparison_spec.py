@@ -119,4 +119,5 @@ def test_the_help_does_not_show_the_field_that_holds_the_others(capsys: pytest.C
 def test_no_field_of_a_workload_hides_behind_one_of_the_comparisons_own() -> None:
     own = set(ComparisonSpec.model_fields) - set(Spec.model_fields)
     for workload in (TrainingSpec, MatmulSpec, PipelineSpec):
-        assert not own & set(workload.model_fields), workload.name
+        # both have devices, and a run on several of them is not compared: a comparison's are its own two
+        assert own & set(workload.model_fields) <= {"devices"}, workload.name

@@ -7,16 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from gpudash.session.fleet.forecasts import Forecasts
 from gpudash.session.fleet.gpu import FleetGpu, FleetWarning
 from gpudash.session.fleet.overview import Overview
 from gpudash.session.fleet.view import FleetView
-from gpudash.session.fleet.warnings import FleetWarnings, odd_entries, of_server
+from gpudash.session.fleet.warnings import FleetWarnings, odd_entries, of_server, silent_before
 from gpudash.settings import Settings, load_settings
 from gpudash.sources.prometheus import gpus as asking
 from gpudash.sources.prometheus.address import read_address, read_token
 from gpudash.sources.prometheus.client import Answer, Client
 from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
-from gpudash.sources.prometheus.refusals import PrometheusError
+from gpudash.sources.prometheus.refusals import PrometheusError, of_unreadable
 
 SHORTEST_PERIOD_S = 1.0
 """Seconds between two polls, at least."""
@@ -74,6 +75,8 @@ class Fleet:
         self._clock = clock
         self._client = Client(self._where, self._token)
         self._overview = Overview()
+        self._forecasts = Forecasts()
+        self._ahead: Mapping[str, float] = {}
         self._warned = FleetWarnings(load_settings()[0] if settings is None else settings)
         self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
         self._machines: Mapping[str, tuple[str, ...]] = {}
@@ -156,7 +159,7 @@ class Fleet:
             return self._wait_s()
         except Exception as error:  # whatever the other end sends
             self._checked = False
-            self._fail(f"What {self.address} answers cannot be read ({type(error).__name__}: {error}).")
+            self._fail(str(of_unreadable(self._where, error)))
             return self._wait_s()
         self._failures = 0
         self._polls += 1
@@ -164,8 +167,9 @@ class Fleet:
         now_s = max((seen_s for seen_s in (_time_of(answer), *times.values())), default=time.time())
         self._at = now_s, self._clock()
         self._machines = told.machines
-        self._beside = [*of_server(answer.warnings), *odd_entries(told)]
         shown = self._overview.take(told, times, now_s)
+        self._ahead = self._forecasts.take(shown, self._overview.intervals)
+        self._beside = [*silent_before(self._overview.missing()), *of_server(answer.warnings), *odd_entries(told)]
         self.empty = not shown
         self.problem = self._nothing() if self.empty else None
         self._show(shown, now_s)
@@ -182,7 +186,7 @@ class Fleet:
         return asking.read_gpus(answer.result), asking.read_times(client.query(asking.TIMES_QUERY).result), answer
 
     def _show(self, gpus: tuple[FleetGpu, ...], now_s: float) -> None:
-        found = self._warned.over(gpus, self._overview.told, self._machines, now_s)
+        found = self._warned.over(gpus, self._overview.told, self._machines, now_s, self._ahead)
         shown = gpus, (*found, *self._beside)
         if shown != self._shown:
             self._shown = shown
@@ -209,9 +213,14 @@ class Fleet:
             while not self._stop.is_set():
                 begun = self._clock()
                 wait_s = self.poll()
-                self._stop.wait(max(0.0, wait_s - (self._clock() - begun)))
+                self._stop.wait(pause_s(wait_s, self._clock() - begun))
         finally:
             self._client.drop()
+
+
+def pause_s(wait_s: float, took_s: float) -> float:
+    """Seconds to leave a server alone after a poll: a slow one gets as long a rest as it took to answer."""
+    return min(max(wait_s - took_s, took_s), LONGEST_WAIT_S)
 
 
 def _time_of(answer: Answer) -> float:

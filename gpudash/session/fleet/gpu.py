@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpudash.sources.prometheus.names import Exporter
+from gpudash.sources.prometheus.gpus import identity
+from gpudash.sources.prometheus.names import SPOKEN, Exporter
 
 Level = Literal["warning", "critical"]
 
@@ -61,6 +62,18 @@ class FleetGpu:
         if self.used_bytes is None or not self.total_bytes:
             return None
         return (self.used_bytes + (self.reserved_bytes or 0)) / self.total_bytes
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """Where the server has it from: what is scraped, and its identity there."""
+        return identity(self.labels)
+
+    @property
+    def told_by(self) -> str:
+        """Whose figures are shown, and who else knows the GPU: "gpudash (dcgm-exporter knows it too)"."""
+        others = " and ".join(SPOKEN[exporter] for exporter in self.also)
+        verb = "knows" if len(self.also) == 1 else "know"
+        return f"{SPOKEN[self.exporter]} ({others} {verb} it too)" if others else SPOKEN[self.exporter]
 
     @property
     def name(self) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpudash.session.fleet.gpu import FleetGpu
-from gpudash.sources.prometheus.gpus import Told, ToldGpu
+from gpudash.sources.prometheus.gpus import Told, ToldGpu, same_gpu
 from gpudash.sources.prometheus.names import Exporter
 
 STALE_S = 15.0
@@ -71,9 +71,16 @@ class Overview:
         self._mark(now_s)
         return self._sorted()
 
+    def missing(self) -> dict[str, int]:
+        """Instance → GPUs there that were scraped within the last minutes, and of which no answer has told yet."""
+        known = {gpu.where for gpu in self.told.values()}
+        shown = {same_gpu(which) for _instance, which in known}
+        gone = (where for where in self.intervals if where not in known and same_gpu(where[1]) not in shown)
+        return dict(Counter(instance for instance, _which in gone))
+
     def _mark(self, now_s: float) -> None:
         for key, gpu in list(self._known.items()):
-            if now_s - gpu.seen_s > FORGET_S:
+            if now_s - gpu.seen_s > FORGET_S and (key not in self._here or gpu.seen_s > 0):  # 0: no time is told
                 del self._known[key]
                 del self.told[key]
             elif not gpu.stale and (key not in self._here or now_s - gpu.seen_s > self._patience(self.told[key])):

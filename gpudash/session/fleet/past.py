@@ -24,6 +24,13 @@ class PastSeries(RecordedSeries):
         """From when on every sample is kept as it came: here a server may know more of all of it."""
         return math.inf
 
+    def _exact(self, t0: float, t1: float) -> Series | None:
+        """What is known in more detail from ``t0`` to ``t1``; more still is asked for, and may be refused at once."""
+        raw = super()._exact(t0, t1)
+        if raw is not None:
+            self.ask(t0, t1)
+        return raw
+
 
 class _Filled(Store):
     """A store that is filled at once."""

@@ -14,7 +14,7 @@ from gpudash.session.replay import Replay
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, Past, Subject, read_past
-from gpudash.sources.prometheus.refusals import PrometheusError
+from gpudash.sources.prometheus.refusals import PrometheusError, of_unreadable
 from gpudash.telemetry.positioned import MOST_DETAILS
 from gpudash.telemetry.recorder import RecordingError
 
@@ -247,8 +247,7 @@ class FleetView(Replay):
             except PrometheusError as error:
                 problem = "" if error.kind == "closed" else str(error)
             except Exception as error:  # whatever the other end sends
-                where = self._client.address
-                problem = f"What {where} answers cannot be read ({type(error).__name__}: {error})"
+                problem = str(of_unreadable(self._client.address, error))
             with self._lock:
                 self._problem, self._refused = problem, wish
 

@@ -25,7 +25,12 @@ class FleetWarnings:
         self._heights: dict[str, int] = {}
 
     def over(
-        self, gpus: Sequence[FleetGpu], told: Mapping[str, ToldGpu], machines: Mapping[str, Sequence[str]], now_s: float
+        self,
+        gpus: Sequence[FleetGpu],
+        told: Mapping[str, ToldGpu],
+        machines: Mapping[str, Sequence[str]],
+        now_s: float,
+        forecasts: Mapping[str, float] | None = None,
     ) -> list[FleetWarning]:
         """The warnings that stand, critical first and the fullest memory first.
 
@@ -34,18 +39,19 @@ class FleetWarnings:
             told: key → what its exporter told.
             machines: instance → levels of gpudash's warnings of its host memory.
             now_s: the server's time.
+            forecasts: key → seconds until a memory is full, where its exporter foretells nothing.
         """
         found: list[FleetWarning] = []
         for gpu in gpus:
             if gpu.stale:
                 self._heights.pop(gpu.key, None)  # what it held then says nothing of now
             else:
-                found += self._of(gpu, told.get(gpu.key))
+                found += self._of(gpu, told.get(gpu.key), (forecasts or {}).get(gpu.key))
         found += [_of_host(instance, levels) for instance, levels in machines.items()]
         found += _silent(gpus, now_s)
         return sorted(found, key=lambda warning: warning.level != "critical")
 
-    def _of(self, gpu: FleetGpu, told: ToldGpu | None) -> list[FleetWarning]:
+    def _of(self, gpu: FleetGpu, told: ToldGpu | None, ahead_s: float | None) -> list[FleetWarning]:
         found: list[FleetWarning] = []
         level: Level
         fullness = gpu.fullness
@@ -57,9 +63,10 @@ class FleetWarnings:
         elif told is not None and any(level != "forecast" for level in told.warnings):
             level = _gravest(told.warnings)
             found.append(FleetWarning(gpu.key, level, f"{gpu.name}: gpudash there warns of its memory"))
-        if told is not None and told.forecast_s is not None:
-            level = "critical" if told.forecast_s <= SOON_S else "warning"
-            when = format_duration(told.forecast_s)
+        ahead_s = ahead_s if told is None or told.forecast_s is None else told.forecast_s
+        if ahead_s is not None:
+            level = "critical" if ahead_s <= SOON_S else "warning"
+            when = format_duration(ahead_s)
             words = f"{gpu.name} will be full in {when} if it goes on growing as it does"
             found.append(FleetWarning(gpu.key, level, words, "forecast"))
         return found
@@ -80,6 +87,16 @@ class FleetWarnings:
 def of_server(sentences: Iterable[str]) -> list[FleetWarning]:
     """What the server says of answers that are not whole."""
     return [FleetWarning("", "warning", f"The server says: {text}", "server") for text in list(sentences)[:MOST_TOLD]]
+
+
+def silent_before(missing: Mapping[str, int]) -> list[FleetWarning]:
+    """Instances that told of GPUs a few minutes ago and were silent when the fleet was opened, with their GPUs."""
+    return [
+        FleetWarning(
+            "", "warning", f"{machine_of(instance)}: {_gpus(count)} told of a few minutes ago and not now", "stale"
+        )
+        for instance, count in sorted(missing.items())
+    ]
 
 
 def odd_entries(told: Told) -> list[FleetWarning]:
@@ -110,9 +127,13 @@ def _silent(gpus: Iterable[FleetGpu], now_s: float) -> list[FleetWarning]:
             machines[gpu.host].append(gpu)
     found = []
     for host, stale in sorted(machines.items()):
-        count = "1 GPU" if len(stale) == 1 else f"{len(stale)} GPUs"
+        count = _gpus(len(stale))
         seen_s = max(gpu.seen_s for gpu in stale)
         ago = f"{format_duration(max(0.0, now_s - seen_s))} ago" if seen_s > 0 else "at an unknown time"
         key = stale[0].key if len(stale) == 1 else ""
         found.append(FleetWarning(key, "warning", f"{host}: {count} last heard of {ago}", "stale"))
     return found
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"

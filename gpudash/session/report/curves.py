@@ -9,9 +9,9 @@ from typing import Literal
 from gpudash.devices import SIMULATED
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import WATCH, Key, Store
-from gpudash.units import format_bytes, format_percent, format_rate, format_throughput
+from gpudash.units import format_bytes, format_duration, format_percent, format_rate, format_throughput
 
-Unit = Literal["bytes", "rate", "ratio", "nats", "items"]
+Unit = Literal["bytes", "rate", "ratio", "nats", "items", "seconds"]
 
 WORDS: dict[Unit, Callable[[float], str]] = {
     "bytes": format_bytes,
@@ -19,6 +19,7 @@ WORDS: dict[Unit, Callable[[float], str]] = {
     "ratio": format_percent,
     "nats": lambda value: f"{value:.3g}",
     "items": format_throughput,
+    "seconds": format_duration,
 }
 """How a value on an axis is written."""
 

@@ -18,6 +18,7 @@ from gpudash.memory.snapshot.report_html import STYLE, filled_bars, owners_table
 from gpudash.session.replay import Replay
 from gpudash.session.report.curves import Plot, plots
 from gpudash.session.report.drawing import draw, read
+from gpudash.session.report.ranks import rank_plots, rank_table
 from gpudash.specs import workloads
 from gpudash.telemetry.export import Heed, atomically
 from gpudash.telemetry.metric_view import MetricView
@@ -167,6 +168,7 @@ def _run(replay: Replay, run: RunView, *, titled: bool) -> list[str]:
     parts += _error(run)
     parts.append(_facts(_figures(replay, run)))
     parts += _plots(replay, run, _uuid(replay, run))
+    parts += rank_table(run.result)
     if run.metrics:
         parts += ["<h3>Figures of the steps</h3>", _metrics(run.metrics)]
     if run.stages:
@@ -256,7 +258,7 @@ def _uuid(replay: Replay, run: RunView) -> str | None:
 
 def _wanted(replay: Replay, run: RunView | None, uuid: str | None) -> list[Plot]:
     device = (replay.store.torch_name(uuid or "") or "") if run is None else run.device
-    return plots(replay.store, device, uuid, run)
+    return [*plots(replay.store, device, uuid, run), *rank_plots(replay.store, run)]
 
 
 def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:

@@ -155,6 +155,8 @@ class Server:
                 plain, _ = self._accepting()
             except BlockingIOError:
                 return
+            except ConnectionError:  # the client left before it was taken
+                continue
             except OSError:  # such as no descriptor left: the client that has been here longest gives its own
                 if self._open:
                     self._drop(next(iter(self._open)))

@@ -80,6 +80,7 @@ def read_address(text: str) -> Address:
     if not host or re.search(r"[\s\x00-\x1f]", found[2]) or port == 0:
         raise ValueError(f"{rest!r} names no machine and port; write for example {PREFIX}{EXAMPLE}.")
     if parts.query or parts.fragment:
+        rest = re.split("[?#]", rest)[0]  # what follows may be a key
         raise ValueError(f"{rest!r} goes on behind the server's address; leave out everything from ? or # on.")
     path = parts.path.rstrip("/")
     for page in ("/api/v1", "/graph", "/query"):

@@ -77,6 +77,7 @@ class Client:
         self._timeout_s = timeout_s
         self._limit_bytes = limit_bytes
         self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None
         self._closed = False
 
     def query(self, query: str, time_s: float | None = None) -> Answer:
@@ -120,15 +121,14 @@ class Client:
     def close(self) -> None:
         """Break off what is being asked, and ask nothing more."""
         self._closed = True
-        connection = self._connection
-        sock = None if connection is None else connection.sock
+        sock = self._socket
         if sock is not None:
             with contextlib.suppress(OSError, ValueError):
-                sock.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own would take from the thread what it reads with
 
     def drop(self) -> None:
         """Let go of the connection; for the thread that asks. The next question makes a new one."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._socket = self._connection, None, None
         if connection is not None:
             connection.close()
 
@@ -218,17 +218,44 @@ class Client:
             raise ConnectionAbortedError
         if self._connection is None:
             address = self.address
-            if address.scheme == "https":
-                context = ssl.create_default_context()
-                made: http.client.HTTPConnection = http.client.HTTPSConnection(
-                    address.host, address.port, timeout=self._timeout_s, context=context
-                )
-            else:
-                made = http.client.HTTPConnection(address.host, address.port, timeout=self._timeout_s)
+            kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+            made = kind(address.host, address.port, timeout=self._timeout_s)
+            made.sock = self._opened()
             self._connection = made
         elif self._connection.sock is not None:
             self._connection.sock.settimeout(self._timeout_s)
         return self._connection
+
+    def _opened(self) -> socket.socket:
+        """A connected socket; `close` can break off the connecting, too, of which http.client hands nothing out."""
+        address = self.address
+        failure: Exception = OSError("it has no address")
+        for family, kind, protocol, _name, where in socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM
+        ):
+            self._socket = opened = socket.socket(family, kind, protocol)
+            try:
+                return self._begun(opened, where)
+            except (OSError, ValueError) as error:
+                failure = error
+                self._socket.close()
+        raise failure
+
+    def _begun(self, opened: socket.socket, where: Any) -> socket.socket:
+        opened.settimeout(self._timeout_s)
+        if not self._closed:
+            opened.connect(where)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.address.scheme == "https":
+            context = ssl.create_default_context()
+            self._socket = opened = context.wrap_socket(
+                opened, server_hostname=self.address.host, do_handshake_on_connect=False
+            )
+        if self._closed:  # before anybody could break off what is begun now
+            raise ConnectionAbortedError
+        if isinstance(opened, ssl.SSLSocket):
+            opened.do_handshake()
+        return opened
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

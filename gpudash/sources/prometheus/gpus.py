@@ -33,6 +33,9 @@ _KINDS = ("GPU-", "MIG-", "SIM-")
 _MIG = "GPU_I_ID"
 """dcgm-exporter's label of a part of a GPU that is run as one of its own (MIG)."""
 
+UNNAMED = "unnamed machine"
+"""Stands for a machine whose series have no label that says where they come from."""
+
 _LEVELS = ("critical", "warning", "forecast")
 
 
@@ -118,6 +121,8 @@ def identity(labels: Labels) -> tuple[str, str]:
 
 def machine_of(instance: str) -> str:
     """The machine in the server's label for what it scrapes: "node1" in "node1:9400"."""
+    if not instance:
+        return UNNAMED
     host, colon, port = instance.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else instance
 

@@ -70,7 +70,7 @@ def of_status(address: Address, status: int, location: str, body: bytes, *, toke
     if "HTTPS server" in text or "plain HTTP request was sent to HTTPS" in text:
         return PrometheusError("tls", f"{address} speaks TLS; write https:// instead.")
     if status in (429, 502, 503, 504):
-        return PrometheusError("down", f"{address} is not able to answer now (HTTP {status}); it is asked again.")
+        return PrometheusError("down", f"{address} is not able to answer now (HTTP {status}); look at its log.")
     return of_other(address, body, status)
 
 
@@ -103,6 +103,12 @@ def of_query(address: Address, kind: object, told: object) -> PrometheusError:
     if kind in ("timeout", "canceled"):
         return PrometheusError("slow", f"{address} gave up on a query ({words}); ask for a shorter range.")
     return PrometheusError("query", f"{address} cannot answer a query ({words}); look at the server's limits and log.")
+
+
+def of_unreadable(address: Address, error: Exception) -> PrometheusError:
+    """An answer of the query API that holds something else than it should."""
+    why = _short(f"{type(error).__name__}: {error}")
+    return PrometheusError("broken", f"What {address} answers cannot be read ({why}); look at the server's version.")
 
 
 def too_large(address: Address, limit_bytes: int) -> PrometheusError:

@@ -91,13 +91,14 @@ def group_of(gpu: FleetGpu, group: Group) -> str:
 def found_by(query: str, gpus: Sequence[FleetGpu]) -> list[FleetGpu]:
     """The GPUs that hold every word of ``query``, in their order; where none does, those it may abbreviate, best first.
 
-    Nobody who types "node-07" wants what merely holds these letters somewhere, as long as a node-07 is there.
+    Nobody who types "node-07" wants what merely holds these letters somewhere, as long as a node-07 is there; and
+    nobody abbreviates a UUID.
     """
     words = query.casefold().split()
     if not words:
         return list(gpus)
-    entries = [(f"{gpu.host} {short_name(gpu)}", f"{gpu.product} {gpu.uuid} {gpu.run}") for gpu in gpus]
-    texts = [f"{name} {place}".casefold() for name, place in entries]
+    entries = [(f"{gpu.host} {short_name(gpu)}", f"{gpu.product} {gpu.run}") for gpu in gpus]
+    texts = [f"{name} {place} {gpu.uuid}".casefold() for (name, place), gpu in zip(entries, gpus, strict=True)]
     literal = [gpu for gpu, text in zip(gpus, texts, strict=True) if all(word in text for word in words)]
     return literal or [gpus[place] for place in rank(query, entries)]
 

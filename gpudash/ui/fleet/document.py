@@ -188,7 +188,7 @@ class FleetDocument(Document):
 
     def _show_layer(self, shown: int) -> None:
         self._layers.setCurrentWidget(self.grid if shown else self._nothing)
-        self.controls.setEnabled(bool(self._gpus))
+        self.controls.setVisible(bool(self._gpus))
         self.detail.setVisible(bool(shown))
         self.show_all.setVisible(bool(self._gpus) and not shown)
         if self._gpus and not shown:

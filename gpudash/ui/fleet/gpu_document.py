@@ -76,7 +76,7 @@ class GpuDocument(Document):
         self._gpu, self._wall_clock, self._clock = gpu, wall_clock, clock
         self._frame = 0
         self._asked_s = clock()
-        self._span = chosen.seconds
+        self._span = self._end = chosen.seconds
         self._awaited = True
         self.view = view
         view.set_settings(settings)
@@ -116,8 +116,11 @@ class GpuDocument(Document):
         dashboard = self.past
         if self._awaited and not self.view.loading:
             self._awaited = False
-            if dashboard.view.range() != (0.0, self._span):
-                dashboard.view.show(0.0, self._span)
+            self._end = dashboard.told_until(self._span)
+            if self._end < self._span:
+                self.view.seek(self._end)  # what is told without a cursor is the newest reading, not what follows it
+            if not self._whole:
+                self.show_whole()
         if self._frame % SLOW_REFRESH == 0:
             self._show_words()
         self._roll()
@@ -126,7 +129,7 @@ class GpuDocument(Document):
 
     def show_whole(self) -> None:
         """Show everything that was asked for, after zooming into a part of it."""
-        self.past.view.show(0.0, self._span)
+        self.past.view.show(0.0, self._end)
 
     def _roll(self) -> None:
         """Ask again where the part moves on with the time, once a pixel's worth has passed; not while it is studied."""
@@ -139,7 +142,7 @@ class GpuDocument(Document):
     @property
     def _whole(self) -> bool:
         """Whether everything that was asked for is shown."""
-        return self.past.view.range() == (0.0, self._span)
+        return self.past.view.range() == (0.0, self._end)
 
     def _show_words(self) -> None:
         began, ended = self.bar.range.at(self._wall_clock())

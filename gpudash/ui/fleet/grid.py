@@ -138,8 +138,8 @@ class FleetGrid(QAbstractScrollArea):
         self._titles = titles
 
     def _lay_out(self) -> None:
-        self.layout_ = Layout(self._sections, self.viewport().width() - 2, self._density)
         bar, room = self.verticalScrollBar(), self.viewport().height()
+        self.layout_ = Layout(self._sections, self.viewport().width() - 2, self._density, room)
         bar.setRange(0, max(0, self.layout_.height - room))
         bar.setPageStep(room)
         bar.setSingleStep(self.layout_.row_height)
@@ -180,7 +180,10 @@ class FleetGrid(QAbstractScrollArea):
         painter.setFont(font)
         painter.setPen(QColor(self._palette.muted))
         for section, rect in self.layout_.titles(top, bottom):
-            painter.drawText(QRect(*rect), LEFT, self._titles.get(section.title, section.title))
+            words = painter.fontMetrics().elidedText(
+                self._titles.get(section.title, section.title), Qt.TextElideMode.ElideRight, rect[2]
+            )
+            painter.drawText(QRect(*rect), LEFT, words)
 
     def make_current(self, key: str, *, alone: bool = True) -> None:
         """Let the keys act on this GPU, and bring it into sight; ``alone`` also chooses it, and nothing else."""

@@ -24,8 +24,17 @@ TITLE = 26
 """Height of a group's title, logical pixels."""
 
 CELL = (200, 62)
-DENSE = (44, 29)
+DENSE = (44, 27)
 """Least width, and height, of a cell in logical pixels at the normal text size; cells grow to fill the row."""
+
+LARGER = (2.0, 1.8, 1.6, 1.4, 1.2, 1.0)
+"""How many times as large the small cells may be drawn where all of them fit all the same, the largest first."""
+
+BESIDE = 16
+"""Logical pixels between groups that stand side by side."""
+
+TITLED = 580
+"""Least width of a group that stands beside another, so that its title has room; logical pixels at the normal size."""
 
 WIDEST = 1.5
 """How many times its least width a cell may become, so that three GPUs do not fill the screen."""
@@ -40,44 +49,70 @@ class _Block:
 
     section: Section
     first: int
+    left: int
     top: int
     cells_top: int
 
 
 class Layout:
-    """Cells in rows.
+    """Cells in rows; small groups stand side by side.
 
     Args:
         sections: what is shown.
         width: room, in logical pixels.
         density: large cells or small ones.
+        room: height in which small cells are drawn as large as all of them fit, in logical pixels.
 
     Attributes:
-        columns: cells in a row.
+        columns: cells in a row of a group.
         height: of everything, in logical pixels.
         keys: of the GPUs, in the order of the cells.
     """
 
-    def __init__(self, sections: Sequence[Section], width: int, density: Density) -> None:
+    def __init__(self, sections: Sequence[Section], width: int, density: Density, room: int = 0) -> None:
         self.density = density
-        least, height = (scaled(px) for px in (CELL if density == "cells" else DENSE))
-        self._gap = GAP if density == "cells" else DENSE_GAP
-        self._cell_height = height
-        longest = max((len(section.keys) for section in sections), default=1)
-        self.columns = max(1, min((width + self._gap) // (least + self._gap), longest))
-        self._width = min((width + self._gap) / self.columns - self._gap, least * WIDEST)
+        self._sections = sections
         self._title = scaled(TITLE)
         self.keys = [key for section in sections for key in section.keys]
         self._places = {key: place for place, key in enumerate(self.keys)}
+        if density == "cells":
+            self._lay_out(width, CELL, GAP, 1.0)
+            return
+        for larger in LARGER:
+            self._lay_out(width, DENSE, DENSE_GAP, larger)
+            if self.height <= room:
+                break
+
+    def _lay_out(self, width: int, cell: tuple[int, int], gap: int, larger: float) -> None:
+        least, height = (round(scaled(px) * larger) for px in cell)
+        self._gap, self._cell_height = gap, height
+        longest = max((len(section.keys) for section in self._sections), default=1)
+        self.columns = max(1, min((width + gap) // (least + gap), longest))
+        self._across, self._room = self._side_by_side(width, longest, least + gap)
+        if self._across == 1 and len(self._sections) > 1:  # rows of a group as even as they can be: 4 and 4, not 6 and 2
+            self.columns = -(-longest // -(-longest // self.columns))
+        self._width = min((self._room + gap) / self.columns - gap, least * WIDEST)
         self._blocks: list[_Block] = []
-        top, first = 0, 0
-        for section in sections:
+        top, first, below = 0, 0, 0
+        for number, section in enumerate(self._sections):
+            beside = number % self._across
+            top = top if beside else below
             cells_top = top + (self._title if section.title else 0)
-            self._blocks.append(_Block(section, first, top, cells_top))
-            rows = -(-len(section.keys) // self.columns)
-            top = cells_top + rows * (height + self._gap)
+            self._blocks.append(_Block(section, first, beside * (self._room + BESIDE), top, cells_top))
+            below = max(below, cells_top + self._rows(section) * (height + gap))
             first += len(section.keys)
-        self.height = max(0, top - self._gap)
+        self.height = max(0, below - gap)
+
+    def _side_by_side(self, width: int, longest: int, pitch: int) -> tuple[int, int]:
+        """How many groups stand beside one another, and the width that each has."""
+        if len(self._sections) < 2:
+            return 1, width
+        least = max(longest * pitch, scaled(TITLED)) + BESIDE
+        across = min(max(1, (width + BESIDE) // least), len(self._sections))
+        return across, (width + BESIDE) // across - BESIDE
+
+    def _rows(self, section: Section) -> int:
+        return -(-len(section.keys) // self.columns)
 
     @property
     def row_height(self) -> int:
@@ -92,12 +127,12 @@ class Layout:
         """Where cell ``place`` stands."""
         block = self._block_of(place)
         row, column = divmod(place - block.first, self.columns)
-        left, right = self._edge(column), self._edge(column + 1) - self._gap
-        return left, block.cells_top + row * self.row_height, right - left, self._cell_height
+        left, right = (block.left + self._edge(edge) for edge in (column, column + 1))
+        return left, block.cells_top + row * self.row_height, right - self._gap - left, self._cell_height
 
     def title_rect(self, block: int) -> Rect:
         """Where the title of a section stands."""
-        return 0, self._blocks[block].top, self._edge(self.columns) - self._gap, self._title
+        return self._blocks[block].left, self._blocks[block].top, self._room, self._title
 
     def titles(self, top: int, bottom: int) -> Iterator[tuple[Section, Rect]]:
         """The sections whose title can be seen between two heights."""
@@ -108,7 +143,7 @@ class Layout:
     def seen(self, top: int, bottom: int) -> Iterator[int]:
         """Numbers of the cells that can be seen between two heights."""
         for block in self._blocks:
-            rows = -(-len(block.section.keys) // self.columns)
+            rows = self._rows(block.section)
             begin = max(0, (top - block.cells_top) // self.row_height)
             end = min(rows, -(-(bottom - block.cells_top) // self.row_height))
             last = min(end * self.columns, len(block.section.keys))
@@ -137,9 +172,9 @@ class Layout:
         count = len(block.section.keys)
         if (row + 1) * self.columns < count:
             return block.first + min((row + 1) * self.columns + column, count - 1)
-        if number + 1 == len(self._blocks):
+        if number + self._across >= len(self._blocks):
             return place
-        following = self._blocks[number + 1]
+        following = self._blocks[number + self._across]
         return following.first + min(column, len(following.section.keys) - 1)
 
     def _above(self, place: int) -> int:
@@ -148,9 +183,9 @@ class Layout:
         row, column = divmod(place - block.first, self.columns)
         if row:
             return place - self.columns
-        if not number:
+        if number < self._across:
             return place
-        before = self._blocks[number - 1]
+        before = self._blocks[number - self._across]
         count = len(before.section.keys)
         last_row = (count - 1) // self.columns
         return before.first + min(last_row * self.columns + column, count - 1)

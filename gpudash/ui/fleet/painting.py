@@ -27,11 +27,14 @@ FAINTEST = 0.12
 
 SMALL_PT, TINY_PT = 8.0, 7.0
 
+MOST_ELIDED = 4096
+"""Names of GPUs, shortened to a width, that are kept."""
+
 LEFT = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 RIGHT = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 CENTRE = int(Qt.AlignmentFlag.AlignCenter)
-UPPER = int(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
-LOWER = int(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignBottom)
+UPPER = int(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignBottom)
+LOWER = int(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
 
 
 class CellPainter:
@@ -119,15 +122,14 @@ class CellPainter:
         painter.fillRect(left, top, width, height, self._shades[cell.level][step] if known else self._ground)
         ink = self._inks[cell.level][step] if known else self._text
         painter.setPen(ink)
-        whole = QRect(left, top, width, height)
         if cell.short:
             painter.setFont(self._small)
-            painter.drawText(whole.adjusted(0, 1, 0, 0), UPPER, cell.percent)
+            painter.drawText(QRect(left, top, width, height // 2), UPPER, cell.percent)
             painter.setFont(self._tiny)
-            painter.drawText(whole.adjusted(0, 0, 0, -1), LOWER, cell.short)
+            painter.drawText(QRect(left, top + height // 2, width, height - height // 2), LOWER, cell.short)
         else:
             painter.setFont(self._small)
-            painter.drawText(whole, CENTRE, cell.percent)
+            painter.drawText(QRect(left, top, width, height), CENTRE, cell.percent)
         if chosen or current or cell.stale:
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.setPen(self._focus if current else self._accent if chosen else self._dashes)
@@ -136,6 +138,8 @@ class CellPainter:
     def _elide(self, words: str, width: int) -> str:
         known = self._elided.get((words, width))
         if known is None:
+            if len(self._elided) >= MOST_ELIDED:  # every width that a window is drawn to has words of its own
+                self._elided.clear()
             known = self._measure.elidedText(words, Qt.TextElideMode.ElideMiddle, width)
             self._elided[words, width] = known
         return known

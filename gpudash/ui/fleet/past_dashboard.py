@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from gpudash.session import Replay
     from gpudash.telemetry.store import Store
     from gpudash.ui.theme import Palette
+
+
+NEAR = 0.9
+"""Part of a range that must have been told of for it to be shown as far as that."""
 
 
 def past_plots(store: Store, device: str, words: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
@@ -81,6 +86,15 @@ class PastDashboard(Dashboard):
     def selected(self) -> str:
         """The one GPU there is."""
         return self.device
+
+    def told_until(self, seconds: float) -> float:
+        """Where a range so long is shown to: its newest reading where that is near its end, so that it can be read."""
+        store = self.session.store
+        with store.lock:
+            series = store.series("gpu", "used_bytes", self.device)
+            last = None if series is None else series.last()
+        near = last is not None and not math.isnan(last[1]) and last[0] > NEAR * seconds
+        return last[0] if last is not None and near else seconds
 
     def _choose_plots(self) -> None:
         session, store, device = self.session, self.session.store, self.device

@@ -118,7 +118,7 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
         f"Power: {NOT_REPORTED if gpu.power_w is None else f'{gpu.power_w:.0f} W'}",
         f"Run: {gpu.run}" if gpu.run else "",
         f"{gpu.uuid}" if gpu.uuid else "",
-        f"Told by {gpu.exporter}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
+        f"Told by {gpu.told_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
     told = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
     return "\n".join(line for line in [*lines, *told] if line)
@@ -134,7 +134,7 @@ def one_line(gpu: FleetGpu) -> str:
         "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f} °C",
         "" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
         gpu.run,
-        gpu.exporter,
+        gpu.told_by,
     ]
     return " · ".join(part for part in parts if part)
 

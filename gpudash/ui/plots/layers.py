@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pyqtgraph import functions
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
+from gpudash.ui.plots.areas import Area, paint_area
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.shaping import Floats, Points
 from gpudash.ui.plots.ticks import Ticks
@@ -52,8 +52,8 @@ class Bands(Layer):
 
     def __init__(self) -> None:
         super().__init__(-20)
-        self._polygons: list[tuple[QPolygonF, QColor]] = []
-        self._between: list[tuple[QPolygonF, QColor]] = []
+        self._stacked: list[Area] = []
+        self._between: list[Area] = []
         self._clip = QRectF()
 
     def show_bands(
@@ -61,22 +61,15 @@ class Bands(Layer):
     ) -> None:
         """Draw bands whose upper edges are ``edges``, the first from 0 up; ``None`` is no band."""
         self._clip = geometry.area
-        self._polygons = []
-        scale_x = geometry.area.width() / (geometry.x_high - geometry.x_low)
-        x = geometry.area.left() + (times - geometry.origin_s - geometry.x_low) * scale_x
-        scale_y = geometry.area.height() / (geometry.y_high - geometry.y_low)
+        self._stacked = []
         lower = np.zeros(len(times))
         for edge, colour in zip(edges, brushes, strict=True):
             if edge is None:
                 continue
             for run in _finite_runs(edge):
                 if np.any(edge[run] > lower[run]):
-                    ys = np.concatenate((edge[run], lower[run][::-1]))
-                    pixels = geometry.area.bottom() - (ys - geometry.y_low) * scale_y
-                    np.clip(pixels, geometry.area.top() - 4, geometry.area.bottom(), out=pixels)
-                    self._polygons.append(
-                        (functions.arrayToQPolygonF(np.concatenate((x[run], x[run][::-1])), pixels), colour)
-                    )
+                    x, top = _pixels(geometry, times[run], edge[run])
+                    self._stacked.append(Area((x, top), (x, _pixels(geometry, times[run], lower[run])[1]), colour))
             lower = np.where(np.isfinite(edge), edge, lower)
         self.update()
 
@@ -86,33 +79,25 @@ class Bands(Layer):
             return
         self._clip = geometry.area
         self._between = [
-            (polygon, colour) for upper, lower, colour in areas for polygon in _polygons_between(geometry, upper, lower)
+            area for upper, lower, colour in areas for area in _areas_between(geometry, upper, lower, colour)
         ]
         self.update()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         painter.setClipRect(self._clip)
-        painter.setPen(Qt.PenStyle.NoPen)
-        for polygon, colour in (*self._polygons, *self._between):
-            painter.setBrush(QBrush(colour))
-            painter.drawPolygon(polygon)
+        for area in (*self._stacked, *self._between):
+            paint_area(painter, area)
 
 
-def _polygons_between(geometry: Geometry, upper: Points, lower: Points) -> list[QPolygonF]:
+def _areas_between(geometry: Geometry, upper: Points, lower: Points, colour: QColor) -> Iterator[Area]:
     """The areas between two curves, which were thinned to times of their own."""
     (upper_t, upper_v), (lower_t, lower_v) = upper, lower
-    if not len(upper_t) or not len(lower_t):
-        return []
-    found = []
     for run in _finite_runs(upper_v):
         first, last = upper_t[run][0], upper_t[run][-1]
         inside = np.isfinite(lower_v) & (lower_t >= first) & (lower_t <= last)
-        if np.count_nonzero(inside) < 2:
-            continue
-        times = np.concatenate((upper_t[run], lower_t[inside][::-1]))
-        values = np.concatenate((upper_v[run], lower_v[inside][::-1]))
-        found.append(functions.arrayToQPolygonF(*_pixels(geometry, times, values)))
-    return found
+        if np.count_nonzero(inside) > 1:
+            edges = _pixels(geometry, upper_t[run], upper_v[run]), _pixels(geometry, lower_t[inside], lower_v[inside])
+            yield Area(*edges, colour)
 
 
 def _pixels(geometry: Geometry, times: Floats, values: Floats) -> tuple[Floats, Floats]:

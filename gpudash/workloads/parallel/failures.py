@@ -114,7 +114,7 @@ def ending_of_cause(cause: Cause, progress: Progress) -> Event:
 def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standing]) -> str:
     """Why memory ran out on this rank and not on another, in a sentence: by limit, capacity, others' use, own use."""
     others = [one.memory for one in standings if one.rank != rank and one.memory]
-    limit, limits = facts.get("limit_bytes"), [memory.get("limit_bytes") for memory in others]
+    limit, limits = facts.get("limit_bytes"), [memory["limit_bytes"] for memory in others if "limit_bytes" in memory]
     if limit is not None and any(other is None or other > limit for other in limits):
         return f"Its process is limited to {format_bytes(limit)} of address space, the others' are not."
     total, totals = facts.get("total_bytes"), _known(others, "total_bytes")

@@ -21,6 +21,7 @@ LOOK_S = 1.0
 """Between two looks for a straggler and for unequal memory."""
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+_NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
 
 
 class Joining:
@@ -80,7 +81,6 @@ class Joining:
         kind, standing = message["type"], self.standings[rank]
         if kind == "hello":
             standing.pid, standing.host = message["pid"], str(message.get("host", ""))
-            standing.memory.update(message.get("memory", {}))
             standing.stands(0, "starting", "", self._clock())
             self._run = str(message.get("run", ""))
             if all(one.pid is not None for one in self.standings):
@@ -90,6 +90,7 @@ class Joining:
         elif kind == "ready":
             standing.ready, self._items = True, message["items"]
             self._facts.update(message["facts"])
+            standing.memory.update(message["memory"])
             self._began_s = self._step_ended_s = self._clock()
         elif kind == "step":
             self._step(rank, message)
@@ -179,7 +180,7 @@ class Joining:
         kind = self._kind()
         ranks = [{"rank": one.rank, "local_rank": one.rank, **self._identity(one)} for one in self.standings]
         count, name = kind["world_size"], {"ddp": "DistributedDataParallel", "fsdp": "FSDP2"}[kind["strategy"]]
-        text = f"{count} ranks on {self._spec.devices.replace(',', ', ')}: {name} over {kind['backend'].capitalize()}"
+        text = f"{count} ranks on {self._spec.devices.replace(',', ', ')}: {name} over {_NAMES[kind['backend']]}"
         batch = self._spec.rank_batch
         text = f"{text}, batch {batch} on each, {batch * count} together{self._unequal()}."
         self.note("ranks", text, **kind, run=self._run, ranks=ranks)

@@ -1,9 +1,10 @@
 """One rank: ``python -c ... FOLDER``, started by torchrun, which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.
 
 It tells the run over the socket in FOLDER, in the frames of `gpudash.agent.wire`: ``hello``; ``beat`` {time_s,
-used_bytes, allocated_bytes, reserved_bytes, step, phase, where} ten times a second; ``ready`` {items, facts}, when the
-first step can begin; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy}; ``event`` {event}, stages
-and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `rank_failure.facts_of` has it.
+used_bytes, allocated_bytes, reserved_bytes, step, phase, where} ten times a second; ``ready`` {items, facts, memory},
+when the first step can begin; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy}; ``event`` {event},
+stages and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `rank_failure.facts_of`
+has it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     import torch
 
 NAME = b"gpudash-rank"
+
+START = timedelta(seconds=120)
+"""How long ranks wait for each other to import torch, from a network disk maybe; then the run's own limit applies."""
 
 
 def main() -> None:
@@ -76,14 +80,16 @@ def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
     """Join the other ranks of this start.
 
     torchrun keeps one store for all starts, in which a rank would find where those of the start before listened
-    (https://github.com/pytorch/pytorch/issues/135712): each start has a part of it for itself.
+    (https://github.com/pytorch/pytorch/issues/135712): each start has a part of it to itself.
     """
     from torch import distributed
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    store, rank, world_size = next(iter(rendezvous("env://", timeout=timeout)))
+    store, rank, world_size = next(iter(rendezvous("env://", timeout=START)))
     own = PrefixStore(f"start_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    own.set(f"rank_{rank}", "here")
+    own.wait([f"rank_{other}" for other in range(world_size)], START)
     identity: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
     distributed.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout, **identity)
 

@@ -17,6 +17,7 @@ from gpudash.workloads.batches import Batch, Batches, data, epoch_order, micro_b
 from gpudash.workloads.context import Context
 from gpudash.workloads.endings import WorkloadError
 from gpudash.workloads.parallel.agreement import agree
+from gpudash.workloads.parallel.rank_failure import memory_facts
 from gpudash.workloads.parallel.rank_link import LEAVING, EndsHere, Link
 from gpudash.workloads.parallel.rank_timing import times_of
 from gpudash.workloads.parallel.wrapping import reduce_gradients, shared
@@ -70,7 +71,8 @@ class RankTraining:
             WorkloadError: when the loss is not finite and the spec says to stop.
         """
         context, step, whole = self._context, 0, True
-        self._link.tell("ready", items=self._source.items, facts=self.facts)
+        memory = memory_facts(str(context.device))
+        self._link.tell("ready", items=self._source.items, facts=self.facts, memory=memory)
         context.begin_steps()
         self._ended_s = time.perf_counter()
         with deterministic(self._spec.deterministic):
@@ -119,13 +121,14 @@ class RankTraining:
         loss, right = self._take_step(self._batches(index))
         read_loss, count = read_numbers(loss, right)
         accuracy = count / (self._source.items // self._link.world_size)
+        starved_s = self._times.starved_s()
         now = time.perf_counter()
         seconds, self._ended_s = now - self._ended_s, now
         blocked = self._times.take()
         if self._times.late:
             self._tell_row(blocked)
         self._row = {"step": step, "time_s": self._link.clock(), "step_s": seconds, "loss": read_loss}
-        self._row["accuracy"] = accuracy
+        self._row |= {"accuracy": accuracy, "starved_s": starved_s}
         if not self._times.late:
             self._tell_row(blocked)
         self._context.step(step, self._spec.steps, loss=read_loss, accuracy=accuracy)
@@ -136,7 +139,8 @@ class RankTraining:
         row, self._row = self._row, None
         if row is None:
             return
-        compute_s = None if blocked_s is None else max(0.0, row["step_s"] - blocked_s)
+        starved_s = row.pop("starved_s")
+        compute_s = None if blocked_s is None else max(0.0, row["step_s"] - blocked_s - starved_s)
         if compute_s is not None:
             self._computed.append(compute_s - self._slowed_s)
         row["loss"] = row["loss"] if math.isfinite(row["loss"]) else str(row["loss"])
@@ -180,9 +184,9 @@ class RankTraining:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds = self._share * statistics.median(self._computed)
-        until = time.perf_counter() + seconds
+        until = time.thread_time() + seconds
         weights = torch.ones(64, 64)
-        while time.perf_counter() < until:
+        while time.thread_time() < until:
             torch.mm(weights, weights)
         self._slowed_s = seconds
 

@@ -1,4 +1,7 @@
-"""A training by DistributedDataParallel whose rank 1 is slow, and dies at a step if it is given one."""
+"""A training by DistributedDataParallel whose rank 1 is slow, and dies at a step if it is given one.
+
+With "once" rank 1 leaves at the beginning, but stays when the launcher has started all again.
+"""
 
 import os
 import signal
@@ -12,15 +15,18 @@ from torch.nn.parallel import DistributedDataParallel
 STEPS = 60
 
 torch.set_num_threads(1)
+fatal = sys.argv[1] if len(sys.argv) > 1 else ""
+if fatal == "once" and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    sys.exit(7)
 dist.init_process_group("gloo")
-rank, fatal = dist.get_rank(), int(sys.argv[1]) if len(sys.argv) > 1 else -1
+rank = dist.get_rank()
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 torch.manual_seed(1 + rank)
 losses = []
 for step in range(STEPS):
-    if rank == 1 and step == fatal:
+    if rank == 1 and str(step) == fatal:
         time.sleep(1.0)  # so that what was told before has been heard
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.04 if rank == 1 else 0.01)

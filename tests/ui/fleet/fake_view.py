@@ -18,6 +18,7 @@ class FakeView(FakeSession):
     Attributes:
         ranges: what was asked for: begin, end, points.
         closings: how often it was closed.
+        sought: moments that were asked for.
     """
 
     def __init__(self, gpu: FleetGpu, began_wall_s: float, ended_wall_s: float, points: int = 800) -> None:
@@ -26,6 +27,7 @@ class FakeView(FakeSession):
         self.loading = True
         self.notices: list[str] = []
         self.closings = 0
+        self.sought: list[float] = []
         self.ranges: list[tuple[float, float, int]] = [(began_wall_s, ended_wall_s, points)]
         self.began_wall_s = began_wall_s  # type: ignore[misc]
 
@@ -33,8 +35,8 @@ class FakeView(FakeSession):
         self.ranges.append((began_wall_s, ended_wall_s, points))
         self.loading = True
 
-    def answer(self, *, full: float = 0.5, problem: str = "") -> None:
-        """The newest question is answered: a reading each hundredth of the range, or a problem."""
+    def answer(self, *, full: float = 0.5, until: float = 1.0, problem: str = "") -> None:
+        """The newest question is answered: a hundred readings over this part of the range, or a problem."""
         self.loading = False
         self.notices = [problem] if problem else []
         if problem:
@@ -51,9 +53,12 @@ class FakeView(FakeSession):
                 "temperature_c": 60.0 + 5 * wave,
                 "power_w": 300.0 + 50 * wave,
             }
-            fresh.apply(Sample(seconds * step / 100, "gpu", device, values))
+            fresh.apply(Sample(until * seconds * step / 100, "gpu", device, values))
         fresh.rewound = self.store.rewound + 1
         self.store.__dict__.update({name: value for name, value in fresh.__dict__.items() if name != "lock"})
+
+    def seek(self, time_s: float) -> None:
+        self.sought.append(time_s)
 
     def close(self) -> bool:
         self.closings += 1

@@ -40,7 +40,7 @@ def test_before_the_first_answer_it_says_whom_it_asks(overview: OpenOverview) ->
     shown = overview(FakeFleet())
     assert ADDRESS in shown.document.words.text()
     assert not shown.grid.isVisible()
-    assert not shown.document.controls.isEnabled()
+    assert not shown.document.controls.isVisible()
 
 
 def test_a_server_that_is_down_is_told_in_place_and_the_fleet_appears_once_it_answers(overview: OpenOverview) -> None:

@@ -117,17 +117,27 @@ def test_a_failure_is_told_in_place_and_what_was_there_stays(shown: Shown) -> No
     assert len(shown.document.past.plots.plots) == 4
 
 
-@pytest.mark.parametrize(
-    ("words", "seconds"), [("15 min", 900), ("6 h", 21_600), ("24 h", 86_400), ("7 days", 604_800)]
-)
-def test_a_preset_asks_for_that_part_with_no_more_points_than_pixels(shown: Shown, words: str, seconds: int) -> None:
-    shown.press(words)
-    began, ended, points = shown.view.ranges[-1]
-    assert (round(ended - began), round(ended)) == (seconds, round(NOW_S + shown.now_s))
-    assert points <= shown.document.past.plots.width()
-    shown.view.answer()
+def test_a_preset_asks_for_that_part_with_no_more_points_than_pixels(shown: Shown) -> None:
+    for words, seconds in (("15 min", 900), ("6 h", 21_600), ("24 h", 86_400), ("7 days", 604_800)):
+        shown.press(words)
+        began, ended, points = shown.view.ranges[-1]
+        assert (round(ended - began), round(ended)) == (seconds, round(NOW_S + shown.now_s))
+        assert points <= shown.document.past.plots.width()
+        shown.view.answer()
+        shown.later(0.1)
+        assert shown.document.past.view.range() == (0.0, seconds)
+
+
+def test_a_range_is_shown_as_far_as_it_was_told_of_so_that_the_newest_values_can_be_read(open_tab: Open) -> None:
+    shown = open_tab()
+    shown.view.answer(until=0.98)
     shown.later(0.1)
-    assert shown.document.past.view.range() == (0.0, seconds)
+    assert shown.document.past.view.range() == (0.0, pytest.approx(0.98 * HOUR_S))
+    assert shown.view.sought == [pytest.approx(0.98 * HOUR_S)]
+    shown.press("6 h")
+    shown.view.answer(until=0.5)
+    shown.later(0.1)
+    assert shown.document.past.view.range() == (0.0, 6 * HOUR_S)
 
 
 def test_any_other_part_can_be_typed_and_does_not_move_on(shown: Shown) -> None:

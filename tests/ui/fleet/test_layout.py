@@ -54,6 +54,13 @@ def test_a_whole_fleet_is_in_sight_as_a_heat_map() -> None:
     assert laid_out(512, width=1256, density="heat map", titled=False).height <= 600
 
 
+def test_a_heat_map_is_drawn_as_large_as_all_of_it_fits() -> None:
+    small, large = (Layout([Section("", tuple(map(str, range(512))))], 2500, "heat map", room) for room in (300, 1200))
+    assert large.rect(0)[3] > small.rect(0)[3]
+    assert large.height <= 1200
+    assert small.rect(0)[3] == laid_out(512, width=2500, density="heat map").rect(0)[3]
+
+
 def test_three_gpus_get_larger_cells() -> None:
     assert laid_out(3, width=1256, titled=False).rect(0)[2] > laid_out(512, width=1256, titled=False).rect(0)[2]
 

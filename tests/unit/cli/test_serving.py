@@ -21,26 +21,26 @@ def options(*argv: str) -> ServeOptions:
     return found
 
 
-@pytest.mark.parametrize("command", [("monitor",), ("run", "training"), ("watch",)])
-@pytest.mark.parametrize(
-    ("words", "address"),
-    [
-        (("--serve",), True),
-        (("--serve", ":9500"), ":9500"),
-        (("--serve=:9500",), ":9500"),
-        (("--serve", "9500"), "9500"),
-        (("--serve", "1"), "1"),
-        (("--serve", "0.0.0.0:9500"), "0.0.0.0:9500"),
-        (("--serve", "[::1]:9500"), "[::1]:9500"),
-    ],
-)
-def test_serving_may_be_asked_for_with_an_address_and_without(
-    command: Sequence[str], words: Sequence[str], address: object
-) -> None:
-    rest = ("--", "python", "train.py") if command == ("watch",) else ("--no-record",)
-    found = options(*command, *words, *rest)
-    assert found.serve == address
-    assert type(found.serve) is type(address)
+WRITTEN = [
+    (("--serve",), True),
+    (("--serve", ":9500"), ":9500"),
+    (("--serve=:9500",), ":9500"),
+    (("--serve", "1"), "1"),
+    (("--serve", "0.0.0.0:9500"), "0.0.0.0:9500"),
+    (("--serve", "[::1]:9500"), "[::1]:9500"),
+]
+
+
+@pytest.mark.parametrize(("words", "address"), WRITTEN)
+def test_serving_may_be_asked_for_with_an_address_and_without(words: Sequence[str], address: object) -> None:
+    found = options("monitor", *words, "--no-record").serve
+    assert (type(found), found) == (type(address), address)
+
+
+@pytest.mark.parametrize(("words", "address"), WRITTEN[:2])
+def test_runs_and_watched_programs_are_served_by_the_same_flags(words: Sequence[str], address: object) -> None:
+    assert options("run", "training", *words, "--no-record").serve == address
+    assert options("watch", *words, "--", "python", "train.py").serve == address
 
 
 def test_a_flag_may_follow_serving_without_an_address() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpudash.cli import build_app, run, watch
 from gpudash.cli.output import RequestError
+from gpudash.telemetry.recorder import Recorder
 
 
 def parsed(*words: str) -> tuple[Sequence[str], watch.WatchOptions]:
@@ -57,3 +59,24 @@ def test_help_states_the_cost_of_the_memory_history(capsys: pytest.CaptureFixtur
 def test_what_cannot_be_meant_is_refused(command: list[str], options: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
         watch.watch(*command, options=watch.WatchOptions(**options))
+
+
+def test_a_recording_gets_another_name_when_somebody_takes_the_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken.gpudash"
+    somebody = Recorder(taken, meta={})
+    names = iter([taken, tmp_path / "free.gpudash"])
+    monkeypatch.setattr("gpudash.session.recording_target", lambda *_args, **_facts: next(names))
+    session = watch._started(watch.WatchOptions())
+    assert session.recording == tmp_path / "free.gpudash"
+    assert session.close()
+    somebody.close()
+
+
+def test_a_recording_that_was_named_is_not_given_another_name(tmp_path: Path) -> None:
+    taken = tmp_path / "taken.gpudash"
+    somebody = Recorder(taken, meta={})
+    with pytest.raises(RequestError, match=r"taken\.gpudash"):
+        watch._started(watch.WatchOptions(record=taken))
+    somebody.close()

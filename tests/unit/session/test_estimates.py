@@ -175,6 +175,25 @@ def test_the_process_is_told_the_spec_the_device_and_the_other_devices(
 
 
 @pytest.mark.usefixtures("echo")
+def test_the_process_is_told_where_each_rank_is_to_fit(make: Make) -> None:
+    live = make()
+    live.monitor.host(4 * GIB)
+    live.settle()
+    spec = TrainingSpec(devices="cpu,cpu", parallel="fsdp")
+    live.session.estimates.ask(spec, "cpu", alternatives=False)
+    told = asked(live)
+    assert told["spec"]["devices"] == "cpu,cpu"
+    assert [rank["device"] for rank in told["ranks"]] == ["cpu", "cpu"]
+    assert [rank["free_bytes"] for rank in told["ranks"]] == [told["target"]["free_bytes"] // 2] * 2
+
+
+def test_a_rank_on_a_device_that_is_not_there_is_refused(make: Make) -> None:
+    live = with_gpu(make)
+    with pytest.raises(ValueError, match="no device 'cuda:1'"):
+        live.session.estimates.ask(TrainingSpec(devices="cuda:0,cuda:1"), "cuda:0")
+
+
+@pytest.mark.usefixtures("echo")
 def test_a_simulated_gpu_is_no_way_out_for_a_run_on_a_real_device(make: Make) -> None:
     live = make(simulation=Simulation((8 * GIB, 16 * GIB)))
     live.monitor.has(gpu(0))

@@ -85,6 +85,15 @@ def test_of_several_exceptions_the_first_is_the_cause() -> None:
     assert isinstance(found, RunFailed) and found.error == "KeyError"
 
 
+def test_what_ended_the_start_before_the_last_is_not_the_cause() -> None:
+    before = replace(of_rank(1, "KeyError", "'x'", 12.0), who="rank 1 (pid 91)")
+    lost = of_rank(0, "RuntimeError", LOST, 15.0)
+    found = ending_of(ran(before, lost, launcher(entry(0, 1), entry(1, -9))))
+    assert isinstance(found, RunFailed) and found.message.startswith("Rank 1 (pid 101) was killed by SIGKILL")
+    found = ending_of(ran(before, of_rank(0, "ValueError", "no", 15.0), launcher(entry(0, 1))))
+    assert isinstance(found, RunFailed) and found.error == "ValueError"
+
+
 def test_a_rank_for_which_the_others_waited_in_vain_hangs() -> None:
     found = ending_of(ran(of_rank(0, "RuntimeError", WAITED, 15.0), launcher(entry(0, 1))))
     assert isinstance(found, RunFailed) and found.error == "hang"

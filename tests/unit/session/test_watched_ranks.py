@@ -24,8 +24,9 @@ class Run:
         time_of = lambda message: message["time_us"] / 1e6 if "time_us" in message else self.around.now_s  # noqa: E731
         self.ranks = WatchedRanks(1, self.around.emit, clock, time_of, 1000 * MIB)
 
-    def join(self, rank: int, world_size: int = 2, *, restart: int = 0, device: str = "cpu", **hello: Any) -> Peer:
+    def join(self, number: int, world_size: int = 2, *, restart: int = 0, device: str = "cpu", **hello: Any) -> Peer:
         """Another rank introduces itself."""
+        rank = number
         facts = {"rank": rank, "local_rank": rank, "local_world_size": world_size, "host": "node1", "run": "job7"}
         pid = 100 + rank + 10 * restart
         peer = Peer(socket.socket.__new__(socket.socket), pid, {**facts, "restart": restart, **hello})
@@ -165,6 +166,16 @@ def test_when_the_launcher_starts_all_again_what_the_old_ones_still_say_is_not_h
     assert run.notes("ranks")[-1].text.endswith("over gloo, started again (1).")
     result = run.ranks.result()
     assert result["restarts"] == 1 and [row["pid"] for row in result["ranks"]] == [110, 111]
+
+
+def test_ranks_that_the_program_starts_itself_are_called_by_their_number() -> None:
+    run = Run()
+    facts = {"local_rank": None, "local_world_size": None, "run": None}
+    peers = [run.join(rank, **{**facts, "rank": None}) for rank in (0, 1)]
+    assert [peer.words for peer in peers] == ["rank 0 (pid 100)", "rank 1 (pid 101)"]
+    for peer in peers:
+        run.step(peer, 1)
+    assert len(run.rows) == 2
 
 
 def test_a_node_joins_its_own_ranks() -> None:

@@ -124,6 +124,7 @@ CALLABLES: dict[str, Build] = {
     "cycle": step_then(cycle),
     "after a cycle": step_then(lambda result, loss: None),
     "again": step_then(lambda result, loss: None),
+    "data parallel": lambda device: nn.DataParallel(nn.Linear(8, 8).to(device)),
 }
 
 
@@ -134,6 +135,7 @@ def answers() -> dict[str, dict[str, Any]]:
     for name, build in CALLABLES.items():
         found[name] = asked(lambda build=build: estimate_callable(build, target, dry).peak_allocated_bytes)
     found["module that exits"] = asked(lambda: _callable("tests.unit.workloads.module_that_exits:build"))
+    found["data parallel again"] = {"works": nn.DataParallel(nn.Linear(2, 2)).module.in_features}
     found["trusted"] = {"read": trusted(dry)}
     return found
 

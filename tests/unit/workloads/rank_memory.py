@@ -7,27 +7,30 @@ python -m tests.unit.workloads.rank_memory count SPECS RANK WORLD_SIZE FILE
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from gpudash.memory.allocator.trace import WORKSPACE, Trace
 from gpudash.specs import TrainingSpec
-from gpudash.workloads.batches import data, micro_batches
+from gpudash.workloads.batches import Batch, data, micro_batches
 from gpudash.workloads.context import Context
+from gpudash.workloads.parallel.wrapping import reduce_gradients, shared
 from gpudash.workloads.training import model_of
 from gpudash.workloads.training_step import TrainingStep, optimizer_of
 
 STEPS = 3
 
 LOOKS, PAUSE_S = 20, 0.001
-"""How often and with what pause it is looked again before bytes count: Gloo's threads let go of tensors a little late."""
+"""How often and with what pause it is looked again before bytes count: Gloo's threads let go of tensors a bit late."""
 
 
 class LiveBytes(TorchDispatchMode):
@@ -68,8 +71,6 @@ class LiveBytes(TorchDispatchMode):
 
 def counted(spec: TrainingSpec) -> int:
     """The peak of this process, one of the ranks of ``spec``."""
-    from gpudash.workloads.parallel.wrapping import reduce_gradients, shared
-
     context = Context(torch.device("cpu"), run_id=0, emit=lambda _event: None, clock=lambda: 0.0)
     own = spec.rank_spec
     source = data(own, context)
@@ -81,15 +82,12 @@ def counted(spec: TrainingSpec) -> int:
             group["foreach"] = True  # as on a GPU, whose memory the dry run predicts
         step = TrainingStep(own, model, optimizer, context.device)
         for number in range(STEPS):
-            batches = []
-            for part, batch in enumerate(micro_batches(source.batch(number), own.batch), 1):
-                batches.append((part, batch))
-            step(_passes(model, batches, reduce_gradients))
+            step(_passes(model, list(micro_batches(source.batch(number), own.batch))))
     return live.peak
 
 
-def _passes(model: Any, batches: list[Any], reduce_gradients: Any) -> Any:
-    for part, batch in batches:
+def _passes(model: nn.Module, batches: list[Batch]) -> Iterator[Batch]:
+    for part, batch in enumerate(batches, 1):
         reduce_gradients(model, part == len(batches))
         yield batch
 
@@ -105,20 +103,36 @@ def predicted(trace: Trace) -> int:
     return peak
 
 
-def main(what: str, specs: str, *more: str) -> None:
-    torch.set_num_threads(1)
-    asked = [TrainingSpec.model_validate(values) for values in json.loads(specs)]
-    if what == "predict":
-        from gpudash.simulator.dry_run import DryRun
-        from gpudash.workloads.dry_run import trace_of
+def predict(specs: list[TrainingSpec]) -> list[int]:
+    from gpudash.simulator.dry_run import DryRun
+    from gpudash.workloads.dry_run import trace_of
 
-        dry = DryRun()
-        found = [predicted(trace_of(spec, dry)) for spec in asked]
-    else:
-        rank, world_size, file = int(more[0]), int(more[1]), more[2]
-        distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world_size)
-        found = [counted(spec) for spec in asked]
+    dry = DryRun()
+    return [predicted(trace_of(spec, dry)) for spec in specs]
+
+
+def count(specs: list[TrainingSpec], rank: int, world_size: int, file: str) -> list[int]:
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world_size)
+    try:
+        return [counted(spec) for spec in specs]
+    finally:
         distributed.destroy_process_group()
+
+
+def main(asked: str, folder: str) -> None:
+    """Every process is a fork of this one, which has imported torch and started no thread."""
+    import torch.distributed.fsdp
+
+    torch.set_num_threads(1)
+    ranks = [[TrainingSpec.model_validate(values) for values in specs] for specs in json.loads(asked)]
+    found = []
+    context = multiprocessing.get_context("fork")
+    for specs in ranks:
+        size = specs[0].world_size
+        with context.Pool(size + 1) as pool:
+            file = f"{folder}/{size}"
+            counts = [pool.apply_async(count, (specs, rank, size, file)) for rank in range(size)]
+            found.append({"predicted": pool.apply(predict, (specs,)), "counted": [one.get() for one in counts]})
     json.dump(found, sys.stdout)
 
 

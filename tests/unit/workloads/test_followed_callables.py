@@ -82,6 +82,15 @@ def test_code_that_ends_the_program_is_told_like_any_error(name: str, said: str,
     assert re.match(rf"At {SHOWN}:\d+ the code raised {said}\b", answers[name]["message"])
 
 
+def test_code_with_data_parallel_is_told_why_nothing_is_predicted_and_torch_is_left_as_it_was(
+    answers: Answers,
+) -> None:
+    told = answers["data parallel"]
+    assert told["kind"] == "data_parallel"
+    assert "from one process" in told["message"] and "choose ddp" in told["message"]
+    assert answers["data parallel again"] == {"works": 2}
+
+
 def test_a_module_that_exits_as_it_is_imported_is_told_in_words(answers: Answers) -> None:
     assert answers["module that exits"]["kind"] == "callable"
     assert "cannot be loaded (SystemExit: 3)" in answers["module that exits"]["message"]

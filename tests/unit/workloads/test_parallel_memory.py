@@ -24,34 +24,25 @@ def spec(model: dict[str, Any], ranks: int, parallel: str, optimizer: str, **mor
     return {**model, "optimizer": optimizer, "parallel": parallel, "devices": devices, "steps": 3, "epochs": 1, **more}
 
 
-def begun(*words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.unit.workloads.rank_memory", *words]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+SGD_AND_ADAMW = [
+    spec(model, 2, parallel, optimizer)
+    for model, parallel, optimizer in (
+        (MLP, "ddp", "sgd"),
+        (MLP, "fsdp", "adamw"),
+        (TRANSFORMER, "ddp", "adamw"),
+        (TRANSFORMER, "fsdp", "sgd"),
+    )
+]
+ACCUMULATED = [spec(MLP, 2, parallel, "adamw", accumulation=2) for parallel in ("ddp", "fsdp")]
+FOUR = [spec(MLP, 4, "ddp", "adamw"), spec(TRANSFORMER, 4, "fsdp", "adamw")]
 
 
-def said(processes: list[subprocess.Popen[str]]) -> list[Any]:
-    try:
-        told = [process.communicate(timeout=300) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0] * len(processes), told
-    return [json.loads(out) for out, _problems in told]
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_the_predicted_peak_of_every_rank_is_the_counted_one(ranks: int, tmp_path: Path) -> None:
-    asked = [
-        spec(model, ranks, parallel, optimizer)
-        for model in (MLP, TRANSFORMER)
-        for parallel in ("ddp", "fsdp")
-        for optimizer in (("sgd", "adamw") if ranks == 2 else ("adamw",))
-    ]
-    asked.append(spec(MLP, ranks, "fsdp", "adamw", accumulation=2))
-    specs = json.dumps(asked)
-    counted = said([begun("count", specs, str(rank), str(ranks), str(tmp_path / "store")) for rank in range(ranks)])
-    (predicted,) = said([begun("predict", specs)])
-    for number, values in enumerate(asked):
-        fullest = max(of_rank[number] for of_rank in counted)
-        assert predicted[number] == pytest.approx(fullest, rel=OFF_BY), values
+def test_the_predicted_peak_of_every_rank_is_the_counted_one(tmp_path: Path) -> None:
+    asked = [SGD_AND_ADAMW + ACCUMULATED, FOUR]
+    command = [sys.executable, "-m", "tests.unit.workloads.rank_memory", json.dumps(asked), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for specs, found in zip(asked, json.loads(done.stdout), strict=True):
+        for number, values in enumerate(specs):
+            fullest = max(of_rank[number] for of_rank in found["counted"])
+            assert found["predicted"][number] == pytest.approx(fullest, rel=OFF_BY), values

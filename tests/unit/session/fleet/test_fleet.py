@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpudash.session.fleet import Fleet
-from gpudash.session.fleet.fleet import LONGEST_WAIT_S, SHORTEST_PERIOD_S
+from gpudash.session.fleet.fleet import LONGEST_WAIT_S, SHORTEST_PERIOD_S, pause_s
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.gpus import COUNT_QUERY, QUERY, TIMES_QUERY
 from gpudash.sources.prometheus.names import names
@@ -166,6 +166,12 @@ def test_the_thread_polls_and_ends_when_it_is_closed(server: Fake) -> None:
         waited.wait(0.01)
     assert fleet.close()
     assert len(fleet.gpus()) == 2
+
+
+def test_a_slow_server_gets_as_long_a_rest_as_it_took_to_answer() -> None:
+    assert pause_s(1.0, 0.25) == 0.75
+    assert pause_s(1.0, 8.0) == 8.0
+    assert pause_s(30.0, 100.0) == LONGEST_WAIT_S
 
 
 def test_closing_does_not_wait_for_a_server_that_is_slow(serving: Serving) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpudash.session.fleet.gpu import FleetGpu
 from gpudash.session.fleet.overview import FORGET_S, STALE_S, Overview
+from gpudash.session.fleet.warnings import silent_before
 from gpudash.units import GIB
 from tests.unit.session.fleet.told import NOW, fleet_gpu, seen, told, told_gpu
 
@@ -95,3 +96,21 @@ def test_machines_of_one_name_go_by_the_address_they_are_scraped_at() -> None:
 def test_a_gpu_without_an_index_is_named_by_its_uuid() -> None:
     assert fleet_gpu("abcdefghijkl", 0.5).name == "n1 GPU 0"
     assert fleet_gpu("abcdefghijkl", 0.5, index=None).name == "n1 GPU-abcdefgh"
+
+
+def test_gpus_that_fell_silent_before_the_fleet_was_opened_are_counted_by_machine() -> None:
+    overview = Overview()
+    overview.intervals = {("n1:1", "GPU-a"): 1.0, ("n2:1", "GPU-b"): 1.0, ("n2:1", "GPU-c"): 1.0, ("n3:1", "a"): 1.0}
+    taken(overview, told_gpu("GPU-a"))
+    assert overview.missing() == {"n2:1": 2}
+    assert [warning.text for warning in silent_before(overview.missing())] == [
+        "n2: 2 GPUs told of a few minutes ago and not now"
+    ]
+
+
+def test_it_is_said_whose_figures_are_shown_and_who_else_knows_the_gpu() -> None:
+    assert fleet_gpu("a", 0.5).told_by == "gpudash"
+    assert fleet_gpu("a", 0.5, exporter="dcgm").told_by == "dcgm-exporter"
+    assert fleet_gpu("a", 0.5, also=("dcgm",)).told_by == "gpudash (dcgm-exporter knows it too)"
+    both = fleet_gpu("a", 0.5, also=("dcgm", "nvidia_gpu_exporter"))
+    assert both.told_by == "gpudash (dcgm-exporter and nvidia_gpu_exporter know it too)"

@@ -219,7 +219,10 @@ def test_without_descriptors_the_oldest_client_gives_its_own(serve: Serve, monke
     served = serve(Limits(per_second=5))
     with served.client() as oldest:
         oldest.sendall(b"GET")
-        real, refused = served.server._accepting, iter([OSError(24, "Too many open files")])
+        real, refused = (
+            served.server._accepting,
+            iter([ConnectionAbortedError(103, ""), OSError(24, "Too many open files")]),
+        )
 
         def accept() -> tuple[socket.socket, object]:
             for error in refused:

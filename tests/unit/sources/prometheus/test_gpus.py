@@ -1,4 +1,8 @@
-"""Three exporters' pages become one model: bytes, ratios and SI units."""
+"""Three exporters' pages become one model: bytes, ratios and SI units.
+
+The pages of dcgm-exporter and nvidia_gpu_exporter are written after those projects' own documentation (its
+default-counters.csv and examples; METRICS.md), with figures made up; they were not recorded on machines.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from gpudash.sources.prometheus.gpus import (
     COUNT_QUERY,
     QUERY,
     TIMES_QUERY,
+    UNNAMED,
     ToldGpu,
     machine_of,
     read_gpus,
@@ -118,12 +123,16 @@ def test_what_makes_no_sense_is_counted_and_left_out() -> None:
     assert found.odd == len(odd) and not found.gpus
 
 
-@given(
-    st.lists(st.recursive(st.none() | st.text() | st.floats(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+ODD = st.none() | st.text(max_size=3) | st.floats() | st.lists(st.none(), max_size=2)
+LABELS = st.dictionaries(
+    st.sampled_from(["__name__", "UUID", "gpu", "instance"]), ODD | st.sampled_from([*NAMES]), max_size=4
 )
+
+
+@given(st.lists(ODD | st.dictionaries(st.sampled_from(["metric", "value"]), ODD | LABELS, max_size=2), max_size=5))
 def test_no_answer_breaks_the_reader(entries: list[Any]) -> None:
-    assert read_gpus(entries).gpus == []
-    assert read_times(entries) == {}
+    assert len(read_gpus(entries).gpus) <= len(entries)
+    assert len(read_times(entries)) <= len(entries)
 
 
 def test_times_and_intervals_are_read_by_instance_and_identity() -> None:
@@ -152,7 +161,7 @@ def test_the_names_are_those_that_gpudash_serves() -> None:
 
 @pytest.mark.parametrize(
     ("instance", "machine"),
-    [("node1:9400", "node1"), ("node1", "node1"), ("[::1]:9400", "::1"), ("10.0.0.1:80", "10.0.0.1"), ("a:b", "a:b")],
+    [("node1:9400", "node1"), ("node1", "node1"), ("[::1]:9400", "::1"), ("10.0.0.1:80", "10.0.0.1"), ("", UNNAMED)],
 )
 def test_a_machine_is_its_instance_without_the_port(instance: str, machine: str) -> None:
     assert machine_of(instance) == machine

@@ -1,0 +1,91 @@
+"""What the fit panel says of a run on several devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpudash.memory.estimate import Estimate
+from gpudash.memory.estimate_words import COMMUNICATION
+from gpudash.ui.main_window import MainWindow
+from gpudash.ui.theme import Choice
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.estimates import SHORT
+from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.ranked_estimates import EIGHT_RANKS, OVER_TWO, TWO_CARDS, TWO_RANKS, UNEQUAL_RANKS
+from tests.ui.test_fit_panel import Clock, asked_window, tell
+from tests.ui.words import complaints, weakest
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    found = FakeSession([gpu(0), gpu(1)])
+    found.feed(1)
+    return found
+
+
+def shown(open_window: OpenWindow, session: FakeSession, estimate: Estimate, theme: Choice = "dark") -> MainWindow:
+    window = asked_window(open_window, session, Clock(), (1280, 800), theme)
+    tell(window, session, estimate)
+    return window
+
+
+def test_equal_ranks_are_told_with_what_is_assumed_for_nccl(open_window: OpenWindow, session: FakeSession) -> None:
+    fit = shown(open_window, session, TWO_RANKS).panel.fit
+    assert fit.headline.endswith("spare per rank")
+    assert fit.rank_lines.splitlines() == [
+        "2 ranks, all alike: rank 0 above",
+        "rank 1 on cuda:1: 3.19 GiB of 8.00 GiB free, fits",
+        "assumed: NCCL about 192 MiB per rank",
+    ]
+    assert COMMUNICATION in fit._bar.accessibleDescription()
+
+
+def test_the_rank_with_least_memory_is_named(open_window: OpenWindow, session: FakeSession) -> None:
+    fit = shown(open_window, session, UNEQUAL_RANKS).panel.fit
+    assert "on rank 1" in fit.headline
+    assert "rank 1 on cuda:1 has least and decides" in fit.rank_lines
+    assert "rank 0 on cuda:0: 11.2 GiB of 16.0 GiB free, fits" in fit.rank_lines
+
+
+def test_of_eight_ranks_one_is_shown(open_window: OpenWindow, session: FakeSession) -> None:
+    fit = shown(open_window, session, EIGHT_RANKS).panel.fit
+    assert fit.rank_lines.startswith("8 ranks, the fullest shown")
+    assert len(fit.rank_lines.splitlines()) == 2
+
+
+def test_a_run_on_one_device_has_no_line_of_ranks(open_window: OpenWindow, session: FakeSession) -> None:
+    window = shown(open_window, session, TWO_RANKS)
+    tell(window, session, SHORT)
+    assert window.panel.fit.rank_lines == ""
+    assert not window.panel.fit._ranks.isVisible()
+
+
+def test_two_gpus_are_a_button_where_they_are_there_and_a_wish_where_not(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = shown(open_window, session, replace(SHORT, alternatives=(OVER_TWO, TWO_CARDS)))
+    fit = window.panel.fit
+    fit.open_details()
+    settle(window)
+    there, wish = fit.alternatives
+    assert wish.button is None
+    assert there.button is not None
+    there.button.click()
+    settle(window)
+    spec = window.panel.spec()
+    assert spec is not None
+    assert (spec.devices, spec.parallel, spec.global_batch) == ("cuda:0,cuda:1", "fsdp", 16)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("estimate", [TWO_RANKS, UNEQUAL_RANKS, EIGHT_RANKS], ids=["two", "unequal", "eight"])
+def test_the_words_about_ranks_can_be_read(
+    open_window: OpenWindow, session: FakeSession, theme: Choice, estimate: Estimate
+) -> None:
+    window = shown(open_window, session, estimate, theme)
+    window.panel.fit.open_details()
+    settle(window)
+    assert complaints(window) == []
+    assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []
