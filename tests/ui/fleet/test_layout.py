@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.ui.fleet.arranging import Section
-from gpudash.ui.fleet.layout import Density, Layout
+from gpudash.ui.fleet.layout import TITLED, Density, Layout
 
 SECTIONS = (Section("a", tuple(f"a{n}" for n in range(7))), Section("b", tuple(f"b{n}" for n in range(3))))
 
@@ -99,3 +99,27 @@ def test_arrows_keep_the_column_also_from_group_to_group(place: int, columns: in
 def test_nothing_to_show_has_no_height() -> None:
     layout = Layout((), 500, "cells")
     assert (layout.height, layout.at(3, 3), list(layout.seen(0, 500))) == (0, None, [])
+
+
+def test_small_groups_stand_side_by_side_and_their_titles_have_room() -> None:
+    layout = laid_out(*[8] * 5, width=1254, density="heat map")
+    titles = [rect for _section, rect in layout.titles(0, layout.height)]
+    assert [(left, top) for left, top, _width, _height in titles[:3]] == [
+        (0, 0),
+        (titles[1][0], 0),
+        (0, titles[2][1]),
+    ]
+    assert titles[1][0] >= titles[0][2] >= TITLED
+    assert titles[1][0] + titles[1][2] <= 1254
+    assert layout.rect(8)[0] == titles[1][0]
+    assert layout.moved(0, 0, 1) == 16
+    assert layout.moved(9, 0, 1) == 25
+    assert layout.moved(25, 0, 1) == 25
+    assert layout.moved(16, 0, -1) == 0
+    assert layout.moved(9, 0, -1) == 9
+
+
+def test_the_rows_of_a_group_are_even() -> None:
+    layout = laid_out(8, 8, width=1256)
+    assert layout.columns == 4
+    assert layout.rect(3)[0] + layout.rect(3)[2] > 0.9 * 1256

@@ -151,11 +151,13 @@ def test_an_answer_that_nobody_foresaw_is_a_sentence(fleet: Fleet, monkeypatch: 
     fleet.poll()
 
     def fail(*arguments: object) -> None:
-        raise ZeroDivisionError("odd")
+        raise ZeroDivisionError("odd" * 100_000)
 
     monkeypatch.setattr("gpudash.sources.prometheus.gpus.read_gpus", fail)
     fleet.poll()
-    assert fleet.problem == f"What {fleet.address} answers cannot be read (ZeroDivisionError: odd)."
+    assert fleet.problem is not None and fleet.problem.endswith(" look at the server or a proxy before it.")
+    assert fleet.problem.startswith(f"What {fleet.address} answers cannot be read (ZeroDivisionError: oddodd")
+    assert len(fleet.problem) < 400
 
 
 def test_the_thread_polls_and_ends_when_it_is_closed(server: Fake) -> None:

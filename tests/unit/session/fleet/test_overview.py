@@ -72,6 +72,13 @@ def test_a_gpu_that_the_server_tells_of_no_more_stays_and_is_stale_until_it_is_f
     assert "a" not in overview.told
 
 
+def test_a_gpu_that_is_told_of_without_a_time_stays_when_another_goes() -> None:
+    overview, gpu = Overview(), told_gpu("GPU-a")
+    taken(overview, gpu, told_gpu("GPU-b"))
+    [timeless, gone] = sorted(overview.take(told(gpu), {}, NOW + 1), key=lambda shown: shown.key)
+    assert (timeless.key, timeless.stale, gone.key, gone.stale) == ("a", True, "b", True)
+
+
 def test_one_that_comes_back_is_not_stale() -> None:
     overview, gpu = Overview(), told_gpu("GPU-a")
     taken(overview, gpu)

@@ -7,6 +7,8 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -254,3 +256,34 @@ def test_closing_ends_a_question_that_another_thread_waits_for() -> None:
     assert seen == ["closed"]
     with pytest.raises(PrometheusError, match="not asked any more"):
         client.query("up")
+
+
+def test_closing_breaks_off_a_connection_that_does_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, told, find = threading.Event(), [], socket.getaddrinfo
+
+    def found(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        return find(*arguments, **options)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
+        for _ in range(4):  # nobody takes them: the next one is left waiting
+            other = waiting.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(full.getsockname())
+        client = Client(Address("http", "127.0.0.1", full.getsockname()[1]), timeout_s=240.0)
+
+        def ask() -> None:
+            try:
+                client.query("up")
+            except PrometheusError as error:
+                told.append(error.kind)
+
+        monkeypatch.setattr(socket, "getaddrinfo", found)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert begun.wait(60)
+        client.close()
+        thread.join(60)
+        assert not thread.is_alive()
+        client.drop()
+    assert told == ["closed"]
