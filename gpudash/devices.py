@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -92,6 +93,18 @@ def kind_of(name: str) -> Literal["cpu", "cuda", "sim"]:
 def shown_name(name: str) -> str:
     """A device's name as a person reads it: "sim:0 (SIMULATED)", any other as it is."""
     return f"{name} ({SIMULATED})" if kind_of(name) == "sim" else name
+
+
+def shown_devices(device: str, spec: Mapping[str, Any]) -> str:
+    """Where a run takes place as a person reads it: "cuda:0, cuda:1", "2 × cpu", or `shown_name` of its one device.
+
+    Args:
+        device: of the run.
+        spec: its fields; ``devices`` names all where there are several.
+    """
+    names = [name.strip() for name in str(spec.get("devices") or "").split(",") if name.strip()]
+    counts = Counter(names or [device])
+    return ", ".join(shown_name(name) if count == 1 else f"{count} × {name}" for name, count in counts.items())
 
 
 @dataclass(frozen=True, slots=True)

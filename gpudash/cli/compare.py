@@ -143,10 +143,10 @@ def _print(comparison: "Comparison") -> None:
 
 
 def _described(run: "ComparedRun") -> str:
-    from gpudash.devices import shown_name
+    from gpudash.devices import shown_devices
 
     status = run.view.status.replace("_", " ")
-    return f"{run.label}: {run.view.workload} on {shown_name(run.view.device)}, {status}"
+    return f"{run.label}: {run.view.workload} on {shown_devices(run.view.device, run.view.spec)}, {status}"
 
 
 def _figures(comparison: "Comparison", console: "Console") -> "Table":

@@ -11,6 +11,9 @@ from rich.table import Table
 from gpudash.devices import shown_name
 from gpudash.units import format_bytes, format_duration, format_percent
 
+LEAST_UNACCOUNTED = 0.05
+"""Share of a rank's time from which on it is told that it went into none of the three."""
+
 TITLES = ("step", "computing", "communicating", "waiting", "peak")
 
 
@@ -29,6 +32,9 @@ def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
     for key in ("straggler", "memory_imbalance"):
         if found := result.get(key):
             yield str(found["text"])
+    rest = max(map(_unaccounted, result["ranks"]), default=0.0)
+    if rest >= LEAST_UNACCOUNTED:
+        yield f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."
     equal = result.get("parameters_equal")
     if equal is not None:
         yield f"The parameters are {'equal' if equal else 'NOT equal'} across the ranks."
@@ -57,6 +63,13 @@ def _figures(row: Mapping[str, Any]) -> Iterator[str]:
     yield format_percent(row.get("communication_share"))
     yield format_percent(row.get("waiting_share"))
     yield _peak(row)
+
+
+def _unaccounted(row: Mapping[str, Any]) -> float:
+    """The share of a rank's time that is neither computing nor communicating nor waiting; 0 where nobody knows."""
+    shares = [row.get(name) for name in ("compute_share", "communication_share", "waiting_share")]
+    known = [float(share) for share in shares if isinstance(share, int | float)]
+    return max(0.0, 1.0 - sum(known)) if len(known) == len(shares) else 0.0
 
 
 def _peak(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from gpudash.cli.output import stderr, stdout
 from gpudash.cli.rank_report import print_ranks
-from gpudash.devices import shown_name
+from gpudash.devices import shown_devices, shown_name
 from gpudash.memory.explanation import explanation_from_json
 from gpudash.memory.explanation_text import report
 from gpudash.session import Session
@@ -69,7 +69,8 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
     console = stdout()
-    console.print(f"[bold]{summary['workload']}[/] on {shown_name(summary['device'])}: {_status(summary)}")
+    where = shown_devices(summary["device"], summary["spec"])
+    console.print(f"[bold]{summary['workload']}[/] on {where}: {_status(summary)}", soft_wrap=True)
     error = summary.get("error")
     explanation = (error or {}).get("explanation")
     if explanation is not None:
@@ -168,7 +169,7 @@ def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
         loss = epoch["loss"]
         table.add_row(
             str(epoch["epoch"]),
-            shown_name(epoch["device"]),
+            shown_devices(epoch["device"], {"devices": epoch["device"]}),
             loss if isinstance(loss, str) else f"{loss:.4f}",
             format_percent(epoch["accuracy"]),
             format_duration(epoch["seconds"]),

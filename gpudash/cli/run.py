@@ -28,6 +28,9 @@ from gpudash.telemetry.records import Note
 if TYPE_CHECKING:
     from gpudash.session import Session
 
+SEVERAL_ONLY = (*(name for name in ONE_RANK if name != "devices"), "rank_timeout")
+"""Fields of a training that mean nothing on one device."""
+
 TORCH_TIMEOUT_S = 120.0
 """A cold import of a CUDA build of torch from a network disk has been seen to take over a minute."""
 
@@ -185,7 +188,7 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
     if device != "cpu" and not _gpu_name(device):
         raise RequestError(f"{device!r} is not a device.", f"Write cpu, cuda:0 or sim:0; {DEVICES}")
     cap = options.memory_cap
-    if problems := spec.problems(device) + (cap.problems(device, total_bytes) if cap else []):
+    if problems := spec.run_problems(device) + (cap.problems(device, total_bytes) if cap else []):
         chosen = DEVICES if options.device else "Without --device it is the CPU."
         raise RequestError("; ".join(problems) + ".", chosen)
 
@@ -202,8 +205,13 @@ def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
             raise RequestError(
                 "--profile-steps: steps of a run on several devices are not profiled", "Profile one on a single device."
             )
+        if spec.global_batch and "batch" in spec.model_fields_set and spec.batch != spec.rank_batch:
+            together = (
+                f"--batch {spec.batch} on each of {spec.world_size} ranks is {spec.batch * spec.world_size} together"
+            )
+            raise RequestError(f"{together}, not --global-batch {spec.global_batch}", "Give one of them.")
         return
-    idle = [name for name, value in ONE_RANK.items() if getattr(spec, name) != value]
+    idle = [name for name in SEVERAL_ONLY if getattr(spec, name) != type(spec).model_fields[name].default]
     if idle:
         raise RequestError(f"{flag(idle[0])} is for a run on several devices", "Name them: --devices cuda:0,cuda:1")
 

@@ -80,7 +80,7 @@ class Alternative:
         slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "the same products in smaller batches", ""
             when there is none.
         changes_training: whether convergence may differ.
-        ranks: devices that the run takes, with one rank on each.
+        ranks: devices that the run is spread over instead, with one rank on each; ``None`` for as many as before.
     """
 
     change: str
@@ -94,7 +94,7 @@ class Alternative:
     slowdown: float | None = None
     slowdown_from: str = ""
     changes_training: bool = False
-    ranks: int = 1
+    ranks: int | None = None
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def price(alternative: Alternative | Remedy) -> str:
         percent = round((alternative.slowdown - 1) * 100)
         told = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
         words.append(f"{told}, from {alternative.slowdown_from}" if alternative.slowdown_from else told)
-    if isinstance(alternative, Alternative) and alternative.ranks > 1:
+    if isinstance(alternative, Alternative) and alternative.ranks is not None:
         words.append(f"takes {alternative.ranks} GPUs, time not predicted; same global batch")
     if alternative.changes_training:
         words.append("may change convergence")

@@ -18,7 +18,7 @@ from typing import Any
 from gpudash.session.private_folder import PrivateFolder, runtime_folder
 from gpudash.session.replay import origin
 from gpudash.session.watched_ranks import ranks_words
-from gpudash.telemetry.ranks import RankMemory, Ranks, RankStep
+from gpudash.telemetry.ranks import Findings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.reading import Recording, RunRow, open_recording
 from gpudash.telemetry.recorder import Recorder
 from gpudash.telemetry.records import Note, OutOfMemory, Record, RunEnded, RunFailed, Sample
@@ -194,17 +194,14 @@ class _Joining:
                 put(one)
         if self._ending is None:
             return
-        found = self._judged()
-        for topic, facts in found.items():
-            if facts is not None:
-                details = {key: value for key, value in facts.items() if key != "text"}
-                put(Note(time_s=newest_s, run_id=self._first.run.id, topic=topic, text=facts["text"], details=details))
-        result = {
-            **self._ending.result,
-            "ranks": self._summary(),
-            "straggler": found["straggler"],
-            "memory_imbalance": found["imbalance"],
-        }
+        for finding in Findings(newest_s).at_end(self._ranks):
+            details = dict(finding.details)
+            put(
+                Note(
+                    time_s=newest_s, run_id=self._first.run.id, topic=finding.topic, text=finding.text, details=details
+                )
+            )
+        result = {**self._ending.result, "ranks": self._summary(), **findings(self._ranks)}
         put(replace(self._ending, time_s=max(newest_s, self._ending.time_s), result=result))
 
     def _of(self, node: _Node, *, own: bool) -> Iterator[Record]:
@@ -282,14 +279,6 @@ class _Joining:
         for row in rows if isinstance(rows, list) else ():
             if (number := _rank(row)) is not None:
                 self._results[number] = row
-
-    def _judged(self) -> dict[str, dict[str, Any] | None]:
-        """Who is slow and who is full among all ranks, by topic."""
-        slow, full = self._ranks.straggler(), self._ranks.imbalance()
-        return {
-            "straggler": None if slow is None else {"rank": slow.rank, "slower": slow.slower, "text": slow.text},
-            "imbalance": None if full is None else {"rank": full.rank, "bytes": full.bytes, "text": full.text},
-        }
 
     def _summary(self) -> list[dict[str, Any]]:
         """One row a rank, with the peaks that its node has told: exact where those of the rows are readings."""

@@ -263,7 +263,7 @@ class _Afterwards(Estimates):
 
 def _under_the_cap(way: Alternative, allowed: int) -> bool:
     """Whether a change is a way out while the process may reserve no more than ``allowed`` bytes on any GPU."""
-    elsewhere = way.device not in (None, "cpu") or way.card_bytes is not None or way.ranks > 1
+    elsewhere = way.device not in (None, "cpu") or way.card_bytes is not None or way.ranks is not None
     return not elsewhere or (way.peak_reserved_bytes or 0) <= allowed
 
 

@@ -36,7 +36,7 @@ def check(spec: Spec, device: Device, memory_cap: MemoryCap | None, devices: Seq
     Raises:
         ValueError: one sentence, when a device cannot run ``spec`` or bear the cap.
     """
-    problems = spec.problems(device.name)
+    problems = spec.run_problems(device.name)
     if memory_cap is not None:
         for one in devices or (device,):
             problems += [new for new in memory_cap.problems(one.name, one.total_bytes) if new not in problems]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import Peer
-from gpudash.telemetry.ranks import RankMemory, Ranks, RankStep
+from gpudash.telemetry.ranks import Finding, Findings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.records import Note, Record
 
 if TYPE_CHECKING:
@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 
 ROWS_PER_SECOND = 2000
 """Rows of steps that are passed on; of a program that makes more, whole steps between are left out."""
-
-JUDGED_S = 1.0
-"""Between two looks for a straggler: it has to be found in two that follow each other."""
-
-SETTLED_STEPS = 5
-"""Joined steps before memory is compared: until then one rank may have loaded what the others are about to."""
 
 MOST_RANKS = 4096
 """World size beyond which what a program tells of itself is not believed."""
@@ -59,11 +53,8 @@ class WatchedRanks:
         self._numbers: dict[int, int] = {}
         self._facts: dict[int, dict[str, Any]] = {}
         self._about: dict[str, Any] = {}
-        self._joined = 0
         self._rows, self._rows_s = float(ROWS_PER_SECOND), clock()
-        self._judged_s = clock()
-        self._suspect: int | None = None
-        self._told: set[tuple[str, int]] = set()
+        self._findings = Findings(clock())
 
     def take(self, peer: Peer, message: Message) -> bool:
         """Take in a message of a rank; whether it was one."""
@@ -83,16 +74,12 @@ class WatchedRanks:
         """What a run with ranks tells at its end; nothing of one without."""
         if self._ranks is None:
             return {}
-        straggler, imbalance = self._ranks.straggler(), self._imbalance()
-        if straggler is not None:
-            self._tell_straggler(straggler.rank, straggler.slower, straggler.text)
+        for finding in self._findings.at_end(self._ranks):
+            self._tell(finding)
         rows = [{**self._facts.get(row["rank"], {}), **row} for row in self._ranks.summary()]
-        slow = straggler and {"rank": straggler.rank, "slower": straggler.slower, "text": straggler.text}
-        full = imbalance and {"rank": imbalance.rank, "bytes": imbalance.bytes, "text": imbalance.text}
         return {
             "ranks": rows,
-            "straggler": slow,
-            "memory_imbalance": full,
+            **findings(self._ranks),
             "parameters_equal": None,  # only the program could tell
             "restarts": self.restarts,
             **self._about,
@@ -168,11 +155,11 @@ class WatchedRanks:
             joined = ranks.take_step(RankStep(number, row[0], time_s, float(row[2]), *numbers))
             if joined is None:
                 continue
-            self._joined += 1
             if self._passes(len(joined.samples)):
                 for sample in joined.samples:
                     self._emit(sample)
-        self._judge(ranks)
+        for finding in self._findings.look(ranks, self._clock()):
+            self._tell(finding)
 
     def _memory(self, ranks: Ranks, number: int, message: Message) -> None:
         sizes = {name: _size(message.get(name)) for name in _SIZES}
@@ -191,31 +178,8 @@ class WatchedRanks:
         self._rows -= rows
         return True
 
-    def _judge(self, ranks: Ranks) -> None:
-        """Tell a straggler and unequal memory as soon as they are certain."""
-        if self._clock() - self._judged_s < JUDGED_S:
-            return
-        self._judged_s = self._clock()
-        found = ranks.straggler()
-        if found is not None and found.rank == self._suspect:
-            self._tell_straggler(found.rank, found.slower, found.text)
-        self._suspect = None if found is None else found.rank
-        self._imbalance()
-
-    def _tell_straggler(self, rank: int, slower: float, text: str) -> None:
-        if ("straggler", rank) not in self._told:
-            self._told.add(("straggler", rank))
-            self._note("straggler", text, rank=rank, slower=slower)
-
-    def _imbalance(self) -> Any:
-        """Unequal memory, told once of each rank."""
-        if self._ranks is None or self._joined < SETTLED_STEPS:
-            return None
-        found = self._ranks.imbalance()
-        if found is not None and ("imbalance", found.rank) not in self._told:
-            self._told.add(("imbalance", found.rank))
-            self._note("imbalance", found.text, rank=found.rank, bytes=found.bytes)
-        return found
+    def _tell(self, finding: Finding) -> None:
+        self._note(finding.topic, finding.text, **finding.details)
 
     def _note(self, topic: str, text: str, **details: Any) -> None:
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))

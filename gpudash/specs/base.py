@@ -117,6 +117,10 @@ class Spec(BaseModel):
             if (name, value := str(getattr(self, name))) in refused
         ]
 
+    def run_problems(self, device: str) -> list[str]:
+        """`problems`, and what only bars running this spec on ``device``, not predicting it."""
+        return self.problems(device)
+
     @property
     def own_device(self) -> str | None:
         """Where this run takes place by its own fields; ``None``: wherever it is put."""

@@ -33,13 +33,21 @@ def several(text: str) -> tuple[str, ...]:
     return names
 
 
-def _require_one_kind(names: tuple[str, ...]) -> None:
+def unconnected(names: tuple[str, ...]) -> str | None:
+    """Why ranks on these devices can be predicted, but cannot work together; ``None`` when they can."""
     simulated = next((name for name in names if name.startswith("sim")), None)
-    if simulated is not None:
-        raise ValueError(
-            f"{simulated} is simulated, and the backends that connect ranks (Gloo, NCCL) know no such device; name "
-            "cpu,cpu to see ranks work together"
-        )
+    if simulated is None:
+        return None
+    return (
+        f"{simulated} is simulated, and the backends that connect ranks (Gloo, NCCL) know no such device; name "
+        "cpu,cpu to see ranks work together"
+    )
+
+
+def _require_one_kind(names: tuple[str, ...]) -> None:
+    kinds = {name.partition(":")[0] for name in names}
+    if {"cuda", "sim"} <= kinds:
+        raise ValueError("simulated GPUs and real ones cannot train together; name only one kind")
     gpu = next((name for name in names if name != "cpu"), None)
     if gpu is not None and "cpu" in names:
         raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from gpudash.specs.base import CPU_FLOPS, NEEDS_GPU, Presets, Spec, field, long_operation
-from gpudash.specs.device_list import several
+from gpudash.specs.device_list import several, unconnected
 from gpudash.units import MIB
 
 IMAGE_SIDE = 16
@@ -203,6 +203,10 @@ class TrainingSpec(Spec):
         if self.move_at_epoch and device == "cpu":
             found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_GPU.format(device=device)}")
         return found
+
+    def run_problems(self, device: str) -> list[str]:
+        reason = unconnected(self.device_names)
+        return [*self.problems(device), *([f"--devices {self.devices}: {reason}"] if reason else [])]
 
     @property
     def own_device(self) -> str | None:

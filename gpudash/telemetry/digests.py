@@ -23,6 +23,7 @@ def digest(run: RunView) -> str:
                 "step": run.step,
                 "steps": run.steps,
                 "stepped_s": run.stepped_s,
+                "pace_s": run.pace_s,
                 "stages": {name: stage.digest() for name, stage in run.stages.items()},
                 "metrics": {name: metric.digest() for name, metric in run.metrics.items()},
                 "memory": dataclasses.asdict(run.memory),
@@ -46,10 +47,10 @@ def restore(run: RunView, text: str) -> None:
         names = {field.name for field in dataclasses.fields(MemoryPeaks)}
         memory = MemoryPeaks(**{name: value for name, value in data["memory"].items() if name in names})
         events = [event for event in map(event_from_json, data["stage_events"]) if isinstance(event, StageFinished)]
-        step, steps, stepped_s = int(data["step"]), int(data["steps"]), data["stepped_s"]
+        step, steps, stepped_s, pace_s = int(data["step"]), int(data["steps"]), data["stepped_s"], data.get("pace_s")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"not a run's digest ({error})") from None
     run.stages, run.metrics, run.memory = stages, metrics, memory
-    run.step, run.steps, run.stepped_s = step, steps, stepped_s
+    run.step, run.steps, run.stepped_s, run.pace_s = step, steps, stepped_s, pace_s
     run.stage_events.clear()
     run.stage_events.extend(events)

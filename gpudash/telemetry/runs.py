@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,8 +31,8 @@ from gpudash.telemetry.records import (
 MAX_NOTES = 10_000
 """Notes, epochs and warnings kept of one run: the first ones, which a later one seldom outweighs."""
 
-PACE_STEPS = 2
-"""Steps before a time left is told: the first carries the warm-up."""
+PACE_S = 20.0
+"""Seconds over which the pace of a run is averaged: what came before counts less and less."""
 
 E = TypeVar("E", bound=Event)
 
@@ -156,7 +157,12 @@ class MemoryPeaks:
 
 @dataclass(slots=True)
 class RunView:
-    """One run. Written by the session's thread under the store's lock; read under the same lock."""
+    """One run. Written by the session's thread under the store's lock; read under the same lock.
+
+    Attributes:
+        stepped_s: session time of the newest step.
+        pace_s: seconds a step, of the newest ones, with what lies between them; ``None`` before the second step.
+    """
 
     run_id: int | None
     workload: str
@@ -170,6 +176,7 @@ class RunView:
     step: int = 0
     steps: int = 0
     stepped_s: float | None = None
+    pace_s: float | None = None
     stages: dict[str, StageView] = field(default_factory=dict)
     stage_events: deque[StageFinished] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     metrics: dict[str, MetricView] = field(default_factory=dict)
@@ -206,10 +213,10 @@ class RunView:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds from the newest step to the last one at the mean pace so far; ``None`` before it can be told."""
-        if not self.running or self.stepped_s is None or self.step < PACE_STEPS or self.steps <= self.step:
+        """Seconds from the newest step to the last one at the newest pace; ``None`` before it can be told."""
+        if not self.running or self.pace_s is None or self.steps <= self.step:
             return None
-        return (self.stepped_s - self.began_s) / self.step * (self.steps - self.step)
+        return self.pace_s * (self.steps - self.step)
 
     def apply(self, event: Event) -> None:
         """Take in an event of this run; what a run does not keep is ignored."""
@@ -278,6 +285,7 @@ class RunView:
             _keep(self.notes, event)
 
     def _step(self, event: StepFinished) -> None:
+        self._keep_pace(event)
         self.step, self.steps, self.stepped_s = event.step, event.steps, event.time_s
         for name in RUN_METRICS:
             value = getattr(event, name)
@@ -286,6 +294,18 @@ class RunView:
             if name not in self.metrics:
                 self.metrics[name] = MetricView()
             self.metrics[name].add(value)
+
+    def _keep_pace(self, event: StepFinished) -> None:
+        """Starting up, before the first step, says nothing of the pace, nor does beginning again at an earlier step."""
+        steps = event.step - self.step
+        if self.stepped_s is None or steps <= 0 or event.time_s < self.stepped_s:
+            return
+        seconds = event.time_s - self.stepped_s
+        if self.pace_s is None:
+            self.pace_s = seconds / steps
+            return
+        weight = max(1 / max(1, event.step - 1), 1 - math.exp(-seconds / PACE_S))
+        self.pace_s += weight * (seconds / steps - self.pace_s)
 
     def _end(self, event: RunEnded) -> None:
         self.status = ending_status(event)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudash.devices import shown_name
+from gpudash.devices import shown_devices
 from gpudash.telemetry.bands import gpu_bands, host_others
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.rank_shares import RankShares, Share
@@ -316,7 +316,7 @@ def _mark(event: Event) -> tuple[str, str] | None:
         case Warning(level=level):
             return None if level == "note" else (level, "warning")
         case RunStarted():
-            return f"{event.workload} on {shown_name(event.device)}", "run"
+            return f"{event.workload} on {shown_devices(event.device, event.spec)}", "run"
         case RunFinished():
             return event.status, "run"
         case RunFailed():

@@ -153,5 +153,6 @@ class StayingMenu(QMenu):
         place = self.actions().index(action)
         action.trigger()
         self.aboutToShow.emit()
-        self.setActiveAction(self.actions()[place])
+        if place < len(self.actions()):  # devices may have gone since the menu was filled
+            self.setActiveAction(self.actions()[place])
         return True

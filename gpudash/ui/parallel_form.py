@@ -84,7 +84,7 @@ class ParallelForm(SpecForm):
         return super().is_hidden(name) or (name in ONLY_SEVERAL and not self.devices.text().strip())
 
     def _problems(self, spec: Spec) -> list[str]:
-        return spec.problems(spec.own_device or self._device)
+        return spec.run_problems(spec.own_device or self._device)
 
     def _names(self) -> list[str]:
         return [*FIRST, *(name for name in super()._names() if name not in FIRST)]

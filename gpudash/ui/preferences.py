@@ -55,7 +55,7 @@ class Preferences(QDialog):
             later = "\nTakes effect with the next session." if name in LATER else ""
             control.setToolTip(tooltip(field, extra) + later)
             control.setAccessibleName(TITLES[name])
-            control.setMinimumWidth(140)
+            control.setMinimumWidth(170)
             write_control(control, getattr(settings, name), is_bytes(field))
             on_change(control, self._check)
             label = QLabel(TITLES[name])
@@ -108,12 +108,18 @@ class Preferences(QDialog):
     def _read(self) -> Settings | str:
         values: dict[str, Any] = {name: read_control(control) for name, control in self._controls.items()}
         try:
-            return Settings.model_validate(values)
+            settings = Settings.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             message = first["msg"].removeprefix("Value error, ")
             title = TITLES.get(str(first["loc"][0])) if first["loc"] else None
             return f"{title}: {message[0].lower()}{message[1:]}" if title else message
+        if settings.serve:
+            from gpudash.session.serving import setting_problem  # few serve, and it takes a web server with it
+
+            if problem := setting_problem(settings.serve):
+                return f"{TITLES['serve']}: {problem}"
+        return settings
 
     def _check(self) -> None:
         found = self._read()

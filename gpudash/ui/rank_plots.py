@@ -22,6 +22,8 @@ SHARES = (
 )
 """Parts of a step: series, name and colour."""
 
+REST = "What is missing to 100 % is time in which the rank waited for a processor core"
+
 EXTRA = frozenset({"transfer", "utilisation", "throughput"})
 """Plots that a run with ranks leaves out until they are asked for: they tell of one device, or of the joined run."""
 
@@ -67,11 +69,11 @@ def with_loss(loss: PlotSpec, store: Store, places: Sequence[RankPlace]) -> Plot
     curves = _curves(places, "loss", loss.unit)
     if all(store.series(*curve.key) is None for curve in curves):
         return loss
+    title = loss.title.replace(" (solid)", "").replace(" (dashed)", "")
     if len(places) < LEAST_RANKS:
         curves = tuple(replace(curve, smoothed=True) for curve in curves)
-        title = loss.title.replace(" (solid)", "").replace(" (dashed)", "")
         return replace(loss, title=title, curves=(*curves, *loss.curves))
-    return replace(loss, title=f"LOSS{many_words(places)}", curves=(*loss.curves, *curves))
+    return replace(loss, title=f"{title}{many_words(places)}", curves=(*loss.curves, *curves))
 
 
 def _curves(places: Sequence[RankPlace], metric: str, unit: Unit, unit_name: str = "") -> tuple[CurveSpec, ...]:
@@ -115,8 +117,8 @@ def _where(place: RankPlace) -> str:
 
 
 def many_words(places: Sequence[RankPlace]) -> str:
-    """What the curves of many ranks are, for a title; "" where each rank has its own."""
-    return f" · {len(places)} ranks: lowest to highest, median" if len(places) >= LEAST_RANKS else ""
+    """How many ranks the curves are of, for a title; "" where each rank has its own."""
+    return f" · {len(places)} ranks" if len(places) >= LEAST_RANKS else ""
 
 
 def _memory(places: Sequence[RankPlace]) -> PlotSpec:
@@ -160,5 +162,8 @@ def _step_time(places: Sequence[RankPlace]) -> PlotSpec:
 def _shares(places: Sequence[RankPlace], shown_rank: int | None) -> PlotSpec:
     device = MEAN if shown_rank is None else str(shown_rank)
     whose = f"mean of {len(places)} ranks" if shown_rank is None else f"rank {shown_rank}"
-    curves = (CurveSpec(("rank", metric, device), name, "ratio", colour, stack=True) for metric, name, colour in SHARES)
+    curves = (
+        CurveSpec(("rank", metric, device), name, "ratio", colour, stack=True, note=REST)
+        for metric, name, colour in SHARES
+    )
     return PlotSpec(id="rank_share", title=f"SHARE OF THE STEP · {whose}", curves=tuple(curves), unit="ratio")

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpudash.devices import kind_of
+from gpudash.telemetry.rank_shares import PARTS
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.ui.rank_places import RankPlace, failed_rank, ranks_words
+from gpudash.units import format_percent
 
 RECENT_S = 60.0
 """Seconds of session time whose steps a running run's figures are of."""
@@ -26,6 +29,9 @@ SILENT_S = 5.0
 STALLED_STEPS = 3.0
 """Without a step for so many usual ones (and `SILENT_S`), the ranks wait."""
 
+LEAST_UNACCOUNTED = 0.05
+"""Share of a rank's step from which on it is told that it went into none of the three."""
+
 STRAGGLER, FULLEST = "straggler", "most memory"
 
 
@@ -36,7 +42,8 @@ class RankRow:
     Attributes:
         step: the newest that all ranks have done.
         step_s: median of the recent steps, or of all when the run is over.
-        computing, communicating, waiting: shares of the step, 0 to 1.
+        computing, communicating, waiting: shares of the step, 0 to 1; less than 1 together where the rank waited for a
+            core too.
         peak_bytes: most memory so far: allocated on a GPU, of the process on the CPU.
         state: running, waiting, silent, ended or failed.
         remark: what sets it apart from the others, in words.
@@ -95,6 +102,15 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     equal = run.result.get("parameters_equal")
     words = "" if equal is None else f" Their parameters are {'' if equal else 'NOT '}equal."
     return f"{ranks_words(run)}{where}; none is clearly slower than the others.{words}"
+
+
+def rest_words(rows: Sequence[RankRow]) -> str:
+    """How much of the step is none of the three parts; "" for next to nothing."""
+    known = [(row.computing, row.communicating, row.waiting) for row in rows]
+    rest = max((1.0 - sum(parts) for parts in known if None not in parts), default=0.0)  # type: ignore[arg-type]
+    if rest < LEAST_UNACCOUNTED:
+        return ""
+    return f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."
 
 
 def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
@@ -183,6 +199,7 @@ def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]
     )
 
 
+Floats = NDArray[np.float64]
 Shares = tuple[float | None, float | None, float | None]
 
 
@@ -190,21 +207,27 @@ def _shares_of(result: Mapping[str, Any]) -> Shares | None:
     communicating, waiting = result.get("communication_share"), result.get("waiting_share")
     if not isinstance(communicating, int | float) or not isinstance(waiting, int | float):
         return None
-    return max(0.0, 1.0 - communicating - waiting), float(communicating), float(waiting)
+    computing = result.get("compute_share")
+    if not isinstance(computing, int | float):
+        computing = 1.0 - communicating - waiting
+    return max(0.0, float(computing)), float(communicating), float(waiting)
 
 
 def _recent_shares(store: Store, run: RunView, device: str) -> Shares:
-    step, communication, waiting = (
-        _recent(store, run, metric, device) for metric in ("step_s", "communication_s", "waiting_s")
-    )
-    whole = float(step.sum())
-    if whole <= 0 or not len(communication) or not len(waiting):
-        return None, None, None
-    blocked = float(communication.sum()) / whole, float(waiting.sum()) / whole
-    return max(0.0, 1.0 - sum(blocked)), *blocked
+    parts = (_recent(store, run, f"{part}_share", device) for part in PARTS)
+    weights = _recent(store, run, "step_s", device)
+    computing, communicating, waiting = (_weighted(part, weights) for part in parts)
+    return computing, communicating, waiting
 
 
-def _recent(store: Store, run: RunView, metric: str, device: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _weighted(shares: Floats, seconds: Floats) -> float | None:
+    """The mean of a share over steps of unlike length; where some steps have none, each step counts the same."""
+    if not len(shares):
+        return None
+    return float(np.average(shares, weights=seconds if len(seconds) == len(shares) and seconds.sum() > 0 else None))
+
+
+def _recent(store: Store, run: RunView, metric: str, device: str) -> Floats:
     """The newest values of a metric of this run, without gaps."""
     series = store.series("rank", metric, device)
     extent = None if series is None else series.extent()
@@ -218,7 +241,7 @@ def _recent(store: Store, run: RunView, metric: str, device: str) -> np.ndarray[
     return values[np.isfinite(values) & (times >= run.began_s)]
 
 
-def _median(values: np.ndarray[Any, np.dtype[np.float64]]) -> float | None:
+def _median(values: Floats) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 from gpudash.devices import shown_name
 from gpudash.telemetry.store import Store
 from gpudash.ui.rank_places import RankPlace
-from gpudash.ui.rank_rows import RankRow, rank_rows, sentence
+from gpudash.ui.rank_rows import RankRow, rank_rows, rest_words, sentence
 from gpudash.ui.tables import ROW_PX, Column, Index
 from gpudash.ui.text_size import scaled
 from gpudash.ui.theme import DARK, LIGHT, luminance
@@ -238,7 +238,8 @@ class RanksTab(QWidget):
 
     def show_run(self, store: Store, places: Sequence[RankPlace]) -> None:
         """Show the ranks of the store's run; the caller holds its lock."""
-        self.show_ranks(rank_rows(store, places), sentence(store.run, places))
+        rows = rank_rows(store, places)
+        self.show_ranks(rows, " ".join(filter(None, (sentence(store.run, places), rest_words(rows)))))
 
     def show_ranks(self, rows: Sequence[RankRow], words: str) -> None:
         """Show these; a rank stays selected wherever its row goes."""

@@ -81,6 +81,7 @@ QToolButton[role="fold"] { color: $text; padding: 1px 2px; text-align: left; }
 QToolButton[role="fold"]:checked { background: transparent; }
 QToolButton[role="fold"]:disabled { color: $muted; }
 QToolButton[role="legend"] { color: $muted; padding: 0px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
+QToolButton[role="legend"][popupMode="2"] { padding-right: 14px; }
 QToolButton[role="legend"]:checked { background: transparent; }
 QToolButton[role="legend"]:hover { background: $button_hover; }
 QToolButton[role="only"] { color: $accent; padding: 0px; margin: 0px; border: 0px; font-size: 7pt; }

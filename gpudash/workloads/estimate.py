@@ -27,6 +27,7 @@ from gpudash.workloads.blame import place
 from gpudash.workloads.context import MemoryLevel
 from gpudash.workloads.dry_run import STEPS, flops_of, keeps_growing, trace_of
 from gpudash.workloads.judging import held_on, judged, unchanged
+from gpudash.workloads.parallel_memory import NoRanksError
 from gpudash.workloads.spreading import spread_over
 
 STEADY_STEPS = 2
@@ -367,6 +368,8 @@ def _recorded(record: Callable[[], Trace]) -> Trace:
         ) from error
     except CannotPredictError:
         raise
+    except NoRanksError as error:
+        raise CannotPredictError("unavailable", str(error), "Predict it on one device, or update PyTorch.") from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # any code may raise anything
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         where, said = place(error), f": {first.rstrip('.')}" if first else ""

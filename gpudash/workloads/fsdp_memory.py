@@ -24,7 +24,6 @@ def emulate_storages(engine: Engine) -> None:
     global _emulated
     if _emulated:
         return
-    _emulated = True
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 
     storages = engine.storages
@@ -49,13 +48,18 @@ def emulate_storages(engine: Engine) -> None:
             if tensor.device.type == DEVICE:
                 _label(engine, tensor)
 
-    for module, name, instead in (
-        (_fsdp_param, "alloc_storage", take),
-        (_fsdp_param_group, "alloc_storage", take),
-        (_fsdp_param, "free_storage", free),
-    ):
-        setattr(module, name, _in_place_of(getattr(module, name), instead))
     make = _fsdp_param.FSDPParam.init_all_gather_outputs
+    replaced = [
+        (module, name, _in_place_of(getattr(module, name), instead))
+        for module, name, instead in (
+            (_fsdp_param, "alloc_storage", take),
+            (_fsdp_param_group, "alloc_storage", take),
+            (_fsdp_param, "free_storage", free),
+        )
+    ]
+    for module, name, function in replaced:  # all of them, or none where this torch lacks one
+        setattr(module, name, function)
+    _emulated = True
     _fsdp_param.FSDPParam.init_all_gather_outputs = gathered  # type: ignore[method-assign]
 
 

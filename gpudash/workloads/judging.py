@@ -58,13 +58,14 @@ def _expandable(trace: Trace, target: Target, found: Estimate) -> Iterator[Alter
 
 
 def _larger_card(found: Estimate) -> Iterator[Alternative]:
-    """The smallest card that would do, also if the prediction is off by its margin."""
+    """The smallest card that would do for each rank, also if the prediction is off by its margin."""
     if found.minimum_capacity_bytes is None or found.fits is True:
         return
     card = smallest_card(found.minimum_capacity_bytes + found.margin_bytes)
     if card is not None:
-        peak = found.peak_reserved_bytes
-        yield Alternative(f"a card with {card // GIB} GiB", card_bytes=card, peak_reserved_bytes=peak, fits=True)
+        count, size = len(found.ranks), f"{card // GIB} GiB"
+        words = f"{count} cards with {size} each" if count else f"a card with {size}"
+        yield Alternative(words, card_bytes=card, peak_reserved_bytes=found.peak_reserved_bytes, fits=True)
 
 
 def _on_cpu(found: Estimate) -> Estimate:

@@ -26,6 +26,10 @@ BACKEND = "gpudash_dry"
 """Name of the process group's backend: torch's fake one, which knows no device that Python registers."""
 
 
+class NoRanksError(Exception):
+    """This torch has no ranks that could be followed; one sentence."""
+
+
 @contextmanager
 def one_of(spec: TrainingSpec, dry: DryRun) -> Iterator[Callable[[nn.Module], nn.Module]]:
     """This process as the first rank of several; its collectives leave their outputs as they are.
@@ -36,18 +40,22 @@ def one_of(spec: TrainingSpec, dry: DryRun) -> Iterator[Callable[[nn.Module], nn
         what makes of a model on the simulated device the one that this rank trains.
 
     Raises:
-        RuntimeError: one sentence, when this torch has no ranks.
+        NoRanksError: when this torch has no ranks, or none that can do without their peers.
     """
     import torch.distributed as distributed
 
     if not distributed.is_available():
-        raise RuntimeError("This PyTorch was built without torch.distributed, so it has no ranks.")
-    from torch.testing._internal.distributed.fake_pg import FakeStore
+        raise NoRanksError("This PyTorch was built without torch.distributed, so it has no ranks.")
+    try:
+        from torch.testing._internal.distributed import fake_pg
 
+        store, _ = fake_pg.FakeStore(), fake_pg._create_fake_pg  # noqa: SLF001 - torch's own maker
+    except (ImportError, AttributeError):
+        raise NoRanksError(f"PyTorch {torch.__version__} has no ranks that can be followed without peers.") from None
     if BACKEND not in distributed.Backend.backend_list:
         distributed.Backend.register_backend(BACKEND, _group, extended_api=True, devices=["cpu", DEVICE])
     hook = sys.excepthook  # torch puts "[rank0]" before every line from here on
-    distributed.init_process_group(BACKEND, store=FakeStore(), rank=0, world_size=spec.world_size)
+    distributed.init_process_group(BACKEND, store=store, rank=0, world_size=spec.world_size)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
@@ -64,7 +72,10 @@ def _spread(model: nn.Module, spec: TrainingSpec, dry: DryRun) -> nn.Module:
     if spec.parallel == "ddp":
         spread = replicated(model, dry.backend.engine)
     else:
-        emulate_storages(dry.backend.engine)
+        try:
+            emulate_storages(dry.backend.engine)
+        except (ImportError, AttributeError):
+            raise NoRanksError(f"PyTorch {torch.__version__} has no FSDP2 that can be followed.") from None
         spread = shared(model, spec, torch.device(DEVICE, 0))
     passes = itertools.count(1)
 

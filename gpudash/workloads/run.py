@@ -161,7 +161,7 @@ class Run:
         import torch
 
         request = self._request
-        problems = request.spec.problems(request.device)
+        problems = request.spec.run_problems(request.device)
         if problems:
             raise WorkloadError("request", f"{'; '.join(problems)}.", DEVICES_REMEDY)
         if kind_of(request.device) == "sim":

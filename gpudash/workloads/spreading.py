@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpudash.devices import kind_of
+from gpudash.devices import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.estimate import CARDS_BYTES, HANDED_OUT_RATIO, Alternative, Estimate, Target
 from gpudash.memory.rank_estimates import STRATEGIES, of_ranks, ranks_on
@@ -61,6 +61,8 @@ def _over(spec: TrainingSpec, strategy: str, chosen: Sequence[Target], found: Es
     """GPUs that are there; with a button's fields unless torch cannot connect them, as simulated ones."""
     names = [target.device for target in chosen]
     words = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs"
+    if kind_of(names[0]) == "sim":
+        words += f" ({SIMULATED})"
     return Alternative(
         f"{STRATEGIES[strategy]} over {words}",
         fields=_fields(spec, strategy, names),

@@ -36,7 +36,7 @@ MACHINES, GPUS_EACH = 3, 2
 STEPS_S = [*(1.5 * n for n in range(40)), *(60.0 + 15.0 * n for n in range(20))]
 """When a stub's memory becomes another; the later ones are for a machine that takes minutes to come here."""
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 LATE_S, SCRAPE_S = 15.0, 1.5
 """How old a figure may be when it is scraped by a machine that is busy, and how long scraping it may take."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +19,33 @@ import psutil
 import pytest
 
 from gpudash.specs import TrainingSpec, build
+from gpudash.telemetry.reading import open_recording
 from gpudash.telemetry.records import EpochFinished, Note, Record, RunFinished, Sample, StepFinished
 from gpudash.workloads.code import code
 from gpudash.workloads.context import Wishes
 from gpudash.workloads.parallel.parallel_run import ParallelRun
 from gpudash.workloads.run import Run, RunRequest
-from tests.end_to_end.conftest import Command
+from tests.end_to_end.conftest import environment
 
 PATIENCE_S = 20.0
 MLP: dict[str, Any] = {"model": "mlp", "width": 64, "depth": 3, "optimizer": "sgd", "learning_rate": 0.3}
+STEPS = 50
+PACE_S = 0.1
+"""What every rank sleeps in a step: beside it a training so small is little, and the ranks' computing is the same."""
+TOLERANCE = 0.08
+"""Of the share by which a rank is slower, absolute."""
 FAULTS = Path(__file__).parent / "rank_faults"
+MARK = "GPUDASH_TESTS_OF_RANKS"
 RANK_MODULES = ("workloads.parallel.rank_program", "workloads.parallel.launch_process")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def marked() -> Iterator[None]:
+    """Every process that these tests start can be told from those of others here, and its ranks fail as it is told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, str(os.getpid()))
+        patch.setenv("PYTHONPATH", f"{FAULTS}:{Path.cwd()}")
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +59,16 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def ranks_alive() -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline", "status"])
-        if any(name in word for word in process.info["cmdline"] or () for name in RANK_MODULES)
-        and process.info["status"] != psutil.STATUS_ZOMBIE
-    ]
+    return [process for process in psutil.process_iter(["cmdline"]) if is_rank(process)]
+
+
+def is_rank(process: psutil.Process) -> bool:
+    """Whether a process is torchrun or a rank of these tests that has not ended."""
+    if not any(name in word for word in process.info["cmdline"] or () for name in RANK_MODULES):
+        return False
+    with suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == str(os.getpid())
+    return False
 
 
 def run_on_several(
@@ -71,30 +94,69 @@ def losses_alone(spec: TrainingSpec) -> list[float]:
     return [event.loss for event in told if isinstance(event, StepFinished)]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {**MLP, "devices": "cpu,cpu,cpu,cpu", "global_batch": 32, "accumulation": 2},
-        {**MLP, "devices": "cpu,cpu", "parallel": "fsdp"},
-    ],
-    ids=["four ranks that accumulate", "two ranks with shards"],
-)
-def test_ranks_train_as_one_process_with_the_joined_batch(values: dict[str, Any]) -> None:
-    spec = build(TrainingSpec, {**values, "steps": 50})
-    assert isinstance(spec, TrainingSpec)
+@dataclass(frozen=True)
+class Trained:
+    """A run of 50 steps that has ended, each of them slept through for the most part."""
 
-    ending, told = run_on_several(spec)
+    spec: TrainingSpec
+    ending: Any
+    told: list[Record]
+
+    @property
+    def notes(self) -> list[Note]:
+        """Those that name a straggler."""
+        return [one for one in self.told if isinstance(one, Note) and one.topic == "straggler"]
+
+
+def trained(**values: Any) -> Trained:
+    spec = build(TrainingSpec, {**MLP, **values, "steps": STEPS})
+    assert isinstance(spec, TrainingSpec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANK_PACE", str(PACE_S))
+        if spec.parallel == "fsdp":
+            patch.setenv("RANK_COMPILER", "1")
+        return Trained(spec, *run_on_several(spec))
+
+
+@pytest.fixture(scope="module")
+def four() -> Trained:
+    """Four ranks that accumulate gradients, the last of them slowed down by a fifth."""
+    return trained(devices="cpu,cpu,cpu,cpu", global_batch=32, accumulation=2, slow_rank=0.2)
+
+
+@pytest.fixture(scope="module")
+def sharded() -> Trained:
+    """Two equal ranks with shards of the parameters."""
+    return trained(devices="cpu,cpu", parallel="fsdp")
+
+
+@pytest.mark.parametrize("name", ["four", "sharded"])
+def test_ranks_train_as_one_process_with_the_joined_batch(name: str, request: pytest.FixtureRequest) -> None:
+    run: Trained = request.getfixturevalue(name)
+    ending, told, ranks = run.ending, run.told, run.spec.world_size
 
     assert isinstance(ending, RunFinished) and ending.status == "finished"
     losses = [event.loss for event in told if isinstance(event, StepFinished)]
-    alone = losses_alone(spec)
+    alone = losses_alone(run.spec)
     assert losses == pytest.approx(alone, rel=1e-5) and alone[-1] < 0.9 * alone[0]
     assert ending.result["parameters_equal"] is True and ending.result["largest_difference"] == 0.0
-    assert [row["steps"] for row in ending.result["ranks"]] == [50] * spec.world_size
+    assert [row["steps"] for row in ending.result["ranks"]] == [STEPS] * ranks
     assert len([event for event in told if isinstance(event, EpochFinished)]) == 3
     rows = [sample for sample in told if isinstance(sample, Sample) and "step" in sample.values]
-    assert {sample.device for sample in rows} == {str(rank) for rank in range(spec.world_size)}
+    assert {sample.device for sample in rows} == {str(rank) for rank in range(ranks)}
     assert all(0 < float(row.values["compute_s"] or 0) <= float(row.values["step_s"] or 0) for row in rows)
+
+
+def test_a_rank_slowed_by_a_fifth_is_named_with_that_figure(four: Trained) -> None:
+    computing = [row["compute_seconds_median"] for row in four.ending.result["ranks"]]
+    assert computing[3] / statistics.median(computing[:3]) - 1 == pytest.approx(0.2, abs=TOLERANCE)
+    straggler = four.ending.result["straggler"]
+    assert straggler["rank"] == 3 and straggler["slower"] == pytest.approx(0.2, abs=TOLERANCE)
+    assert [note.details["rank"] for note in four.notes] == [3] and "Rank 3" in four.notes[0].text
+
+
+def test_equal_ranks_name_no_straggler(sharded: Trained) -> None:
+    assert sharded.ending.result["straggler"] is None and not sharded.notes
 
 
 def test_the_shown_program_runs_under_torchrun_and_reaches_the_losses_of_the_run(tmp_path: Path) -> None:
@@ -105,7 +167,12 @@ def test_the_shown_program_runs_under_torchrun_and_reaches_the_losses_of_the_run
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
     done = subprocess.run(
-        [*launch, "--local-addr=127.0.0.1", str(program)], capture_output=True, text=True, timeout=150, check=False
+        [*launch, "--local-addr=127.0.0.1", str(program)],
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr
@@ -135,68 +202,79 @@ def test_a_guard_stops_the_ranks_even_before_their_first_step() -> None:
     spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu"})
     assert isinstance(spec, TrainingSpec)
     wishes = Wishes()
-    wishes.because = "Memory reached the guard."
-    threading.Timer(0.5, wishes.stop.set).start()
 
-    ending, _ = run_on_several(spec, wishes)
+    def guard(record: Record) -> None:
+        if isinstance(record, Note) and record.topic == "ranks":
+            wishes.because = "Memory reached the guard."
+            wishes.stop.set()
+
+    ending, _ = run_on_several(spec, wishes, guard)
 
     assert (ending.kind, ending.error, ending.steps) == ("OutOfMemory", "guard", 0)
 
 
-def failing(gpudash: Command, recording: Path, fault: str, *more: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and outcome of a run whose rank 1 fails in its fifth step."""
-    flags = ("--model", "mlp", "--width", "32", "--depth", "2", "--steps", "12")
-    outcome = gpudash(
-        *("run", "training", "--devices", "cpu,cpu", *flags, *more, "--record", str(recording), "--json"),
-        env={"RANK_FAULT": f"1:5:{fault}", "PYTHONPATH": f"{FAULTS}:{Path.cwd()}"},
+@dataclass(frozen=True)
+class Failed:
+    """A run whose rank 1 has failed in the fifth step of each start, as a command has told and recorded it."""
+
+    code: int
+    document: dict[str, Any]
+    restarts: list[Note]
+    rows: list[tuple[str, int]]
+    ending: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Failed:
+    """Rank 1 is killed, raises, stands still, and at last, when torchrun starts nobody any more, has no memory left."""
+    folder = tmp_path_factory.mktemp("failed")
+    recording = folder / "failed.gpudash"
+    flags = ["--model", "mlp", "--width", "32", "--depth", "2", "--steps", "12", "--rank-timeout", "8"]
+    command = [sys.executable, "-m", "gpudash", "run", "training", "--devices", "cpu,cpu", "--max-restarts", "3"]
+    variables = {"RANK_FAULT": "1:5:kill,raise,stop,grow"}
+    done = subprocess.run(
+        [*command, *flags, "--record", str(recording), "--json"],
+        env=environment(folder, variables),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    return outcome.code, outcome.document
+    assert done.stdout, done.stderr
+    with open_recording(recording) as opened:
+        notes = [one for one in opened.events() if isinstance(one, Note) and one.topic == "restart"]
+    with closing(sqlite3.connect(recording)) as database:
+        rows = database.execute("select device, step from rank where step is not null order by rowid").fetchall()
+        ending = database.execute("select json from event where kind = 'OutOfMemory'").fetchone()
+    return Failed(done.returncode, json.loads(done.stdout), notes, rows, json.loads(ending[0]))
 
 
-def test_a_rank_that_raises_is_named_with_its_error_and_place_and_the_recording_is_whole(
-    gpudash: Command, tmp_path: Path
-) -> None:
-    recording = tmp_path / "raised.gpudash"
-    status, document = failing(gpudash, recording, "raise")
-
-    assert (status, document["status"], document["steps"]) == (1, "failed", 4)
-    error = document["error"]
-    assert error["kind"] == "LookupError" and "the training set has a hole" in error["message"]
-    assert error["message"].startswith("Rank 1 (cpu, pid ") and "in raise_here" in error["message"]
-    with sqlite3.connect(recording) as opened:
-        rows = opened.execute("select device, step from rank where step is not null order by step, device").fetchall()
-        ending = opened.execute("select json from event where kind = 'RunFailed'").fetchall()
-    assert rows == [(rank, step) for step in range(1, 5) for rank in ("0", "1")]
-    assert json.loads(ending[0][0])["steps"] == 4
+def test_a_rank_that_was_killed_is_named_when_torchrun_starts_all_anew(failed: Failed) -> None:
+    note = failed.restarts[0]
+    assert note.details["rank"] == 1 and note.details["error"] == "killed"
+    assert "Rank 1 (cpu, pid " in note.text and "SIGKILL" in note.text and "restart 1 of 3" in note.text
 
 
-def test_a_rank_that_runs_out_of_memory_is_named_with_the_reason_why_it_and_no_other(
-    gpudash: Command, tmp_path: Path
-) -> None:
-    status, document = failing(gpudash, tmp_path / "full.gpudash", "grow")
+def test_a_rank_that_raised_is_named_with_its_error_and_place(failed: Failed) -> None:
+    note = failed.restarts[1]
+    assert note.details["rank"] == 1 and note.details["error"] == "LookupError"
+    assert "Rank 1 (cpu, pid " in note.text and "the training set has a hole" in note.text
+    assert "in raise_here" in note.text and "in step 5" in note.text
 
-    assert (status, document["status"]) == (3, "out_of_memory")
-    message = document["error"]["message"]
+
+def test_a_rank_that_stands_still_is_named_after_the_time_limit(failed: Failed) -> None:
+    note = failed.restarts[2]
+    assert note.details["rank"] == 1 and note.details["error"] == "hang"
+    assert "Rank 1" in note.text and "stands still" in note.text
+
+
+def test_a_rank_that_runs_out_of_memory_is_named_with_the_reason_why_it_and_no_other(failed: Failed) -> None:
+    assert (failed.code, failed.document["status"], failed.document["steps"]) == (3, "out_of_memory", 4)
+    message = failed.document["error"]["message"]
     assert "Rank 1" in message and "the last request was 1.00 GiB" in message
     assert "address space, the others' are not" in message
 
 
-def test_a_rank_that_stands_still_is_named_after_the_time_limit(gpudash: Command, tmp_path: Path) -> None:
-    status, document = failing(gpudash, tmp_path / "stopped.gpudash", "stop", "--rank-timeout", "8")
-
-    assert (status, document["error"]["kind"]) == (1, "hang")
-    assert "Rank 1" in document["error"]["message"] and "stands still" in document["error"]["message"]
-
-
-def test_ranks_are_started_anew_after_one_was_killed_where_torchrun_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK_FAULT", "1:5:kill:once")
-    monkeypatch.setenv("PYTHONPATH", f"{FAULTS}:{Path.cwd()}")
-    spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu", "steps": 12, "max_restarts": 1})
-    assert isinstance(spec, TrainingSpec)
-
-    ending, told = run_on_several(spec)
-
-    assert isinstance(ending, RunFinished) and ending.status == "finished" and ending.steps == 12
-    assert ending.result["restarts"] == 1 and ending.result["parameters_equal"] is True
-    (note,) = [one for one in told if isinstance(one, Note) and one.topic == "restart"]
-    assert "Rank 1" in note.text and "SIGKILL" in note.text and "restart 1 of 1" in note.text
+def test_the_recording_of_a_run_that_failed_holds_every_step_of_every_start(failed: Failed) -> None:
+    assert failed.rows == [(rank, step) for _start in range(4) for step in range(1, 5) for rank in ("0", "1")]
+    assert failed.ending["steps"] == 4 and failed.ending["result"]["restarts"] == len(failed.restarts) == 3

@@ -13,6 +13,11 @@ from tests.end_to_end.conftest import Command
         (("--devices", "cuda:0,cuda:0"), "cuda:0 is given twice"),
         (("--devices", "cpu,cpu", "--device", "cpu"), "say different things"),
         (("--devices", "cpu,cpu", "--profile-steps", "2"), "are not profiled"),
+        (
+            ("--devices", "cpu,cpu", "--batch", "4", "--global-batch", "32"),
+            "--batch 4 on each of 2 ranks is 8 together",
+        ),
+        (("--rank-timeout", "30"), "--rank-timeout is for a run on several devices"),
         (("--parallel", "fsdp"), "--parallel is for a run on several devices"),
         (("--devices", "cpu,cpu,cpu", "--global-batch", "16"), "15 and 18 do"),
     ],

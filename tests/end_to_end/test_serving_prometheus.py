@@ -23,7 +23,7 @@ from tests.unit.session.serving.certificates import certificate, program
 
 SECRET = "0123456789abcdef0123"
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 RUN = ("run", "training", "--no-record", "--device", "sim:0", "--simulate", "2GiB", "--steps", "100000")
 
@@ -71,7 +71,7 @@ class Prometheus:
         """An answer of its API; ``None`` while it starts."""
         query = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{query}", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{query}", timeout=120) as answer:
                 return json.load(answer)["data"]
         except OSError:
             assert self.process.poll() is None, self.log()

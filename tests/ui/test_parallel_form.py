@@ -91,7 +91,8 @@ def test_the_text_becomes_the_spec_s_devices(form: ParallelForm) -> None:
         ("cuda:0", "only one device"),
         ("cuda:0,cuda:0", "given twice"),
         ("cpu,cuda:0", "cannot train together"),
-        ("sim:0,sim:0", "simulated"),
+        ("sim:0,sim:0", "given twice"),
+        ("sim:0,cuda:0", "simulated GPUs and real ones"),
         ("cuda:0,cuda:7", "cuda:7 is not here; there is cpu, cuda:0, cuda:1"),
         ("cuda:0,cuda:2", "cuda:2 cannot be used: This torch has no code for it"),
         ("banana,cpu", "not a device"),
@@ -164,6 +165,17 @@ def test_the_menu_opens_with_the_keyboard_and_stays_while_space_chooses(form: Pa
     assert form.devices.text() == "cuda:0,cuda:1"
     QTest.keyClick(menu, Qt.Key.Key_Escape)
     assert not menu.isVisible()
+
+
+def test_devices_that_have_gone_while_the_menu_was_open_are_no_longer_in_it(form: ParallelForm) -> None:
+    form.devices.open_menu()
+    menu = form.devices.menu
+    gone = next(action for action in menu.actions() if action.text().startswith("cuda:1"))
+    menu.setActiveAction(gone)
+    form.set_devices(DEVICES[:1])
+    QTest.keyClick(menu, Qt.Key.Key_Space)
+    assert not any(action.text().startswith("cuda:") for action in menu.actions())
+    menu.close()
 
 
 def test_a_click_chooses_and_leaves_the_menu_open(form: ParallelForm) -> None:

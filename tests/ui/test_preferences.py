@@ -98,3 +98,18 @@ def test_nothing_is_written_before_it_is_saved(dialog: Preferences, home: Path) 
     type_into(dialog, "rate_hz", "5")
     dialog.reject()
     assert not (home / "settings.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("somewhere:high", "is not an address to serve on"), ("0.0.0.0:9500", "can be reached from other machines")],
+)
+def test_an_address_that_cannot_be_served_at_is_told_before_it_is_kept(
+    dialog: Preferences, kept: Kept, address: str, words: str
+) -> None:
+    type_into(dialog, "serve", address)
+    assert words in dialog._problem.text()
+    save(dialog)
+    assert kept.settings == []
+    type_into(dialog, "serve", ":9500")
+    assert dialog.settings() == Settings(rate_hz=10.0, serve=":9500")

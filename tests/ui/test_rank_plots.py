@@ -93,7 +93,7 @@ def test_from_five_ranks_on_an_area_stands_for_them_and_the_legend_says_so(fed: 
     _, shown = fed(world)
     for name in ("rank_memory", "rank_step", "loss"):
         spec = shown[name]
-        assert spec.title.endswith(f"· {world} ranks: lowest to highest, median")
+        assert spec.title.endswith(f"· {world} ranks")
         area = next(curve for curve in spec.curves if curve.down_to)
         assert (area.name, area.down_to) == ("highest", "lowest") and "median" in names(spec)
         assert not [curve for curve in spec.curves if (curve.key[2] or "").isdecimal()]

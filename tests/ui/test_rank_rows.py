@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.telemetry.records import RunFailed, RunFinished
+from gpudash.telemetry.records import RunFailed, RunFinished, Sample
 from gpudash.ui.rank_places import places_of
-from gpudash.ui.rank_rows import SILENT_S, RankRow, rank_rows, sentence
+from gpudash.ui.rank_rows import SILENT_S, RankRow, rank_rows, rest_words, sentence
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import PERIOD_S, RankFeed
@@ -106,11 +106,12 @@ def test_the_result_s_figures_take_the_place_of_the_recent_ones(session: FakeSes
     feed.train(60)
     result = feed.result()
     result["ranks"][0] |= {"step_seconds_median": 0.5, "communication_share": 0.25, "waiting_share": 0.5}
+    result["ranks"][0]["compute_share"] = 0.2
     result["ranks"][0]["peak_used_bytes"] = 5 * MIB
     done = RunFinished(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
     session.end(done)
     first = rows(session)[0]
-    assert (first.step_s, first.computing, first.communicating, first.waiting) == (0.5, 0.25, 0.25, 0.5)
+    assert (first.step_s, first.computing, first.communicating, first.waiting) == (0.5, 0.2, 0.25, 0.5)
     assert first.peak_bytes == 5 * MIB and states(session) == ["ended", "ended"]
 
 
@@ -131,6 +132,34 @@ def test_parameters_that_differ_are_said_to(session: FakeSession) -> None:
     done = RunFinished(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
     session.end(done)
     assert words(session).endswith("Their parameters are NOT equal.")
+
+
+def test_time_without_a_core_is_not_computing_and_is_told(session: FakeSession) -> None:
+    feed = RankFeed(session, 2)
+    session.feed(1)
+    told = {"step_s": 1.0, "compute_s": 0.5, "communication_s": 0.1, "waiting_s": 0.1}
+    for number in range(3):
+        for rank in ("0", "1"):
+            session.apply(Sample(session.now_s, "rank", rank, {"step": number, **told}))
+        session.feed(0.1)
+    first = rows(session)[0]
+    assert (first.computing, first.communicating, first.waiting) == pytest.approx((0.5, 0.1, 0.1))
+    assert rest_words(rows(session)) == (
+        "Up to 30 % of a rank's time is none of the three: it waited for a processor core."
+    )
+    feed.train(1)
+    session.end(
+        RunFinished(
+            time_s=9.0,
+            run_id=1,
+            status="finished",
+            seconds=1.0,
+            steps=1,
+            result={"ranks": [{"rank": 0, "communication_share": 0.4, "waiting_share": 0.2}]},
+        )
+    )
+    assert rows(session)[0].computing == pytest.approx(0.4)
+    assert rest_words(rows(session)[:1]) == ""
 
 
 def test_the_rank_that_failed_is_the_one_that_is_named_first(session: FakeSession) -> None:

@@ -24,7 +24,8 @@ def spec_of(**values: Any) -> TrainingSpec:
         ("gpu7,cpu", "'gpu7' is not a device"),
         ("cpu,,cpu", "'' is not a device"),
         ("cpu,cuda:0", "Gloo on the CPU, NCCL on GPUs"),
-        ("sim:0,sim:1", "sim:0 is simulated"),
+        ("sim:0,cuda:0", "simulated GPUs and real ones"),
+        ("sim:0,cpu", "cpu and sim:0 cannot train together"),
         (",".join(["cpu"] * (MOST + 1)), f"at most {MOST} ranks"),
     ],
 )
@@ -32,6 +33,13 @@ def test_devices_that_cannot_train_together_are_refused_in_one_sentence(text: st
     with pytest.raises(ValueError, match="--devices ") as refusal:
         spec_of(devices=text)
     assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_ranks_on_simulated_gpus_are_predicted_but_not_run() -> None:
+    spec = spec_of(devices="sim:0,sim:1")
+    assert spec.problems("sim:0") == []
+    (problem,) = spec.run_problems("sim:0")
+    assert problem.startswith("--devices sim:0,sim:1: sim:0 is simulated") and "\n" not in problem
 
 
 def test_devices_keep_their_order_and_only_cpu_may_be_repeated() -> None:

@@ -13,6 +13,7 @@ from gpudash.devices import (
     Simulation,
     default_device,
     kind_of,
+    shown_devices,
     shown_name,
     simulated_device,
     simulated_gpu,
@@ -68,3 +69,16 @@ def test_other_processes_hold_no_more_than_the_first_gpu_has() -> None:
     for sizes, others in (((GIB, 4 * GIB), 2 * GIB), ((), OFFERED_BYTES + 1), ((GIB,), -1)):
         with pytest.raises(ValueError, match="Simulated other processes cannot hold"):
             Simulation(sizes, others)
+
+
+@pytest.mark.parametrize(
+    ("devices", "shown"),
+    [
+        ("", "sim:0 (SIMULATED)"),
+        (None, "sim:0 (SIMULATED)"),
+        ("cpu,cpu", "2 × cpu"),
+        ("cuda:0, cuda:1", "cuda:0, cuda:1"),
+    ],
+)
+def test_where_a_run_takes_place_names_every_device(devices: str | None, shown: str) -> None:
+    assert shown_devices("sim:0", {} if devices is None else {"devices": devices}) == shown

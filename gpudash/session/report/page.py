@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash import __version__
-from gpudash.devices import SIMULATED, shown_name
+from gpudash.devices import SIMULATED, shown_devices, shown_name
 from gpudash.memory.explanation import Explanation, explanation_from_json
 from gpudash.memory.explanation_text import evidence_words, remedies_title, remedy_lines
 from gpudash.memory.snapshot.report_html import STYLE, filled_bars, owners_table, stack_details, table
@@ -149,7 +149,7 @@ def _title(runs: Sequence[RunView]) -> str:
 
 
 def _device(run: RunView) -> str:
-    name = escape(shown_name(run.device).replace(f" ({SIMULATED})", ""))
+    name = escape(shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", ""))
     return f'{name} <span class="simulated">{SIMULATED}</span>' if run.simulated else name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudash.session.serving.address import ServingError
-from gpudash.session.serving.by_settings import serve_by_settings
+from gpudash.session.serving.by_settings import serve_by_settings, setting_problem
 from gpudash.session.serving.serving import ServeRequest, Serving, companions
 
-__all__ = ["ServeRequest", "Serving", "ServingError", "companions", "serve_by_settings"]
+__all__ = ["ServeRequest", "Serving", "ServingError", "companions", "serve_by_settings", "setting_problem"]

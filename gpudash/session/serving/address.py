@@ -58,13 +58,13 @@ def _split(text: str) -> tuple[str, str]:
         return "", text
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
-        if not closed or not _is_ip(host) or (rest and not rest[1:]) or rest[:1] not in ("", ":"):
+        if not closed or not is_ip(host) or (rest and not rest[1:]) or rest[:1] not in ("", ":"):
             raise _not_an_address(text)
         return host, rest[1:]
     if text.count(":") > 1 or not text or text.endswith(":"):
         raise _not_an_address(text)
     host, _, port = text.partition(":")
-    if not _is_ip(host) and host.replace(".", "").isdecimal():
+    if not is_ip(host) and host.replace(".", "").isdecimal():
         raise _not_an_address(text)
     return host, port
 
@@ -76,7 +76,8 @@ def _not_an_address(text: str) -> ServingError:
     )
 
 
-def _is_ip(host: str) -> bool:
+def is_ip(host: str) -> bool:
+    """Whether ``host`` is an address and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpudash.session.serving.address import ServingError
+from gpudash.session.serving.address import ServingError, is_ip, read_address
+from gpudash.session.serving.guarding import require_guarded
 from gpudash.session.serving.serving import ServeRequest, Serving
 from gpudash.telemetry.records import Note, Warning
 
 if TYPE_CHECKING:
     from gpudash.session.live import Session
+
+
+def setting_problem(address: str) -> str:
+    """Why settings cannot name ``address``, as far as that is known without asking for names; empty where they can."""
+    if not address:
+        return ""
+    try:
+        asked = read_address(address)
+        if is_ip(asked.host):
+            require_guarded(asked, token=False, tls=False)
+    except ServingError as error:
+        return f"{error}; settings can name an address of this machine only, such as :10950"
+    return ""
 
 
 def serve_by_settings(session: Session, address: str) -> Serving | None:

@@ -6,9 +6,12 @@ https://prometheus.io/docs/prometheus/latest/querying/api/
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import json
+import os
 import re
+import selectors
 import socket
 import ssl
 import time
@@ -31,6 +34,9 @@ LONGEST_GET = 1500
 """Characters of a query that still go into the address; a longer one is posted, as the API allows."""
 
 CHUNK = 2**17
+
+LOOK_S = 0.1
+"""Seconds between two looks whether a connection that does not come about is still wanted."""
 
 FIRST_VERSION = 2
 """Prometheus 2.0 brought ``timestamp`` and markers of staleness."""
@@ -124,7 +130,8 @@ class Client:
         sock = self._socket
         if sock is not None:
             with contextlib.suppress(OSError, ValueError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own would take from the thread what it reads with
+                # not TLS's own, which would take away what the other thread reads with
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def drop(self) -> None:
         """Let go of the connection; for the thread that asks. The next question makes a new one."""
@@ -227,7 +234,7 @@ class Client:
         return self._connection
 
     def _opened(self) -> socket.socket:
-        """A connected socket; `close` can break off the connecting, too, of which http.client hands nothing out."""
+        """A connected socket; `close` ends the connecting, too, which it could not if http.client did it."""
         address = self.address
         failure: Exception = OSError("it has no address")
         for family, kind, protocol, _name, where in socket.getaddrinfo(
@@ -242,10 +249,9 @@ class Client:
         raise failure
 
     def _begun(self, opened: socket.socket, where: Any) -> socket.socket:
+        self._connect(opened, where)
         opened.settimeout(self._timeout_s)
-        if not self._closed:
-            opened.connect(where)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.address.scheme == "https":
             context = ssl.create_default_context()
             self._socket = opened = context.wrap_socket(
@@ -256,6 +262,23 @@ class Client:
         if isinstance(opened, ssl.SSLSocket):
             opened.do_handshake()
         return opened
+
+    def _connect(self, opened: socket.socket, where: Any) -> None:
+        """Connect, and look in between whether that is still wanted."""
+        opened.setblocking(False)
+        until = time.monotonic() + self._timeout_s
+        failure = opened.connect_ex(where)
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(opened, selectors.EVENT_WRITE)
+            while failure in (errno.EINPROGRESS, errno.EWOULDBLOCK):
+                if self._closed:
+                    raise ConnectionAbortedError
+                if time.monotonic() > until:
+                    raise TimeoutError
+                if waiting.select(LOOK_S):
+                    failure = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

@@ -108,7 +108,9 @@ def of_query(address: Address, kind: object, told: object) -> PrometheusError:
 def of_unreadable(address: Address, error: Exception) -> PrometheusError:
     """An answer of the query API that holds something else than it should."""
     why = _short(f"{type(error).__name__}: {error}")
-    return PrometheusError("broken", f"What {address} answers cannot be read ({why}); look at the server or a proxy before it.")
+    return PrometheusError(
+        "broken", f"What {address} answers cannot be read ({why}); look at the server or a proxy before it."
+    )
 
 
 def too_large(address: Address, limit_bytes: int) -> PrometheusError:

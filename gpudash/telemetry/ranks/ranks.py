@@ -33,6 +33,7 @@ class _Rank:
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MEDIAN_STEPS))
     compute_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MEDIAN_STEPS))
     parted_s: float = 0.0
+    compute_s: float = 0.0
     communication_s: float = 0.0
     waiting_s: float = 0.0
     peaks: dict[str, int] = field(default_factory=dict)
@@ -48,12 +49,16 @@ class Ranks:
 
     Raises:
         ValueError: when there is none.
+
+    Attributes:
+        joined: steps that every rank has told.
     """
 
     def __init__(self, world_size: int, heard: Sequence[int] | None = None) -> None:
         if world_size < 1:
             raise ValueError(f"A run has at least one rank, not {world_size}.")
         self.world_size = world_size
+        self.joined = 0
         self.heard = tuple(range(world_size) if heard is None else sorted(set(heard)))
         if not self.heard or not 0 <= self.heard[0] <= self.heard[-1] < world_size:
             raise ValueError(f"Ranks {list(self.heard)} are not among {world_size}.")
@@ -129,6 +134,7 @@ class Ranks:
         return self._ranks[number]
 
     def _joined(self, told: Sequence[RankStep]) -> JoinedStep:
+        self.joined += 1
         time_s = max(one.time_s for one in told)
         blocked = [one.blocked_s for one in told]
         known = [seconds for seconds in blocked if seconds is not None and math.isfinite(seconds)]
@@ -159,8 +165,9 @@ class Ranks:
         rank.step_seconds.append(told.step_s)
         if told.compute_s is not None:
             rank.compute_seconds.append(told.compute_s)
-        if communication_s is not None and waiting_s is not None:
+        if communication_s is not None and waiting_s is not None and told.compute_s is not None:
             rank.parted_s += told.step_s
+            rank.compute_s += told.compute_s
             rank.communication_s += communication_s
             rank.waiting_s += waiting_s
 
@@ -197,6 +204,7 @@ def _summary(number: int, rank: _Rank) -> dict[str, Any]:
         "steps": rank.steps,
         "step_seconds_median": statistics.median(rank.step_seconds) if rank.step_seconds else None,
         "compute_seconds_median": statistics.median(rank.compute_seconds) if rank.compute_seconds else None,
+        "compute_share": share(rank.compute_s),
         "communication_share": share(rank.communication_s),
         "waiting_share": share(rank.waiting_s),
         **{f"peak_{metric}": rank.peaks.get(metric) for metric in MEMORY},

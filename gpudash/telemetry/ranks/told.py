@@ -16,7 +16,9 @@ class RankStep:
         step: the step's number, the same in every rank.
         time_s: session time of the step's end.
         step_s: from the end of the step before to the end of this one.
-        compute_s: of that, what the rank computed itself; ``None`` where it cannot tell.
+        compute_s: of that, what the rank computed itself; ``None`` where it cannot tell. A rank that can tell how long
+            it waited for a core leaves that out; the logger in a watched script cannot, and there it is all that was
+            not blocked.
         blocked_s: of that, what it did not compute but was blocked in collectives: communicating, and waiting for the
             ranks that came to them later; ``None`` where it cannot tell.
         loss: of the rank's own share of the batch, in nats.

@@ -89,7 +89,8 @@ class Layout:
         longest = max((len(section.keys) for section in self._sections), default=1)
         self.columns = max(1, min((width + gap) // (least + gap), longest))
         self._across, self._room = self._side_by_side(width, longest, least + gap)
-        if self._across == 1 and len(self._sections) > 1:  # rows of a group as even as they can be: 4 and 4, not 6 and 2
+        if self._across == 1 and len(self._sections) > 1:
+            # the rows of a group as even as they can be: 4 and 4, not 6 and 2
             self.columns = -(-longest // -(-longest // self.columns))
         self._width = min((self._room + gap) / self.columns - gap, least * WIDEST)
         self._blocks: list[_Block] = []

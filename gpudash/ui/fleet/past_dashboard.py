@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gpudash.ui.theme import Palette
 
 
+THERE = "gpudash there"
+"""What the dashboard of this computer calls "this process"."""
+
 NEAR = 0.9
 """Part of a range that must have been told of for it to be shown as far as that."""
 
@@ -47,8 +50,13 @@ def past_plots(store: Store, device: str, words: str, warn_ratio: float, *, to_c
     for plot in (*usual, *_further(device)):
         told = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if told:
-            kept.append(replace(plot, curves=told))
+            title = f"MEMORY {words}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
+            kept.append(replace(plot, title=title, curves=tuple(_elsewhere(curve) for curve in told)))
     return kept
+
+
+def _elsewhere(curve: CurveSpec) -> CurveSpec:
+    return replace(curve, name=curve.name.replace("this process", THERE))
 
 
 def _further(device: str) -> tuple[PlotSpec, PlotSpec]:
@@ -72,6 +80,7 @@ class PastDashboard(Dashboard):
     def __init__(self, view: Replay, palette: Palette, name: str) -> None:
         super().__init__(view, palette, live=False)
         self._name = name
+        self.view.time_words = "from the beginning of the range"
         self._closet = QWidget(self)
         self._closet.hide()
         for part in (self.panel, self.cards, self.view_bar, self.tabs):  # they ask for a run, or tell of this computer

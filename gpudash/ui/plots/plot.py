@@ -369,7 +369,7 @@ class TimePlot(QWidget):
             return time_ticks(geometry.x_low, geometry.x_high, width, relative=True)
         origin = geometry.origin_s
         ticks = time_ticks(geometry.x_low + origin, geometry.x_high + origin, width, relative=False)
-        return Ticks(tuple((t - origin, text) for t, text in ticks.marks), ticks.name)
+        return Ticks(tuple((t - origin, text) for t, text in ticks.marks), self._view.time_words)
 
     def _hidden_changed(self) -> None:
         self._scale.reset()

@@ -14,6 +14,8 @@ from gpudash.units import format_duration
 MIN_WINDOW_S = 0.01
 MAX_WINDOW_S = 7 * 86400.0
 
+SESSION_TIME = "session time"
+
 _HISTORY = 100
 
 
@@ -32,6 +34,7 @@ class TimeView(QObject):
 
     Attributes:
         live: whether the newest reading is of now; else times are told in session time alone.
+        time_words: what the axis calls times that are not told from now on back.
 
     Signals:
         changed: the shown range or the following state changed.
@@ -46,6 +49,7 @@ class TimeView(QObject):
     def __init__(self, window_s: float = 60.0, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.live = True
+        self.time_words = SESSION_TIME
         self._window_s = _clamped(window_s)
         self._following = True
         self._now_s = 0.0

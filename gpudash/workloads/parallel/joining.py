@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,14 +10,11 @@ from typing import Any
 from gpudash.agent.wire import Message
 from gpudash.devices import Device
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.ranks import RankMemory, Ranks, RankStep
+from gpudash.telemetry.ranks import Findings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.records import EpochFinished, Note, Record, StepFinished, event_from_json
 from gpudash.units import format_bytes
 from gpudash.workloads.epochs import Epochs
 from gpudash.workloads.parallel.standing import Standing
-
-LOOK_S = 1.0
-"""Between two looks for a straggler and for unequal memory."""
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
@@ -58,8 +54,7 @@ class Joining:
         self._items: int | None = None
         self._facts: dict[str, Any] = {}
         self._run = ""
-        self._named: dict[str, int | None] = {"straggler": None, "imbalance": None}
-        self._looked_s = 0.0
+        self._findings = Findings(clock())
         self._began_s = self._step_ended_s = 0.0
         self.restarts = 0
         self.begin_again(0)
@@ -113,22 +108,13 @@ class Joining:
 
     def look(self, *, at_end: bool = False) -> None:
         """Name a straggler or the rank that holds more than the others, when there is one that was not named yet."""
-        now = time.monotonic()
-        if now - self._looked_s < LOOK_S and not at_end:
-            return
-        self._looked_s = now
-        straggler = self._ranks.straggler()
-        if straggler is not None and self._named["straggler"] != straggler.rank:
-            self._named["straggler"] = straggler.rank
-            self.note("straggler", straggler.text, rank=straggler.rank, slower=straggler.slower)
-        imbalance = self._ranks.imbalance()
-        if imbalance is not None and self._named["imbalance"] != imbalance.rank:
-            self._named["imbalance"] = imbalance.rank
-            self.note("imbalance", imbalance.text, rank=imbalance.rank, bytes=imbalance.bytes)
+        seen = self._findings.at_end(self._ranks) if at_end else self._findings.look(self._ranks, self._clock())
+        for finding in seen:
+            self.note(finding.topic, finding.text, **finding.details)
 
     def result(self) -> dict[str, Any]:
         """What is known of the run until now, as its result."""
-        straggler, imbalance, rows = self._ranks.straggler(), self._ranks.imbalance(), self._ranks.summary()
+        rows = self._ranks.summary()
         seconds = self._step_ended_s - self._began_s
         result: dict[str, Any] = {**self._facts, "epochs": self._rows}
         if self.steps and seconds > 0:
@@ -136,12 +122,7 @@ class Joining:
             result["items_per_second"] = self.steps * (self._items or 0) / seconds
         result |= {
             "ranks": [{**row, **self._identity(self.standings[row["rank"]])} for row in rows],
-            "straggler": None
-            if straggler is None
-            else {"rank": straggler.rank, "slower": straggler.slower, "text": straggler.text},
-            "memory_imbalance": None
-            if imbalance is None
-            else {"rank": imbalance.rank, "bytes": imbalance.bytes, "text": imbalance.text},
+            **findings(self._ranks),
             **self._agreement(),
             **self._kind(),
             "restarts": self.restarts,
@@ -233,7 +214,7 @@ class Joining:
         epoch = (step - 1) // self._spec.batches_per_epoch + 1
         if epoch != self._epoch:
             self._epoch = epoch
-            self._epochs.begin(epoch, self._spec.devices)
+            self._epochs.begin(epoch, ", ".join(self._spec.device_names))
         self._epochs.add(loss, accuracy)
         if step == self._spec.steps or step % self._spec.batches_per_epoch == 0:
             self._rows = self._epochs.end()

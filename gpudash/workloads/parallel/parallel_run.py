@@ -20,7 +20,7 @@ from gpudash.workloads.hosted_endings import MemoryKills
 from gpudash.workloads.parallel.failures import Cause, Ended, cause_of, ending_of_cause
 from gpudash.workloads.parallel.job import Job
 from gpudash.workloads.parallel.joining import Joining
-from gpudash.workloads.parallel.standing import HeldUp, held_up, waited_s
+from gpudash.workloads.parallel.standing import HeldUp, held_up, overdue
 from gpudash.workloads.parallel.torchrun import Torchrun
 from gpudash.workloads.run import Folder, RunRequest
 
@@ -215,10 +215,8 @@ class ParallelRun:
 
     def _hang(self) -> Cause | None:
         """Why the run cannot go on, when a rank has been waited for longer than the backend's own limit."""
-        limit = self._spec.rank_timeout + GRACE_S
         standings, now = self._joining.standings, self._clock()
-        silent = [one.heard_s is not None and now - one.heard_s > limit for one in standings]
-        if not all(silent) and waited_s(standings, now) <= limit:
+        if not overdue(standings, now, self._spec.rank_timeout, GRACE_S):
             return None
         late = held_up(standings, now)
         if late is not None:

@@ -20,6 +20,7 @@ from gpudash.devices import kind_of
 from gpudash.telemetry.records import EpochFinished, Event, StepFinished
 from gpudash.workloads.parallel.job import SOCKET, TORCHRUN, Job, read_job
 from gpudash.workloads.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link
+from gpudash.workloads.parallel.standing import START_S
 from gpudash.workloads.tied_process import die_with
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 
 NAME = b"gpudash-rank"
 
-START = timedelta(seconds=120)
-"""How long ranks wait for each other to import torch, from a network disk maybe; then the run's own limit applies."""
+START = timedelta(seconds=START_S)
 
 
 def main() -> None:

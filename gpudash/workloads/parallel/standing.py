@@ -12,6 +12,10 @@ from gpudash.units import format_duration
 SILENT_S = 3.0
 """Silence after which a rank's process is taken to stand still: it tells how it is ten times a second."""
 
+START_S = 120.0
+"""How long ranks wait for each other to begin, which import torch, from a network disk maybe; later the run's own limit
+applies."""
+
 COLLECTIVE = "collective"
 
 
@@ -88,6 +92,18 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
 def waited_s(standings: Sequence[Standing], now_s: float) -> float:
     """How long a rank has been waiting for another by now: the longest that any has been in one collective."""
     return max((now_s - one.since_s for one in standings if one.phase == COLLECTIVE), default=0.0)
+
+
+def overdue(standings: Sequence[Standing], now_s: float, patience_s: float, grace_s: float) -> bool:
+    """Whether a rank has been waited for longer than the backend's own limit, or all have fallen silent for so long.
+
+    Args:
+        patience_s: the limit that the ranks were given.
+        grace_s: what the backend's error may take to come.
+    """
+    limit = grace_s + (patience_s if all(one.ready for one in standings) else max(patience_s, START_S))
+    silent = [one.heard_s is not None and now_s - one.heard_s > limit for one in standings]
+    return all(silent) or waited_s(standings, now_s) > limit
 
 
 def _silent_words(one: Standing, now_s: float) -> str:

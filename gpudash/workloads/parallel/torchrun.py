@@ -34,6 +34,7 @@ DYING_S = 2.0
 """How long processes that were killed are waited for: a driver may take its time."""
 
 MOST_PRINTED = 20_000
+"""Bytes of what torchrun and the ranks have printed that an ending tells; they may print without end."""
 
 
 class Torchrun:
@@ -94,11 +95,7 @@ class Torchrun:
 
     def printed(self) -> str:
         """The end of what it and the ranks have printed."""
-        try:
-            data = (self._folder / PRINTED).read_bytes()
-        except OSError:
-            return ""
-        return data[-MOST_PRINTED:].decode(errors="replace").strip()
+        return end_of(self._folder / PRINTED)
 
     def close(self) -> bool:
         """End torchrun and all ranks, and hear nobody any more; false when one does not end though it was killed."""
@@ -146,3 +143,13 @@ class Torchrun:
             str(self._folder),
             *search,
         ]
+
+
+def end_of(path: Path) -> str:
+    """The last `MOST_PRINTED` bytes of a file as text; "" when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_PRINTED))
+            return file.read(MOST_PRINTED).decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,6 +1,8 @@
-"""Python imports this at its start: a rank that the environment names fails in its training as the environment says.
+"""Python imports this at its start: ranks fail in their training, or take their time, as the environment says.
 
-``RANK_FAULT`` is "RANK:STEP:FAULT", with "once" behind it for the first start only.
+``RANK_FAULT`` is "RANK:STEP:FAULT,FAULT,...": the first fault at the first start, the next when all were started again.
+``RANK_PACE`` is the seconds that every rank sleeps in each of its steps: its computing then hardly depends on what else
+the machine does. ``RANK_COMPILER`` leaves torch's compiler in its place, which FSDP2 needs.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import resource
 import signal
 import sys
 import time
+import types
 from pathlib import Path
 
 TRAINING = "gpudash.workloads.parallel.rank_training"
@@ -45,6 +48,21 @@ FAULTS = {
 }
 
 
+class NoCompiler(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands in for torch's compiler, whose import is half of a rank's beginning; these ranks compile nothing."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> object:
+        return importlib.util.spec_from_loader(name, self) if name == "torch._dynamo" else None
+
+    def create_module(self, spec: object) -> None:
+        return None
+
+    def exec_module(self, module: object) -> None:
+        module.utils = types.SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
+        module.graph_break = lambda: None
+        module.disable = lambda function=None, *_args, **_more: function
+
+
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: object, target: object = None) -> object:
         if name != TRAINING:
@@ -64,18 +82,22 @@ class Finder(importlib.abc.MetaPathFinder):
 
 def fail_in(training: type) -> None:
     step_of = training._step
-    step_wanted, fault = int(WORDS[1]), FAULTS[WORDS[2]]
+    step_wanted, fault = (int(WORDS[1]), FAULTS[FAULT]) if FAULT else (0, None)
 
     def step(self: object, index: int, number: int) -> None:
         if number == step_wanted:
             fault()
+        time.sleep(PACE_S)
         step_of(self, index, number)
 
     training._step = step
 
 
-WORDS = os.environ.get("RANK_FAULT", "").split(":")
-if os.environ.get("RANK") == WORDS[0] and (
-    WORDS[-1] != "once" or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
-):
+WORDS = os.environ.get("RANK_FAULT", "::").split(":")
+START = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+FAULT = [*WORDS[2].split(","), *[""] * START][START] if os.environ.get("RANK") == WORDS[0] else ""
+PACE_S = float(os.environ.get("RANK_PACE", "0"))
+if "RANK" in os.environ and "RANK_COMPILER" not in os.environ:
+    sys.meta_path.insert(0, NoCompiler())
+if "RANK" in os.environ and (FAULT or PACE_S):
     sys.meta_path.insert(0, Finder())

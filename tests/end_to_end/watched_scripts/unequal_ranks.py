@@ -8,16 +8,17 @@ import signal
 import sys
 import time
 
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+fatal = sys.argv[1] if len(sys.argv) > 1 else ""
+if fatal == "once" and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    sys.exit(7)
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 STEPS = 60
 
 torch.set_num_threads(1)
-fatal = sys.argv[1] if len(sys.argv) > 1 else ""
-if fatal == "once" and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    sys.exit(7)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)

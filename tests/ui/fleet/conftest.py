@@ -58,9 +58,10 @@ OpenOverview = Callable[..., Overview]
 def overview(qapp: QApplication) -> Iterator[OpenOverview]:
     """Opens overviews; they are gone when the test is over."""
     opened: list[Overview] = []
+    palette = apply_theme(qapp, "dark")
 
     def open_one(fleet: FakeFleet, size: tuple[int, int] = (1280, 720)) -> Overview:
-        found = Overview(fleet, apply_theme(qapp, "dark"), size)
+        found = Overview(fleet, palette, size)
         opened.append(found)
         return found
 

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.settings import Settings
+from gpudash.telemetry.records import Sample
 from gpudash.ui.fleet.gpu_document import ROLL_S, GpuDocument
 from gpudash.ui.fleet.ranges import Range
 from gpudash.ui.theme import apply_theme
@@ -215,3 +216,20 @@ def test_copying_takes_the_figures_of_the_plots(shown: Shown) -> None:
 def test_closing_ends_what_asks_the_server(shown: Shown) -> None:
     shown.document.close_document()
     assert shown.view.closings == 1
+
+
+def test_the_plots_speak_of_the_machine_they_are_of_and_not_of_this_one(shown: Shown) -> None:
+    view, device = shown.view, shown.view.gpus[0].uuid
+    view.store.link("cuda:3", device)
+    view.store.apply(Sample(1.0, "host", None, {"cpu_utilisation": 0.5, "process_cpu_utilisation": 0.1}))
+    shown.later(0.1)
+    plots = {plot.spec.id: plot.spec for plot in shown.document.past.plots.plots}
+    assert plots["memory"].title == "MEMORY node-07 · GPU 3"
+    names = [curve.name for curve in plots["utilisation"].curves]
+    assert "gpudash there, of one core" in names
+    assert not any("this process" in name for name in names)
+
+
+def test_the_axis_counts_from_the_beginning_of_the_range(shown: Shown) -> None:
+    [*_others, lowest] = shown.document.past.plots.plots
+    assert lowest._time_ticks(lowest._geometry).name == "from the beginning of the range"

@@ -94,3 +94,7 @@ def test_the_copied_table_has_a_field_for_every_column_and_nothing_for_what_is_n
     assert lines[0].split("\t") == list(COLUMNS)
     assert all(len(line.split("\t")) == len(COLUMNS) for line in lines)
     assert lines[2].split("\t")[COLUMNS.index("utilisation")] == ""
+
+
+def test_the_line_of_a_gpu_names_its_exporter_as_people_do() -> None:
+    assert one_line(gpu(exporter="dcgm")).endswith(" · dcgm-exporter")

@@ -17,6 +17,7 @@ from gpudash.cli.output import RequestError
         ("prometheus:host:9090", "'host:9090' is no address of a Prometheus server"),
         ("prometheus:http://host:99999", "'http://host:99999' is no address"),
         ("prometheus:http://host:9090/graph?g0=1", "leave out everything from"),
+        ("prometheus:http://host:9090?token=abc", "'http://host:9090' goes on behind the server's address"),
         ("http://host:9090", "http://host:9090 is an address, not a file"),
     ],
 )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import Peer
-from gpudash.session.watched_ranks import JUDGED_S, ROWS_PER_SECOND, WatchedRanks
+from gpudash.session.watched_ranks import ROWS_PER_SECOND, WatchedRanks
+from gpudash.telemetry.ranks.findings import LOOK_S
 from gpudash.telemetry.records import Note, Sample
 from tests.unit.session.watched import Surrounded
 
@@ -96,7 +97,7 @@ def test_a_slow_rank_is_told_when_it_is_found_twice_and_then_never_again() -> No
     zero, one = run.join(0), run.join(1)
     told = []
     for number in range(1, 200):
-        run.around.now_s += JUDGED_S / 10
+        run.around.now_s += LOOK_S / 10
         run.step(zero, number, compute=0.08, blocked=0.03)
         run.step(one, number, compute=0.10, blocked=0.01)
         told.append(len(run.notes("straggler")))
@@ -124,12 +125,12 @@ def test_unequal_memory_is_told_once_the_run_has_settled() -> None:
     run.memory(zero, used_bytes=300 * MIB)
     run.memory(one, used_bytes=600 * MIB)
     for number in range(1, 5):
-        run.around.now_s += JUDGED_S
+        run.around.now_s += LOOK_S
         run.step(zero, number)
         run.step(one, number)
     assert not run.notes("imbalance")
     for number in range(5, 9):
-        run.around.now_s += JUDGED_S
+        run.around.now_s += LOOK_S
         run.step(zero, number)
         run.step(one, number)
     (note,) = run.notes("imbalance")

@@ -47,6 +47,15 @@ def test_a_rank_s_shares_are_parts_of_what_its_step_was_spent_on(store: Store) -
     assert values(store, "0", "waiting") == [pytest.approx(0.3)]
 
 
+def test_time_in_which_a_rank_waited_for_a_core_is_no_share_of_it(store: Store) -> None:
+    told = {"step_s": 1.0, "compute_s": 0.5, "communication_s": 0.2, "waiting_s": 0.1}
+    store.apply(Sample(1.0, "rank", "0", told))
+    store.apply(row(1.0, "1", 0.7, 0.2, 0.1))
+    store.apply(ended())
+    assert values(store, "0") == [pytest.approx(0.5)] and values(store, "0", "communication") == [pytest.approx(0.2)]
+    assert values(store, MEAN) == [pytest.approx(0.6)] and values(store, MEAN, "waiting") == [pytest.approx(0.1)]
+
+
 def test_more_time_blocked_than_the_step_took_leaves_none_for_computing(store: Store) -> None:
     store.apply(Sample(1.0, "rank", "0", {"step_s": 1.0, "communication_s": 1.5, "waiting_s": 0.5}))
     assert values(store, "0") == [0.0] and values(store, "0", "communication") == [pytest.approx(0.75)]

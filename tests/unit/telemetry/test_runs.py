@@ -192,10 +192,26 @@ def test_a_very_long_run_keeps_a_fair_sample_for_its_median() -> None:
     assert (metric.min, metric.max, metric.count) == (0.0, 3.0 * EXACT_VALUES - 1, 3 * EXACT_VALUES)
 
 
-def test_time_left_follows_the_mean_pace() -> None:
+def test_time_left_follows_the_pace_between_steps_and_not_the_start_before_them() -> None:
     assert view(step(1, 1.0)).seconds_left is None
-    assert view(step(1, 1.0), step(2, 1.0, t=14.0)).seconds_left == 4.0
-    assert view(step(2, 1.0), finished("finished")).seconds_left is None
+    assert view(step(1, 1.0, t=40.0), step(2, 1.0, t=41.5)).seconds_left == 3.0
+    assert view(step(1, 1.0), step(2, 1.0), finished("finished")).seconds_left is None
+
+
+def test_time_left_follows_the_newest_steps_of_a_run_that_has_become_slower() -> None:
+    run = view(*(replace(step(number, 1.0), steps=1_000) for number in range(1, 501)))
+    assert run.seconds_left == pytest.approx(500.0)
+    for number in range(501, 521):
+        run.apply(replace(step(number, 1.0, t=510.0 + 4 * (number - 500)), steps=1_000))
+    assert run.seconds_left == pytest.approx(480 * 4.0, rel=0.05)
+
+
+def test_ranks_that_begin_again_do_not_make_time_left_longer() -> None:
+    run = view(step(1, 1.0), step(2, 1.0), step(3, 1.0))
+    run.apply(step(1, 1.0, t=60.0))
+    assert run.seconds_left == 3.0
+    run.apply(step(2, 1.0, t=61.0))
+    assert run.seconds_left == 2.0
 
 
 def test_a_watched_run_turns_to_the_device_it_turns_out_to_use() -> None:

@@ -10,6 +10,7 @@ import pytest
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
 from gpudash.memory.estimate import Alternative, Estimate, Target
+from gpudash.memory.rank_estimates import of_ranks
 from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
@@ -84,7 +85,7 @@ def test_a_price_says_what_it_rests_on() -> None:
 
 def test_a_run_that_fits_is_not_offered_over_several_gpus() -> None:
     found = predicted(SMALL, (Target("sim:1", 2 * GIB, 2 * GIB),), batch=8)
-    assert all(alternative.ranks == 1 for alternative in found.alternatives)
+    assert all(alternative.ranks is None for alternative in found.alternatives)
 
 
 def test_what_does_not_fit_is_offered_over_the_gpus_there_are() -> None:
@@ -163,6 +164,9 @@ def test_a_run_as_it_is_may_fit_with_other_segments_on_another_device_or_a_large
         ("", "sim:1", True),
         ("", None, True),
     ]
+    assert told[-1].change == "a card with 4 GiB"
+    both = of_ranks([target, other], "ddp", lambda one: judged(trace, one, "mine:build"))
+    assert [one.change for one in unchanged(trace, target, both, [])][-1] == "2 cards with 4 GiB each"
     settings = AllocatorSettings(expandable_segments=True)
     grown = Target("sim:0", GIB, 100 * MIB, settings=settings)
     assert not list(unchanged(trace, grown, judged(trace, grown, "mine:build"), []))

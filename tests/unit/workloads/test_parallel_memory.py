@@ -6,9 +6,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.testing._internal.distributed import fake_pg
+
+from gpudash.memory.estimate import Target
+from gpudash.specs import TrainingSpec
+from gpudash.workloads import estimate, fsdp_memory
+from gpudash.workloads.parallel_memory import NoRanksError, one_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,13 +36,13 @@ SGD_AND_ADAMW = [
     spec(model, 2, parallel, optimizer)
     for model, parallel, optimizer in (
         (MLP, "ddp", "sgd"),
-        (MLP, "fsdp", "adamw"),
         (TRANSFORMER, "ddp", "adamw"),
         (TRANSFORMER, "fsdp", "sgd"),
     )
 ]
 ACCUMULATED = [spec(MLP, 2, parallel, "adamw", accumulation=2) for parallel in ("ddp", "fsdp")]
-FOUR = [spec(MLP, 4, "ddp", "adamw"), spec(TRANSFORMER, 4, "fsdp", "adamw")]
+FOUR = [spec(TRANSFORMER, 4, "fsdp", "adamw")]
+"""Shards shrink with the number of ranks; what DDP takes does not depend on it."""
 
 
 def test_the_predicted_peak_of_every_rank_is_the_counted_one(tmp_path: Path) -> None:
@@ -46,3 +54,46 @@ def test_the_predicted_peak_of_every_rank_is_the_counted_one(tmp_path: Path) -> 
         for number, values in enumerate(specs):
             fullest = max(of_rank[number] for of_rank in found["counted"])
             assert found["predicted"][number] == pytest.approx(fullest, rel=OFF_BY), values
+
+
+ON_TWO = TrainingSpec(devices="cpu,cpu")
+
+
+def enter() -> None:
+    with one_of(ON_TWO, None):  # type: ignore[arg-type]
+        pass
+
+
+def test_a_torch_without_ranks_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    with pytest.raises(NoRanksError, match="built without torch"):
+        enter()
+
+
+def test_a_torch_whose_ranks_need_their_peers_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(fake_pg, "FakeStore")
+    with pytest.raises(NoRanksError, match="no ranks that can be followed"):
+        enter()
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_torch_without_ranks_is_not_taken_for_an_error_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: Any, **_options: Any) -> None:
+        raise NoRanksError("This PyTorch has no ranks.")
+
+    monkeypatch.setattr(estimate, "trace_of", refuse)
+    with pytest.raises(estimate.CannotPredictError, match="This PyTorch has no ranks") as told:
+        list(estimate.estimate(estimate.Question(ON_TWO, Target("cpu")), None))  # type: ignore[arg-type]
+    assert told.value.kind == "unavailable" and "on one device" in told.value.remedy
+
+
+def test_an_fsdp_that_cannot_be_followed_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.fsdp._fully_shard import _fsdp_param
+
+    monkeypatch.setattr(fsdp_memory, "_emulated", False)
+    kept = _fsdp_param.alloc_storage
+    monkeypatch.delattr(_fsdp_param, "free_storage")
+    with pytest.raises(AttributeError):
+        fsdp_memory.emulate_storages(SimpleNamespace(storages=None))  # type: ignore[arg-type]
+    assert _fsdp_param.alloc_storage is kept
+    assert not fsdp_memory._emulated

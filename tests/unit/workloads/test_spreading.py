@@ -78,8 +78,8 @@ def test_what_connects_the_ranks_has_its_room() -> None:
 
 def test_simulated_gpus_are_judged_and_have_no_button_since_nothing_connects_them() -> None:
     found = spread(40 * GIB, *(Target(f"sim:{number}", 24 * GIB, 24 * GIB) for number in range(2)))
-    assert found[-1].fits is True
-    assert found[-1].fields == {}
+    assert (found[-1].fits, found[-1].fields) == (True, {})
+    assert found[-1].change == "FSDP2 over sim:0, sim:1 (SIMULATED)"
 
 
 @pytest.mark.parametrize(

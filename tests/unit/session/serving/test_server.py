@@ -16,7 +16,7 @@ from gpudash.session.serving.request import BadRequestError, Request
 from gpudash.session.serving.server import Answer, Limits, Server
 from tests.unit.session.serving.certificates import certificate
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """Longest that a test waits for what must come."""
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -33,10 +33,10 @@ class Client:
     def ask(self, path: str = "/metrics", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
         place = self.serving.url.removesuffix("/metrics").partition("://")[2]
         if self._trust is None:
-            connection = http.client.HTTPConnection(place, timeout=20)
+            connection = http.client.HTTPConnection(place, timeout=120)
         else:
             context = ssl.create_default_context(cafile=str(self._trust))
-            connection = http.client.HTTPSConnection(place, timeout=20, context=context)
+            connection = http.client.HTTPSConnection(place, timeout=120, context=context)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
             connection.request(method, path, headers=given)

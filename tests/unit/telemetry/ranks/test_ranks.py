@@ -152,6 +152,7 @@ def test_the_summary_adds_up() -> None:
     assert zero["step_seconds_median"] == 0.1 and zero["compute_seconds_median"] == pytest.approx(0.07)
     assert zero["communication_share"] == pytest.approx(0.1) and zero["waiting_share"] == pytest.approx(0.2)
     assert one["waiting_share"] == 0.0
+    assert zero["compute_share"] == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2])

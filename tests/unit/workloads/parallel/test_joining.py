@@ -159,3 +159,35 @@ def test_a_straggler_is_named_once_and_kept_in_the_result() -> None:
     (note,) = [note for note in bench.of(Note) if note.topic == "straggler"]
     assert note.details["rank"] == 1 and note.details["slower"] == pytest.approx(1 / 3, abs=0.01)
     assert bench.joining.result()["straggler"]["rank"] == 1
+
+
+def test_a_straggler_is_named_while_the_run_is_on_when_two_looks_agree_and_not_again_when_it_comes_back() -> None:
+    bench = Bench(steps=4000, epochs=1)
+    named = []
+    for step in range(1, 301):
+        bench.now += 0.1
+        for rank in (0, 1):
+            bench.step(rank, step, 1.0, compute_s=0.4 if rank else 0.3)
+        named.append(len([note for note in bench.of(Note) if note.topic == "straggler"]))
+    bench.joining.begin_again(1)
+    for step in range(1, 301):
+        bench.now += 0.1
+        for rank in (0, 1):
+            bench.step(rank, step, 1.0, compute_s=0.4 if rank else 0.3)
+
+    assert named[29] == 0 and named[-1] == 1
+    assert len([note for note in bench.of(Note) if note.topic == "straggler"]) == 1
+
+
+def test_memory_is_not_compared_before_all_ranks_have_settled() -> None:
+    bench = Bench()
+    beat = {"type": "beat", "time_s": 1.0, "step": 1, "phase": "computing", "where": ""}
+    for rank, used in ((0, 1 * GIB), (1, 2 * GIB)):
+        bench.joining.take(rank, {**beat, "used_bytes": used, "allocated_bytes": None, "reserved_bytes": None})
+    for step in range(1, 5):
+        for rank in (0, 1):
+            bench.step(rank, step, 1.0)
+    assert bench.joining.result()["memory_imbalance"] is None
+    for rank in (0, 1):
+        bench.step(rank, 5, 1.0)
+    assert bench.joining.result()["memory_imbalance"]["rank"] == 1
