@@ -29,7 +29,7 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
     With prometheus:http://HOST:9090 it shows every GPU that a Prometheus server knows; GPUDASH_PROMETHEUS_TOKEN holds
     the token of one that asks for it.
 
-    No data leaves this computer.
+    No data leaves this computer; a Prometheus server learns what it is asked.
 
     Parameters
     ----------
