@@ -101,10 +101,10 @@ def _judged(spec: TrainingSpec, strategy: str, targets: Sequence[Target], trace:
 def _fields(spec: TrainingSpec, strategy: str, names: Sequence[str]) -> Mapping[str, Any]:
     fields = {"devices": ",".join(names), "parallel": strategy, "global_batch": spec.batch}
     try:
-        TrainingSpec.model_validate({**spec.model_dump(exclude_defaults=True), **fields})
+        spread = TrainingSpec.model_validate({**spec.model_dump(exclude_defaults=True), **fields})
     except ValidationError:
         return {}
-    return fields
+    return {} if spread.run_problems(names[0]) else fields
 
 
 def _nominal(capacity: int) -> int:
