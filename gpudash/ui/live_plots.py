@@ -55,19 +55,7 @@ def plots_for(
     if store.series("run", "loss") is not None:
         plots.append(_loss(store.run))
     if store.series("run", "throughput") is not None:
-        plots.append(
-            PlotSpec(
-                id="throughput",
-                title=_marked("THROUGHPUT", store.run),
-                curves=(
-                    CurveSpec(
-                        ("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s"
-                    ),
-                ),
-                unit="number",
-                unit_name="items/s",
-            )
-        )
+        plots.append(_throughput(store.run))
     places = places_of(store.run)
     if not places:
         return tuple(plots)
@@ -232,6 +220,12 @@ def _utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
         )
     )
     return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
+
+
+def _throughput(run: RunView | None) -> PlotSpec:
+    curve = CurveSpec(("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s")
+    title = _marked("THROUGHPUT", run)
+    return PlotSpec(id="throughput", title=title, curves=(curve,), unit="number", unit_name="items/s")
 
 
 def _loss(run: RunView | None) -> PlotSpec:

@@ -106,8 +106,9 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
 
 def rest_words(rows: Sequence[RankRow]) -> str:
     """How much of the step is none of the three parts; "" for next to nothing."""
-    known = [(row.computing, row.communicating, row.waiting) for row in rows]
-    rest = max((1.0 - sum(parts) for parts in known if None not in parts), default=0.0)  # type: ignore[arg-type]
+    shares = ((row.computing, row.communicating, row.waiting) for row in rows)
+    known = [[share for share in parts if share is not None] for parts in shares]
+    rest = max((1.0 - sum(parts) for parts in known if len(parts) == 3), default=0.0)
     if rest < LEAST_UNACCOUNTED:
         return ""
     return f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."

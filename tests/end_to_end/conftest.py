@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.programs import program
 
 TIMEOUT_S = 150
 
@@ -63,11 +64,7 @@ def gpudash(home: Path) -> Command:
 @pytest.fixture(scope="session")
 def display() -> Iterator[str]:
     """A virtual screen of 2560×1440; a machine without Xvfb has no real-window tests."""
-    server = shutil.which("Xvfb")
-    if server is None:
-        if os.environ.get("GPUDASH_REQUIRE_WINDOW"):
-            pytest.fail("Xvfb is not installed, and GPUDASH_REQUIRE_WINDOW asks for the tests of the real window")
-        pytest.skip("Xvfb is not installed")
+    server = program("Xvfb")
     reading, writing = os.pipe()
     process = subprocess.Popen(
         [server, "-displayfd", str(writing), "-screen", "0", "2560x1440x24", "-nolisten", "tcp"],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from gpudash.telemetry.recorder import Recorder
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import Command, Outcome
+from tests.programs import program
 from tests.unit.telemetry.trace_format import validate
 
 SKY, ORANGE, CAPACITY = (0x0B, 0x78, 0xB5), (0xB3, 0x62, 0x00), (0xB4, 0x23, 0x18)
@@ -72,14 +71,7 @@ def test_every_format_is_written_and_the_recording_stays_as_it_was(
 @pytest.fixture
 def browser() -> str:
     """A Chromium; where there is none and none is demanded, what it would show stays unseen."""
-    found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    if found is None:
-        if os.environ.get("GPUDASH_REQUIRE_WINDOW"):
-            pytest.fail("Chromium is not installed, and GPUDASH_REQUIRE_WINDOW asks for the tests of what is seen")
-        pytest.skip("Chromium is not installed")
-    return found
+    return program("chromium", "chromium-browser", "google-chrome")
 
 
 def near(image: np.ndarray, colour: tuple[int, int, int]) -> int:

@@ -24,7 +24,8 @@ import pytest
 from tests.end_to_end.conftest import Command, environment
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
-from tests.unit.session.serving.certificates import certificate, program
+from tests.programs import program
+from tests.unit.session.serving.certificates import certificate
 
 SECRET = "0123456789abcdef0123"
 

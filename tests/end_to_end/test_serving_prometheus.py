@@ -19,7 +19,8 @@ import pytest
 
 from gpudash.session.serving import companions
 from tests.end_to_end.conftest import environment
-from tests.unit.session.serving.certificates import certificate, program
+from tests.programs import program
+from tests.unit.session.serving.certificates import certificate
 
 SECRET = "0123456789abcdef0123"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.programs import program
 
 PROGRAM, TOOL = "prometheus", "promtool"
 
@@ -22,16 +22,6 @@ LOOKED_S = 0.02
 
 _LISTENING = re.compile(r'msg="Listening on" address=(\S+)')
 _READY = "Server is ready to receive web requests"
-
-
-def require(program: str = PROGRAM) -> str:
-    """The program's path; the test is skipped where Debian's package is missing and nothing demands it."""
-    found = shutil.which(program)
-    if found is None:
-        if os.environ.get("GPUDASH_REQUIRE_WINDOW"):
-            pytest.fail(f"{program} is missing; apt install prometheus")
-        pytest.skip(f"{program} is missing; apt install prometheus")
-    return found
 
 
 @contextmanager
@@ -53,7 +43,7 @@ def prometheus(
     config.write_text(f"global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n{scraped}")
     log = folder / "prometheus.log"
     data = f"--storage.tsdb.path={folder / 'data'}"
-    command = [require(), f"--config.file={config}", data, "--web.listen-address=127.0.0.1:0", *options]
+    command = [program(PROGRAM), f"--config.file={config}", data, "--web.listen-address=127.0.0.1:0", *options]
     with log.open("wb") as written:
         process = subprocess.Popen(command, stdout=written, stderr=written)
     try:
@@ -79,5 +69,5 @@ def import_past(folder: Path, text: str) -> None:
     """Put samples with times of their own (OpenMetrics text) into the data of a server that is not running yet."""
     source = folder / "past.om"
     source.write_text(text if text.endswith("# EOF\n") else f"{text}# EOF\n")
-    command = [require(TOOL), "tsdb", "create-blocks-from", "openmetrics", str(source), str(folder / "data")]
+    command = [program(TOOL), "tsdb", "create-blocks-from", "openmetrics", str(source), str(folder / "data")]
     subprocess.run(command, check=True, capture_output=True, timeout=START_S)

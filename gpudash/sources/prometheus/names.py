@@ -141,7 +141,7 @@ def value_of(name: Name, text: object) -> float | None:
     Raises:
         ValueError, TypeError: when it is no number at all.
     """
-    value = float(text)  # type: ignore[arg-type]
+    value = float(text)  # type: ignore[arg-type]  # what a server sends; anything else raises
     if not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= DCGM_BLANK):
         return None
     return value * name.scale

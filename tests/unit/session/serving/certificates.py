@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
-
-def program(name: str) -> str:
-    """The path of a program; where it is missing the test is skipped, unless GPUDASH_REQUIRE_WINDOW asks for all."""
-    found = shutil.which(name)
-    if found is None:
-        if os.environ.get("GPUDASH_REQUIRE_WINDOW"):
-            pytest.fail(f"{name} is not installed, and GPUDASH_REQUIRE_WINDOW asks for the tests that need it")
-        pytest.skip(f"{name} is not installed")
-    return found
+from tests.programs import program
 
 
 def certificate(folder: Path, name: str = "server", passphrase: str = "") -> tuple[Path, Path]:

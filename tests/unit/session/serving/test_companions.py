@@ -15,7 +15,7 @@ import pytest
 from gpudash.session.serving import companions
 from gpudash.session.serving.catalogue import CATALOGUE
 from gpudash.sources.prometheus.names import NAMES
-from tests.unit.session.serving.certificates import program
+from tests.programs import program
 
 SERVED = {served.name: served for served in CATALOGUE}
 RULES = companions() / "alert-rules.yml"

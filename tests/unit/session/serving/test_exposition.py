@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 from gpudash.session.serving.catalogue import CATALOGUE, Served
 from gpudash.session.serving.exposition import KEPT_S, LONGEST_LABEL, OPENMETRICS, TEXT, Exposition
 from gpudash.session.serving.run_figures import Rows
-from tests.unit.session.serving.certificates import program
+from tests.programs import program
 
 EVERYTHING: Mapping[Served, Rows] = {
     served: [
