@@ -5,7 +5,15 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test bench lint clean
+# torch's CUDA builds, from PyPI; the triple === takes that very build where an index has one for the CPU too.
+CUDA := .venv-cuda
+CUDA_TORCH := 2.13.0
+CUDA_TORCH_OLDEST := 2.11.0
+
+# Every so many-th configuration of the allocator's matrix is measured anew; 1 measures all.
+MATRIX_SAMPLE := 12
+
+.PHONY: run test cuda check wheel bench lint clean
 .DEFAULT_GOAL := run
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -19,6 +27,25 @@ run: $(VENV)/.ready  ## Start gpudash; without a display it runs in the terminal
 test: $(VENV)/.ready  ## Every test that this machine can run.
 	$(BIN)/python -m pytest
 
+$(CUDA)/.ready: pyproject.toml constraints.txt Makefile
+	$(PYTHON) -m venv $(CUDA)
+	sed '/^torch==/d' constraints.txt | $(CUDA)/bin/python -m pip install --quiet --no-deps --requirement /dev/stdin
+	$(CUDA)/bin/python -m pip install --quiet --no-deps 'torch===$(CUDA_TORCH)'
+	PIP_CONSTRAINT= $(CUDA)/bin/python -m pip install --quiet --no-deps --upgrade \
+		--target $(CUDA)/torch-$(CUDA_TORCH_OLDEST) 'torch===$(CUDA_TORCH_OLDEST)'
+	touch $@
+
+cuda: $(CUDA)/.ready  ## The tests that need a CUDA device, on a stand-in for CUDA: no GPU is needed.
+	$(CUDA)/bin/python -m tests.cuda_standin $(CUDA_TESTS)
+ifndef CUDA_TESTS
+	$(CUDA)/bin/python -m tests.cuda_standin --gpus 1 --program -m tests.allocator_matrix measure --sample $(MATRIX_SAMPLE)
+endif
+
+check: lint test cuda wheel  ## Everything.
+
+wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an environment of its own.
+	.ci/wheel
+
 bench: $(VENV)/.ready  ## The speed budgets, each beside its yardstick.
 	$(BIN)/python -m pip install --quiet --no-deps vramtop
 	$(BIN)/python -m tests.benchmarks
@@ -30,4 +57,4 @@ lint: $(VENV)/.ready  ## Style, types and the boundaries between rooms.
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist $(VENV) $(CUDA) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

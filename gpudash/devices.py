@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpudash.units import GIB, MAX_SIZE, format_bytes
+from gpudash.known_gpus import SIMULATED_PREFIX, KnownGpu, find, nearest
+from gpudash.units import GIB, MAX_SIZE, MIB, format_bytes, parse_size
 
 SIMULATED = "SIMULATED"
 """What stands wherever a simulated GPU or a figure of one is shown."""
@@ -16,7 +17,7 @@ SIMULATED = "SIMULATED"
 SPEED_REMARK = "times and rates are the CPU's, for {device} is SIMULATED"
 """Goes with every figure of speed that was taken on a simulated GPU."""
 
-SIMULATED_PRODUCT = "Simulated GPU"
+SIMULATED_PRODUCT = f"{SIMULATED_PREFIX} GPU"
 
 OFFERED_BYTES = 8 * GIB
 """Capacity of the simulated GPU that is offered where there is no GPU."""
@@ -35,6 +36,7 @@ class Gpu:
         product: marketing name.
         total_bytes: memory, or ``None`` where the driver does not report it (unified memory).
         cuda_capability: (major, minor), where the driver reports it.
+        multiprocessors: how many it has, where the driver reports what it takes to know.
         pcie_generation, pcie_width: the most the link can do; an idle link runs slower to save power.
         simulated: whether nothing of it is there but its name and its memory's bookkeeping.
     """
@@ -48,6 +50,7 @@ class Gpu:
     pcie_generation: int | None = None
     pcie_width: int | None = None
     simulated: bool = False
+    multiprocessors: int | None = None
 
     @property
     def link_bytes_per_second(self) -> float | None:
@@ -78,6 +81,11 @@ class Device:
         return kind_of(self.name)
 
     @property
+    def memory(self) -> str:
+        """What its memory is called in readings: "host", or a GPU's UUID; its name where nobody reads it."""
+        return self.uuid or ("host" if self.kind == "cpu" else self.name)
+
+    @property
     def simulated(self) -> bool:
         """Whether it is a simulated GPU."""
         return self.kind == "sim"
@@ -90,21 +98,109 @@ def kind_of(name: str) -> Literal["cpu", "cuda", "sim"]:
     return "sim" if name.partition(":")[0] == "sim" else "cuda"
 
 
-def shown_name(name: str) -> str:
-    """A device's name as a person reads it: "sim:0 (SIMULATED)", any other as it is."""
-    return f"{name} ({SIMULATED})" if kind_of(name) == "sim" else name
+def shown_name(name: str, product: str = "") -> str:
+    """A device's name as a person reads it: "sim:0 (SIMULATED)", any other as it is.
+
+    Args:
+        product: of a simulated device, whose GPU is named where there is one: "sim:0 (SIMULATED H100 80GB)".
+    """
+    return f"{name} ({simulated_words(product)})" if kind_of(name) == "sim" else name
 
 
-def shown_devices(device: str, spec: Mapping[str, Any]) -> str:
+def simulated_words(product: str) -> str:
+    """That a GPU is simulated, and what it is: "SIMULATED", "SIMULATED H100 80GB"."""
+    return f"{SIMULATED} {product.removeprefix(SIMULATED_PRODUCT).removeprefix(SIMULATED_PREFIX).strip()}".strip()
+
+
+def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> str:
     """Where a run takes place as a person reads it: "cuda:0, cuda:1", "2 × cpu", or `shown_name` of its one device.
 
     Args:
         device: of the run.
         spec: its fields; ``devices`` names all where there are several.
+        product: of the device, where it is one.
     """
     names = [name.strip() for name in str(spec.get("devices") or "").split(",") if name.strip()]
-    counts = Counter(names or [device])
+    if not names:
+        return shown_name(device, product)
+    counts = Counter(names)
     return ", ".join(shown_name(name) if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+SimulatedCard = int | KnownGpu
+"""A GPU to simulate: its memory in bytes, or one that is known by name."""
+
+LEAST_SIMULATED = 302 * MIB
+"""Memory in bytes of the smallest GPU that is simulated on request: the context, and one small segment of 2 MiB."""
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+_MOST_GIB = 288
+"""A number without a unit up to this is taken to be a count of GiB that somebody meant."""
+
+
+def parse_card(text: str) -> SimulatedCard:
+    """A card in words: a size such as ``8GiB``, or the name of a known GPU such as ``h100``.
+
+    Raises:
+        ValueError: one sentence, when it is neither.
+    """
+    known = find(text)
+    if known is not None:
+        return known
+    if _NUMBER.fullmatch(text.strip()) and 0 < float(text) < MIB:
+        size = f"{text.strip()}{'GiB' if float(text) <= _MOST_GIB else 'MiB'}"
+        near = [size, *(key for key in nearest(text) if text.strip() in re.findall("[0-9]+", key))]
+        raise ValueError(f"{text.strip()} without a unit is a count of bytes; did you mean {_either(near)}?")
+    near = nearest(text)
+    try:
+        return parse_size(text)
+    except ValueError:
+        if not near:
+            raise
+    raise ValueError(f"There is no known GPU {text!r}; did you mean {_either(near)}, or a size such as 8GiB?")
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if names[:-1] else names)
+
+
+def parse_simulated(text: str) -> SimulatedCard:
+    """`parse_card` for a GPU that programs are to run on, and which has to hold more than their context.
+
+    Raises:
+        ValueError: as `parse_card`, and when the card has no room beside the context.
+    """
+    card = parse_card(text)
+    size = size_of(card)
+    if size < LEAST_SIMULATED:
+        raise ValueError(
+            f"A GPU of {format_bytes(size)} has no room for a tensor: the CUDA context takes about "
+            f"{format_bytes(LEAST_SIMULATED - 2 * MIB)} of it, so simulate {format_bytes(LEAST_SIMULATED)} or more"
+        )
+    return card
+
+
+def size_of(card: SimulatedCard) -> int:
+    """Bytes of memory."""
+    return card.total_bytes if isinstance(card, KnownGpu) else card
+
+
+def written(card: SimulatedCard) -> int | str:
+    """A card as files and messages have it: its size in bytes, or its name, which `read_card` takes."""
+    return card.key if isinstance(card, KnownGpu) else card
+
+
+def card_words(card: SimulatedCard) -> str:
+    """A card as somebody would type it, which `parse_card` takes."""
+    return card.key if isinstance(card, KnownGpu) else format_bytes(card)
+
+
+def read_card(value: Any) -> SimulatedCard | None:
+    """What `written` wrote; ``None`` for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return find(value) if isinstance(value, str) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +208,7 @@ class Simulation:
     """The GPUs that are asked to be simulated.
 
     Attributes:
-        sizes: capacity of ``sim:0``, ``sim:1`` and so on in bytes; empty: none was asked for.
+        cards: ``sim:0``, ``sim:1`` and so on; empty: none was asked for.
         others: bytes that simulated other processes hold of the first.
         offered: whether one is offered where there is no GPU and none was asked for.
 
@@ -120,13 +216,18 @@ class Simulation:
         ValueError: one sentence, when there are too many, or a size cannot be.
     """
 
-    sizes: tuple[int, ...] = ()
+    cards: tuple[SimulatedCard, ...] = ()
     others: int = 0
     offered: bool = True
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Capacity of each card in bytes."""
+        return tuple(size_of(card) for card in self.cards)
+
     def __post_init__(self) -> None:
-        if len(self.sizes) > MOST_SIMULATED:
-            raise ValueError(f"At most {MOST_SIMULATED} GPUs can be simulated, not {len(self.sizes)}")
+        if len(self.cards) > MOST_SIMULATED:
+            raise ValueError(f"At most {MOST_SIMULATED} GPUs can be simulated, not {len(self.cards)}")
         for size in self.sizes:
             if not 0 < size <= MAX_SIZE:
                 raise ValueError(f"A simulated GPU has between 1 byte and 1 PiB of memory, not {format_bytes(size)}")
@@ -136,14 +237,30 @@ class Simulation:
             raise ValueError(f"Simulated other processes cannot hold {held} of the {there} of sim:0")
 
 
-def simulated_gpu(index: int, total_bytes: int) -> Gpu:
+def simulated_product(card: SimulatedCard) -> str:
+    """What a simulated GPU is called: "Simulated H100 80GB"."""
+    return f"{SIMULATED_PREFIX} {card.name}" if isinstance(card, KnownGpu) else SIMULATED_PRODUCT
+
+
+def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:
     """The GPU behind ``sim:index``."""
-    return Gpu(index, f"SIM-{index}", "", SIMULATED_PRODUCT, total_bytes, simulated=True)
+    uuid, product = f"SIM-{index}", simulated_product(card)
+    if not isinstance(card, KnownGpu):
+        return Gpu(index, uuid, "", product, card, simulated=True)
+    capability, count = card.capability, card.multiprocessors
+    return Gpu(index, uuid, "", product, card.total_bytes, capability, simulated=True, multiprocessors=count)
 
 
 def simulated_device(gpu: Gpu, problem: str | None = None) -> Device:
     """The device that runs on a simulated GPU, unless there is a ``problem``."""
     return Device(f"sim:{gpu.nvml_index}", gpu.product, gpu.total_bytes, gpu.uuid, problem)
+
+
+def simulated_card(device: Device) -> SimulatedCard:
+    """The card that a simulated device was made as."""
+    known = find(device.product.removeprefix(SIMULATED_PREFIX))
+    size = device.total_bytes or OFFERED_BYTES
+    return known if known is not None and known.total_bytes == size else size
 
 
 _PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?")
@@ -248,6 +365,16 @@ def cuda_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Devi
     seen = () if torch is None else torch.get("devices", ())
     found += [Device(d["name"], d["product"] or "CUDA device", d["total_bytes"]) for d in seen[len(found) :]]
     return found
+
+
+def unread_gpus(torch: Mapping[str, Any], problem: str) -> str:
+    """Why torch's GPUs have no readings, in place of ``problem``, which says why NVML lists none."""
+    if not torch.get("cuda_available"):
+        return problem
+    return (
+        "NVIDIA's library of readings (NVML) answers for no GPU: those that torch sees are used, and what they hold, "
+        "their load and their temperature cannot be read."
+    )
 
 
 def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | None:

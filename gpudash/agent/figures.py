@@ -87,5 +87,5 @@ def _card(card: Any) -> Figures:
         "others_bytes": sum(card.others.values()),
         "busy_s": card.busy_s,
         "uuid": card.uuid,
-        "product": "Simulated GPU",
+        "product": card.product,
     }

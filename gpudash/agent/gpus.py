@@ -63,6 +63,9 @@ class Gpus:
                 self._tell()
             used = self._figures()
             self._history.look()
+            if self._history.problem is not None and self._history.problem not in self._problems:
+                self._note(self._history.problem)
+                self._tell()
         except Exception as error:
             self._failed = True
             self._note(f"The allocator's figures can no longer be read: {type(error).__name__}: {error}.")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import simulating
+from . import cuda_snapshot, simulating
 from .steps import Steps
 from .wire import Message
 
@@ -38,10 +38,12 @@ class History:
 
     Attributes:
         on: whether a history is recorded for the dashboard.
+        problem: why torch refused to record one, in a sentence.
     """
 
     def __init__(self, entries: int, post: Callable[[Message], None], steps: Steps) -> None:
         self.on = False
+        self.problem: str | None = None
         self._entries = entries
         self._post = post
         self._steps = steps
@@ -91,8 +93,11 @@ class History:
                 torch.cuda.memory._record_memory_history(
                     "all", context="alloc", stacks="python", max_entries=self._entries
                 )
-        except Exception:
+        except Exception as error:
+            # such as an allocator other than torch's own
             self.on = False
+            why = next(iter(str(error).splitlines()), "torch refused").rstrip(".")
+            self.problem = f"No memory history is recorded: {why}."
 
     def _held(self) -> Iterable[tuple[str, list[Holding]]]:
         backend = simulating.backend()
@@ -102,7 +107,7 @@ class History:
                 yield f"sim:{card.index}", list(history.held(card))
         torch: Any = sys.modules["torch"]
         if torch.cuda.is_initialized():
-            yield from self._cuda_held(torch.cuda.memory._snapshot())
+            yield from self._cuda_held(cuda_snapshot.take(torch))
 
     def _cuda_held(self, snapshot: Any) -> list[tuple[str, list[Holding]]]:
         """From torch's snapshot: the step of a block's birth by the time of its allocation in the trace."""

@@ -202,7 +202,8 @@ class Program:
     def _tell_steps(self, *, last: bool = False) -> bool:
         steps = self._steps.take(last=last)
         if steps:
-            self.post({"type": "steps", "steps": steps, "source": self._steps.source})
+            told = {"steps": steps, "source": self._steps.source, "began_us": self._steps.began_us}
+            self.post({"type": "steps", **told})
         return bool(steps)
 
     def _tell_rank(self, *, last: bool = False) -> bool:
@@ -227,6 +228,7 @@ class Program:
         self._channel.close()
         self._steps.take(last=True)
         self._steps.lost = self._told_lost = 0
+        self._steps.began_us = None
         self._began_s = time.monotonic()
         self._channel = Channel(self._path)
         self._hello(forked=True)

@@ -35,12 +35,12 @@ class Lender:
         return spec_from_file_location(name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder])
 
 
-def simulate(folder: str, capacities: Sequence[int], others: int) -> str | None:
+def simulate(folder: str, capacities: Sequence[int | str], others: int) -> str | None:
     """Register the devices.
 
     Args:
         folder: of the package `NAME`.
-        capacities: bytes of each GPU.
+        capacities: bytes of each GPU, or the name of one that is known.
         others: bytes that other processes hold on the first.
 
     Returns:

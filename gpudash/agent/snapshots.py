@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import simulating
+from . import cuda_snapshot, simulating
 from .wire import Message
 
 PROTOCOL = 4
@@ -65,6 +65,7 @@ class Snapshots:
             "free_bytes": refused.device_free,
             "allocated_bytes": refused.allocated,
             "reserved_bytes": refused.reserved,
+            "context_bytes": card.context_bytes,
         }
         self._out_of_memory(told)
 
@@ -122,7 +123,7 @@ def _now() -> tuple[str, Any]:
 def _of(device: str) -> Any:
     if device.startswith("sim"):
         return simulating.backend().module.memory._snapshot()
-    return sys.modules["torch"].cuda.memory._snapshot()
+    return cuda_snapshot.take(sys.modules["torch"])
 
 
 def _write(made: Any, path: str) -> None:

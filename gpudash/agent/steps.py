@@ -36,6 +36,8 @@ class Steps:
         present: the step that is going on as the program would call it: one more than the newest that was told; where
             none was, `label`.
         lost: steps that were dropped.
+        began_us: when the first step began, in microseconds since 1970, where the program's trainer told it: of other
+            programs nobody knows, and what they do before their first step is none of it.
         source: who told the newest: "logging", "transformers", "lightning", or `OPTIMIZER` until one of these does.
         on_label: called with every new label.
     """
@@ -43,6 +45,7 @@ class Steps:
     def __init__(self) -> None:
         self.label = 0
         self.lost = 0
+        self.began_us: int | None = None
         self.source = OPTIMIZER
         self._newest: int | None = None
         self._first: Step | None = None
@@ -75,6 +78,11 @@ class Steps:
         if len(self._waiting) > MOST_WAITING:
             self._waiting.popleft()
             self.lost += 1
+
+    def begins(self) -> None:
+        """A step begins."""
+        if self.began_us is None and not self.label:
+            self.began_us = time.time_ns() // 1000
 
     @property
     def present(self) -> int:

@@ -19,6 +19,7 @@ def follow_transformers(module: Any, steps: Steps) -> None:
         return
     tell = guarded(_tell)
     step_end, log = handler.on_step_end, handler.on_log
+    step_begin = getattr(handler, "on_step_begin", None)
 
     @wraps(step_end)
     def on_step_end(self: Any, args: Any, state: Any, control: Any) -> Any:
@@ -31,6 +32,15 @@ def follow_transformers(module: Any, steps: Steps) -> None:
         return log(self, args, state, control, logs, *more, **named)
 
     handler.on_step_end, handler.on_log = on_step_end, on_log
+    if step_begin is None:
+        return
+
+    @wraps(step_begin)
+    def on_step_begin(self: Any, args: Any, state: Any, control: Any) -> Any:
+        steps.begins()
+        return step_begin(self, args, state, control)
+
+    handler.on_step_begin = on_step_begin
 
 
 def _tell(steps: Steps, state: Any, logs: Any) -> None:
@@ -50,7 +60,9 @@ def follow_lightning(module: Any, steps: Steps) -> None:
 
     @wraps(call)
     def _call_callback_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
-        if hook_name == "on_train_batch_end":
+        if hook_name == "on_train_batch_start":
+            steps.begins()
+        elif hook_name == "on_train_batch_end":
             tell(steps, trainer, args[0] if args else None)
         return call(trainer, hook_name, *args, **kwargs)
 

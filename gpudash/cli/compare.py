@@ -40,6 +40,7 @@ def compare(
     /,
     *,
     tolerance: str | None = None,
+    allow_noise: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.
@@ -54,7 +55,11 @@ def compare(
         The recording that is compared, or FILE#N.
     tolerance
         Exit with 1 when B is worse by more than this (10% or 0.1) and more than the noise in median throughput,
-        seconds, peak memory or final loss, or when it did not end as well; also where the specs differ.
+        seconds, peak memory or final loss, or when it did not end as well; also where the specs differ. What is worse
+        by more than this but within the noise, and differs by more than 5 %, is too noisy to tell: that fails as well,
+        since it was not shown to be as good. Repeat both with more steps then.
+    allow_noise
+        Only warn of what is too noisy to tell.
     json
         Print one JSON document.
     """
@@ -69,10 +74,11 @@ def compare(
         _print(comparison)
     if share is None:
         return Exit.FINISHED
-    reasons = _reasons(comparison, share)
-    if not json or reasons:
-        print_notice(reasons or f"B is not worse than A by more than {share * 100:g} % and the noise.")
-    return Exit.FAILED if reasons else Exit.FINISHED
+    reasons, unclear = _reasons(comparison, share), _unclear(comparison, share)
+    told = [text for text in (reasons, unclear) if text]
+    if not json or told:
+        print_notice(" ".join(told) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
+    return Exit.FAILED if reasons or (unclear and not allow_noise) else Exit.FINISHED
 
 
 def parse_share(text: str) -> float:
@@ -122,6 +128,23 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
         more = f" and {len(changed) - NAMED} more fields" if len(changed) > NAMED else ""
         parts.append(f"the specs differ in {', '.join(changed[:NAMED])}{more}")
     return f"{'; '.join(parts)}."
+
+
+def _unclear(comparison: "Comparison", tolerance: float) -> str:
+    """What is beyond the tolerance and too noisy to tell, in one sentence; "" for nothing."""
+    from gpudash.telemetry.comparing.words import UNCLEAR, signed, value_words
+
+    names = comparison.unclear(tolerance)
+    found = [difference for difference in comparison.differences if difference.name in names]
+    figures = [
+        f"{difference.name} ({value_words(difference.a.unit, difference.a.value)} in A, "
+        f"{value_words(difference.b.unit, difference.b.value)} in B, "
+        f"noise ± {signed(difference.a.unit, difference.noise).lstrip('+')})"
+        for difference in found
+    ]
+    if not figures:
+        return ""
+    return f"{UNCLEAR.capitalize()}: {', '.join(figures)}; repeat both with more steps, or on a quieter machine."
 
 
 def _print(comparison: "Comparison") -> None:
@@ -174,7 +197,7 @@ def _table(comparison: "Comparison", left_out: Collection[str]) -> "Table":
             title, justify="right" if right else "left", no_wrap=position > 0, min_width=0 if position else longest
         )
     for cells, difference in rows:
-        style = _STYLES.get(difference.judgement or "", "" if difference.verdict != "same" else "dim")
+        style = _STYLES.get(difference.judgement or "", "dim" if difference.verdict in ("same", "unclear") else "")
         table.add_row(*map(Text, compress(cells, shown)), style=style)
     return table
 

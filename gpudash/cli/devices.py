@@ -1,6 +1,7 @@
 """``gpudash devices``: what there is, and why something is missing."""
 
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -16,8 +17,10 @@ from gpudash.devices import (
     default_device,
     shown_name,
     simulated_device,
+    unread_gpus,
     why_torch_has_no_gpu,
 )
+from gpudash.known_gpus import KNOWN_GPUS
 from gpudash.telemetry.records import Sample, State
 from gpudash.units import format_bytes
 
@@ -25,16 +28,25 @@ if TYPE_CHECKING:
     from gpudash.sources.discovery import GpuSurvey, Host
 
 
-def devices(*, json: Annotated[bool, Parameter(negative="")] = False, simulated: SimulateOptions | None = None) -> int:
+def devices(
+    *,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    known: Annotated[bool, Parameter(negative="")] = False,
+    simulated: SimulateOptions | None = None,
+) -> int:
     """List every device, what each reports, and why something is missing.
 
     Parameters
     ----------
     json
         Print one JSON document.
+    known
+        List the GPUs that --simulate and snapshot --capacity take by name, instead of those that are there.
     simulated
         GPUs to simulate.
     """
+    if known:
+        return _list_known(as_json=json)
     document = inventory(Simulation() if simulated is None else simulated.simulation())
     if json:
         print_json(document)
@@ -63,6 +75,21 @@ def devices(*, json: Annotated[bool, Parameter(negative="")] = False, simulated:
     return Exit.FINISHED
 
 
+def _list_known(*, as_json: bool) -> int:
+    if as_json:
+        print_json({"known": [asdict(gpu) for gpu in KNOWN_GPUS]})
+        return Exit.FINISHED
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("name", "product", "memory", "capability", "SMs", "memory as in"):
+        table.add_column(title, overflow="fold", no_wrap=title == "name")
+    for gpu in KNOWN_GPUS:
+        major, minor = gpu.capability
+        memory, count = format_bytes(gpu.total_bytes), str(gpu.multiprocessors)
+        table.add_row(gpu.key, gpu.product, memory, f"{major}.{minor}", count, gpu.source)
+    stdout().print(table)
+    return Exit.FINISHED
+
+
 def inventory(simulation: Simulation) -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
     from gpudash.session.allocator_settings import allocator_settings
@@ -87,6 +114,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
         *({**_without_readings(device), "problem": mend} for device in usable if device.uuid is None),
         *_simulated(simulation, offer=not (seen.gpus or usable), problem=mend or report["simulator_problem"]),
     ]
+    unread = None if seen.problem is None else unread_gpus(report, seen.problem)
     return {
         "devices": [{"simulated": False, **device} for device in listed],
         "default": default_device(usable, free),
@@ -94,7 +122,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
         "nvml_version": seen.nvml_version,
         "cuda_driver_version": seen.cuda_driver_version,
         "torch": {**report, "words": torch_words(report)},
-        "problem": seen.problem or why_torch_has_no_gpu(report, order) or order.reason or None,
+        "problem": unread or why_torch_has_no_gpu(report, order) or order.reason or None,
     }
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from gpudash.cli.output import Exit, RequestError, print_json, stdout
-from gpudash.devices import cuda_order, why_torch_has_no_gpu
+from gpudash.devices import cuda_order, unread_gpus, why_torch_has_no_gpu
 from gpudash.settings import load_settings, recordings_folder, settings_file
 from gpudash.telemetry.records import State
 from gpudash.units import GIB, format_bytes
@@ -77,7 +77,7 @@ def _nvml() -> Iterator[Check]:
 
     seen = survey()
     if seen.problem is not None:
-        yield Check("GPU", "note", seen.problem)
+        yield Check("GPU", "note", unread_gpus(torch_report(), seen.problem))
         return
     yield Check("driver", "ok", f"{seen.driver_version}, {len(seen.gpus)} GPU{'s' if len(seen.gpus) != 1 else ''}")
     order = cuda_order(

@@ -1,5 +1,6 @@
 """``gpudash estimate WORKLOAD``: what a run would take, whether it fits, and what would."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -41,7 +42,7 @@ class EstimateOptions(SimulateOptions):
     """What belongs to the command rather than to the workload."""
 
     device: str | None = None
-    """cpu, cuda:0 or sim:0; left out: the CUDA device with most free memory, else cpu."""
+    """cpu, cuda:0 or sim:0; left out: sim:0 with --simulate, else the CUDA device with most free memory, else cpu."""
 
     preset: str | None = None
     """Named set of field values to start from."""
@@ -73,6 +74,7 @@ def _estimate_callable(
     *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     callable: str | None = None,
     steps: Annotated[int, Parameter(validator=Number(gte=2, lte=100))] = FOLLOWED_STEPS,
+    python: str | None = None,
     options: EstimateOptions | None = None,
 ) -> int:
     """Predict the memory of a workload, or of your own code.
@@ -80,10 +82,13 @@ def _estimate_callable(
     Parameters
     ----------
     callable
-        Your own code, package.module:function. It is given a torch.device, builds its model there and returns a
-        function that takes one step.
+        Your own code, package.module:function or folder/file.py:function. It is given a torch.device, builds its model
+        there and returns a function that takes one step.
     steps
         Steps of it that are followed.
+    python
+        The Python that follows it, such as .venv/bin/python: it needs torch and your libraries, not gpudash. Left out:
+        the one that gpudash runs in.
     """
     there = ", ".join(workloads())
     if callable is not None and words:
@@ -94,9 +99,14 @@ def _estimate_callable(
         )
     if callable is None:
         raise RequestError("Which workload?", f"There is: {there}; or --callable package.module:function.")
-    module, _, function = callable.partition(":")
-    if not all(part.isidentifier() for part in [*module.split("."), *function.split(".")]):
-        raise RequestError(f"--callable {callable!r} names no function.", "Write package.module:function.")
+    module, _, function = callable.rpartition(":")
+    parts = [] if module.endswith(".py") else module.split(".")  # a file may have any name, such as train-gpt.py
+    if not all(part.isidentifier() for part in [*parts, function]):
+        way = "Write package.module:function or folder/file.py:function."
+        raise RequestError(f"--callable {callable!r} names no function.", way)
+    program = sys.executable if python is None else shutil.which(python)
+    if program is None:
+        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
     options = options or EstimateOptions()
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
@@ -109,6 +119,7 @@ def _estimate_callable(
             alternatives=options.alternatives,
             time_limit_s=options.time_limit,
             memory_cap=options.memory_cap,
+            python=program,
         )
 
     return execute(callable, ask, options)
@@ -199,7 +210,8 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
         session.start(worker=False)
         try:
             _wait_until_ready(session, interruption)
-            device = options.device or own_device or session.default_device()
+            asked = "sim:0" if options.simulate else None
+            device = options.device or own_device or asked or session.default_device()
             ask(session, device)
             answer = _under_cap(_wait(session, interruption), session, device, options)
         except ValueError as error:

@@ -13,13 +13,17 @@ from gpudash.memory.estimate_words import (
     CONTEXT,
     HELD_BACK,
     assumed_words,
+    assumption_lines,
+    bar_bytes,
     change_words,
     fit_words,
     headline,
     largest_batch,
-    needed_bytes,
+    largest_batch_remark,
+    need_words,
     price,
     rank_lines,
+    release_words,
     segments,
     verdict,
 )
@@ -68,7 +72,7 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
 
 def _devices(estimate: Estimate) -> str:
     names = ", ".join(dict.fromkeys(rank.device for rank in estimate.ranks))
-    return f"{len(estimate.ranks)} ranks ({names})" if estimate.ranks else shown_name(estimate.device)
+    return f"{len(estimate.ranks)} ranks ({names})" if estimate.ranks else shown_name(estimate.device, estimate.product)
 
 
 def _verdict(estimate: Estimate) -> Text:
@@ -77,8 +81,7 @@ def _verdict(estimate: Estimate) -> Text:
 
 def _bar(estimate: Estimate, memory_cap: str | None, *, coloured: bool) -> Text:
     """The parts side by side; ``|`` is where free memory ends."""
-    need = needed_bytes(estimate)
-    whole = max(need, estimate.free_bytes or 0, 1)
+    whole = max(bar_bytes(estimate), estimate.free_bytes or 0, 1)
     bar = Text()
     reached = 0
     for name, size in segments(estimate):
@@ -114,20 +117,21 @@ def _figures(estimate: Estimate, memory_cap: str | None) -> list[str]:
     peak = f"peak allocated: {format_bytes(estimate.peak_allocated_bytes)}"
     if estimate.peak_reserved_bytes is not None:
         peak += f", reserved {format_bytes(estimate.peak_reserved_bytes)}"
+        if estimate.needed_bytes != estimate.peak_reserved_bytes + estimate.overhead_bytes:
+            peak += " with room to spare"
     if estimate.margin_bytes:
         peak += f", ±{format_bytes(estimate.margin_bytes)}"
-    lines = [peak]
+    need = need_words(estimate)
+    lines = [f"{need} under the cap" if need and memory_cap is not None else need, peak, release_words(estimate)]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")
     if estimate.minimum_capacity_bytes is not None:
         what = "smallest capacity that would do" + (" without the cap" if memory_cap is not None else "")
         lines.append(f"{what}: {format_bytes(estimate.minimum_capacity_bytes)}")
-    if estimate.largest_batch_size is not None:
-        lines.append(largest_batch(estimate.largest_batch_size, estimate.largest_global_batch))
-    lines += [line for line in (*rank_lines(estimate), assumed_words(estimate)) if line]
-    lines.append(f"{estimate.method}; {estimate.seconds:.1f} s")
-    return lines
+    lines += [largest_batch(estimate), largest_batch_remark(estimate), *rank_lines(estimate), assumed_words(estimate)]
+    lines += assumption_lines(estimate)
+    return [line for line in (*lines, f"{estimate.method}; {estimate.seconds:.1f} s") if line]
 
 
 def _alternatives(estimate: Estimate) -> Table:

@@ -69,7 +69,7 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
     console = stdout()
-    where = shown_devices(summary["device"], summary["spec"])
+    where = shown_devices(summary["device"], summary["spec"], summary.get("product") or "")
     console.print(f"[bold]{summary['workload']}[/] on {where}: {_status(summary)}", soft_wrap=True)
     error = summary.get("error")
     explanation = (error or {}).get("explanation")
@@ -96,10 +96,9 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     console = stderr()
     code = summary["exit_code"]
     ended = "" if code is None else f", exit code {code}"
+    where = shown_name(summary["device"], summary.get("product") or "")
     console.print()
-    console.print(
-        f"[bold]gpudash watch[/] on {shown_name(summary['device'])}: {_status(summary)}{ended}", soft_wrap=True
-    )
+    console.print(f"[bold]gpudash watch[/] on {where}: {_status(summary)}{ended}", soft_wrap=True)
     error = summary["error"] or {}
     if error:
         words = f"{error['message']} {error['remedy']}".strip()
@@ -203,9 +202,9 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     if peak is not None:
         lines.append(f"peak allocated: {format_bytes(peak)}, reserved {format_bytes(memory['peak_reserved_bytes'])}")
     if memory["peak_used_bytes"] is not None:
-        lines.append(
-            f"peak memory: {format_bytes(memory['peak_used_bytes'])} of {format_bytes(memory['capacity_bytes'])}"
-        )
+        capacity = memory["capacity_bytes"]
+        of_capacity = "" if capacity is None else f" of {format_bytes(capacity)}"
+        lines.append(f"peak memory: {format_bytes(memory['peak_used_bytes'])}{of_capacity}")
     return lines
 
 

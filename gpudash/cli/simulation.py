@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from cyclopts import Parameter
 
 from gpudash.cli.output import RequestError
-from gpudash.cli.sizes import Size, Sizes
+from gpudash.cli.sizes import Simulated, Size
 from gpudash.devices import Simulation
 
 
@@ -14,8 +14,9 @@ from gpudash.devices import Simulation
 class SimulateOptions:
     """Which GPUs are simulated."""
 
-    simulate: Sizes = field(default_factory=list)
-    """Simulate a GPU with this much memory (8GiB); repeat for sim:1 and so on. Left out: one where there is no GPU."""
+    simulate: Simulated = field(default_factory=list)
+    """Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices --known lists them).
+    Repeat it for sim:1 and so on. Left out: one of 8 GiB where there is no GPU."""
 
     simulate_others: Size = 0
     """Memory of sim:0 that simulated other processes hold (2GiB)."""

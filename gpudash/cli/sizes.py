@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from cyclopts.help import DefaultFormatter
 
+from gpudash.devices import SimulatedCard, parse_card, parse_simulated, size_of
 from gpudash.specs import Spec
 from gpudash.specs.invalid import flag
 from gpudash.specs.memory_cap import MemoryCap
@@ -28,8 +29,12 @@ def _size(_type: Any, tokens: Any) -> int:
     return parse_size(tokens[0].value)
 
 
-def _sizes(_type: Any, tokens: Any) -> list[int]:
-    return [parse_size(token.value) for token in tokens]
+def _card_size(_type: Any, tokens: Any) -> int:
+    return size_of(parse_card(tokens[0].value))
+
+
+def _simulated(_type: Any, tokens: Any) -> list[SimulatedCard]:
+    return [parse_simulated(part) for token in tokens for part in token.value.split(",")]
 
 
 def _cap(_type: Any, tokens: Any) -> MemoryCap:
@@ -39,10 +44,24 @@ def _cap(_type: Any, tokens: Any) -> MemoryCap:
 Size = Annotated[int, Parameter(converter=_size, metavar="SIZE", show_default=size_text, allow_leading_hyphen=True)]
 """A flag's bytes. A leading hyphen is let through, to be refused as a size."""
 
-Sizes = Annotated[
-    list[int], Parameter(converter=_sizes, metavar="SIZE", show_default=False, negative="", allow_leading_hyphen=True)
+CardSize = Annotated[
+    int, Parameter(converter=_card_size, metavar="SIZE|GPU", show_default=size_text, allow_leading_hyphen=True)
 ]
-"""A flag that may be repeated."""
+"""A flag's bytes, as a size or as the name of a GPU that has as many."""
+
+Simulated = Annotated[
+    list[SimulatedCard],
+    Parameter(
+        converter=_simulated,
+        metavar="SIZE|GPU",
+        show_default=False,
+        negative="",
+        allow_leading_hyphen=True,
+        n_tokens=1,
+        json_list=False,
+    ),
+]
+"""GPUs to simulate, each as a size or by name; a flag that may be repeated."""
 
 Cap = Annotated[
     MemoryCap, Parameter(converter=_cap, metavar="SIZE|PERCENT", accepts_keys=False, allow_leading_hyphen=True)

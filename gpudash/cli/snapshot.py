@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.output import Exit, RequestError, print_json, print_notice, stderr, stdout
-from gpudash.cli.sizes import Size
+from gpudash.cli.sizes import CardSize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def snapshot(
     file: Path,
     /,
     *,
-    capacity: Size | None = None,
+    capacity: CardSize | None = None,
     settings: str | None = None,
     device: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     html: Path | None = None,
@@ -43,7 +43,7 @@ def snapshot(
     file
         The snapshot, or the folder of a report that holds one.
     capacity
-        Replay it with so much memory for PyTorch.
+        Replay it with so much memory for PyTorch: a size (8GiB), or that of a GPU (h100; gpudash devices --known).
     settings
         Replay it under these settings of the allocator, as PYTORCH_ALLOC_CONF takes them.
     device
@@ -157,8 +157,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(path: Path, read: "Snapshot", studies: "Sequence[Study]") -> None:
-    from gpudash.memory.explanation_text import report
+    from gpudash.memory.explanation_text import remedy_rows, report, ways_title
     from gpudash.memory.snapshot.source import name_of
+    from gpudash.memory.snapshot.summary import compared
     from gpudash.units import format_count
 
     console = stdout()
@@ -166,12 +167,16 @@ def _print(path: Path, read: "Snapshot", studies: "Sequence[Study]") -> None:
     kind = f"{read.kind}, " if read.kind else ""
     lines = [f"{name_of(path)}: {kind}{format_count(events)} events."]
     lines += read.warnings
+    comparison = compared(studies)
+    lines += [comparison] if comparison else []
     for study in studies:
         lines.append("")
         if len(read.devices) > 1:
             lines.append(f"Device {study.device.index}")
         lines += report(study.found)
         if study.outcome_words:
-            lines += ["", f"Replayed: {study.outcome_words}"]
+            lines += ["", "What if", f"  {study.outcome_words}"]
+        if study.ways:
+            lines += ["", ways_title(study.ways), *(f"  {row}" for row in remedy_rows(study.ways))]
     for line in lines:
         console.print(line, soft_wrap=True, markup=False)

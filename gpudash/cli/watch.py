@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from gpudash.cli.output import OF_STATUS, RequestError, leave, print_json, print_notice
 from gpudash.cli.serving import ServeOptions
 from gpudash.cli.simulation import SimulateOptions
-from gpudash.cli.sizes import Sizes
+from gpudash.cli.sizes import Simulated
 from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
 class WatchOptions(ServeOptions, SimulateOptions):
     """What belongs to the command rather than to the program."""
 
-    simulate: Sizes = field(default_factory=list)
-    """Simulate a GPU with this much memory (8GiB) for the program, which calls it sim:0; repeat for sim:1 and so on."""
+    simulate: Simulated = field(default_factory=list)
+    """Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices --known lists them), for
+    the program, which calls it sim:0; repeat for sim:1 and so on."""
 
     folder: Path | None = None
     """Folder to run the command in; left out: this one."""
@@ -236,6 +237,7 @@ def _summary(session: "Session") -> dict[str, Any]:
     frames = result.pop("frames", [])
     if summary["error"] is not None:
         summary["error"]["frames"] = frames
+    summary["product"] = session.product_of(summary["device"])
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
     summary["notes"] = [note.text for note in told if note.topic not in _TOLD]

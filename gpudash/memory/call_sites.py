@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gpudash.memory.explanation import Growth, Owner, StackLine
-from gpudash.memory.held import Frame, Holding, is_library
+from gpudash.memory.explanation import Growth, Owner, StackLine, site_name
+from gpudash.memory.held import Frame, Holding, is_library, site_of
 
 SourceLine = Callable[[str, int], str]
 """File and line → the text of that line, "" when it cannot be read."""
@@ -40,9 +40,14 @@ def no_source(_file: str, _line: int) -> str:
     return ""
 
 
-def site_of(stack: Sequence[Frame]) -> Frame | None:
-    """The innermost line of the program's own code; the innermost of all when there is no such line."""
-    return next((frame for frame in stack if not is_library(frame)), stack[0] if stack else None)
+def library_of(stack: Sequence[Frame]) -> Frame | None:
+    """The innermost line of a library that the program's own line called; ``None`` when it called torch itself."""
+    inner = next((frame for frame in stack if not is_library(frame)), None)
+    return None if inner is None or inner == site_of(stack) else inner
+
+
+_Key = tuple[Frame | None, Frame | None, str, str]
+"""The program's line, that of a library it called, the module and the category."""
 
 
 @dataclass(slots=True)
@@ -66,7 +71,7 @@ class _Group:
 class _Sites:
     """What `of` found; frames as (file, line)."""
 
-    groups: dict[tuple[Frame | None, str, str], _Group] = field(default_factory=lambda: defaultdict(_Group))
+    groups: dict[_Key, _Group] = field(default_factory=lambda: defaultdict(_Group))
     totals: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
 
@@ -76,7 +81,7 @@ def owners(
     """Call sites, the largest first; how many more there are, and their bytes."""
     sites = _Sites()
     for holding in holdings:
-        key = site_of(holding.stack), holding.module, holding.category
+        key = site_of(holding.stack), library_of(holding.stack), holding.module, holding.category
         sites.groups[key].add(holding)
         for place in {(frame.file, frame.line) for frame in holding.stack if not is_library(frame)}:
             sites.totals[place] += holding.bytes
@@ -134,14 +139,12 @@ def _growth(steps: dict[int, int], now: int) -> float | None:
     return sum(steps.values()) / span if alike >= SHARE_ALIKE * len(steps) else None
 
 
-def _rates(
-    groups: Iterable[tuple[tuple[Frame | None, str, str], _Group]], growing: Sequence[Growth]
-) -> dict[tuple[Frame | None, str, str], float]:
+def _rates(groups: Iterable[tuple[_Key, _Group]], growing: Sequence[Growth]) -> dict[_Key, float]:
     """Each growing line's rate, shared among its modules and categories as its bytes are."""
     known = {(growth.file, growth.line): growth for growth in growing}
     found = {key: group for key, group in groups if key[0] is not None and group.last_step > group.first_step}
     whole: dict[tuple[str, int], int] = defaultdict(int)
-    for (site, _, _), group in found.items():
+    for (site, *_), group in found.items():
         if site is not None:
             whole[site.file, site.line] += group.bytes
     rates = {}
@@ -154,6 +157,7 @@ def _rates(
 
 def _owner(
     site: Frame | None,
+    library: Frame | None,
     module: str,
     category: str,
     group: _Group,
@@ -166,6 +170,7 @@ def _owner(
         file=None if site is None else site.file,
         line=None if site is None else site.line,
         name="" if site is None else site.name,
+        library="" if library is None else site_name(library.file, library.line, library.name),
         module=module,
         category=category,
         bytes=group.bytes,

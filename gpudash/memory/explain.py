@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.call_sites import SourceLine, growing_lines, no_source, owners, site_of
+from gpudash.memory.call_sites import SourceLine, growing_lines, no_source, owners
 from gpudash.memory.explanation import Evidence, Explanation, Part, Where
-from gpudash.memory.held import OTHER_TENSORS, HeldState, Process, Request
+from gpudash.memory.held import KV_CACHE, OTHER_TENSORS, HeldState, Process, Request, site_of
 from gpudash.memory.verdict import verdict
-from gpudash.memory.wording import capacity_words, headline, others_words, request_words
+from gpudash.memory.wording import cap_words, capacity_words, headline, others_words, request_words
 
 
 def explain(state: HeldState, source: SourceLine = no_source) -> Explanation:
@@ -60,7 +60,7 @@ def categories(state: HeldState) -> Mapping[str, int]:
     sizes: dict[str, int] = defaultdict(int)
     for holding in state.holdings:
         sizes[holding.category] += holding.bytes
-    order = [*CATEGORIES, OTHER_TENSORS, *sizes]
+    order = [*CATEGORIES, KV_CACHE, OTHER_TENSORS, *sizes]
     return {name: sizes[name] for name in dict.fromkeys(order) if sizes.get(name)}
 
 
@@ -77,8 +77,10 @@ def parts_of(state: HeldState) -> tuple[tuple[Part, ...], int]:
     ]
     taken = sum(part.bytes for part in parts)
     free = min(state.device_free, max(0, state.capacity - taken))
+    to_be_had = free if state.allowed is None else min(free, max(0, state.allowed - state.reserved))
     parts.append(Part("unattributed", "unattributed", max(0, state.capacity - taken - free)))
-    parts.append(Part("free", "free", free))
+    parts.append(Part("free", "free" if to_be_had == free else "free under the memory cap", to_be_had))
+    parts.append(Part("barred", "barred by the memory cap", free - to_be_had))
     return tuple(part for part in parts if part.bytes), max(0, taken - state.capacity)
 
 
@@ -130,5 +132,9 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
         words = others_words(processes, found.capacity_bytes, ours)
         return replace(found, verdict="other process", headline=words)
     refused = Request(request, found.segment_bytes or request)
-    words = capacity_words(limit, found.part_bytes("free"), found.by_category, found.owners, refused)
+    context = 0 if found.allowed_bytes is not None else found.part_bytes("context")
+    words = capacity_words(limit, found.part_bytes("free"), found.by_category, found.owners, refused, context)
+    free = found.part_bytes("free", "barred")
+    if found.allowed_bytes is not None and refused.segment_bytes <= free:
+        return replace(found, verdict="memory cap", headline=f"{cap_words(limit, free, found.capacity_bytes)} {words}")
     return replace(found, verdict="real capacity", headline=words)

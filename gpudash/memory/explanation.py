@@ -13,12 +13,14 @@ Verdict = Literal[
     "other process",
     "fragmentation",
     "real capacity",
+    "memory cap",
     "private pools",
     "pending frees",
     "leak",
     "headroom",
+    "no failure",
 ]
-"""Why memory ran out; "headroom" when it did not."""
+"""Why memory ran out; when it did not "headroom", or "no failure" where it is not known how much the device has."""
 
 NO_STACK = "no stack recorded"
 """What stands where a call site or a category is told of memory of which nobody knows who allocated it."""
@@ -26,7 +28,7 @@ NO_STACK = "no stack recorded"
 SHOWN_TEXT = 60
 """Characters of a line of source that are shown within a sentence."""
 
-PartKind = Literal["process", "context", "category", "idle", "pending", "private", "free", "unattributed"]
+PartKind = Literal["process", "context", "category", "idle", "pending", "private", "free", "barred", "unattributed"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Part:
     """A share of the device's memory.
 
     Attributes:
-        kind: what holds it; a category is one of live tensors.
+        kind: what holds it; a category is one of live tensors. What is "barred" is free, and beyond what the process
+            may reserve.
         name: of the category or process, else the glossary's word.
         pid, user: of another process.
     """
@@ -75,8 +78,9 @@ class Owner:
     """A call site, and what of the live memory it allocated.
 
     Attributes:
-        file, line, name: innermost line that is neither torch's nor the standard library's; ``None`` when no stack
-            was recorded.
+        file, line, name: innermost line of the program's own code, of a library where there is none; ``None`` when no
+            stack was recorded.
+        library: short name of the innermost line of a library that line called; "" when it called torch itself.
         text: that line of the source, where it could be read.
         module: innermost module that was running.
         category: what the blocks are for.
@@ -100,6 +104,7 @@ class Owner:
     first_step: int = 0
     last_step: int = 0
     stack: tuple[StackLine, ...] = ()
+    library: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change with which the run would have fitted.
+    """A change with which the run would have fitted, or one that takes less.
 
     Attributes:
         change: in words: "batch 24".
@@ -139,8 +144,10 @@ class Remedy:
         allocator: a setting of torch's allocator, as its environment variable takes it.
         flags: the same as ``gpudash run`` takes it.
         predicted_peak_bytes: reserved, with the change.
-        fits: that it does; ``None`` when it is likely but within the margin.
-        verified_by: "dry run", or "replay" of what the run had asked for until it failed.
+        fits: that it does; ``None`` when it is likely but within the margin, when it is only known to get past the
+            request that failed, and when it was not tried.
+        verified_by: "dry run", or "replay" of what the run had asked for; "" when it was not tried.
+        releases_cache: whether it fits only because the allocator releases its cache on the way.
         slowdown: expected time over that of the unchanged run; ``None`` when nothing can be said.
         slowdown_from: what `slowdown` rests on.
         changes_training: whether convergence may differ.
@@ -154,6 +161,7 @@ class Remedy:
     predicted_peak_bytes: int | None = None
     fits: bool | None = None
     verified_by: str = ""
+    releases_cache: bool = False
     slowdown: float | None = None
     slowdown_from: str = ""
     changes_training: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpudash.memory.estimate_words import price
 from gpudash.memory.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
-from gpudash.memory.wording import innermost, needed
+from gpudash.memory.wording import available, innermost, needed
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
 BAR_CELLS = 40
@@ -14,12 +14,15 @@ BAR_CELLS = 40
 
 SHOWN_OWNERS = 5
 
+NOT_TRIED = "not tried"
+"""Said of a remedy that neither a dry run nor a replay has verified."""
+
 
 def report(explanation: Explanation) -> list[str]:
     """Lines: the cause, the request, what would have fitted, what filled it, who allocated it, the evidence."""
     lines = [explanation.headline, explanation.request_words]
     remedies = list(remedy_lines(explanation))
-    if explanation.verdict == "headroom" and not explanation.remedies and remedies:
+    if explanation.requested_bytes is None and not explanation.remedies and remedies:
         # nothing failed and nothing is proposed: the note stands for itself
         lines, remedies = [*lines, explanation.remedies_note], []
     for title, body in (
@@ -34,25 +37,38 @@ def report(explanation: Explanation) -> list[str]:
 
 
 def remedies_title(explanation: Explanation) -> str:
-    """What the remedies do: where nothing had failed, they take less, or fit what was asked about."""
-    if explanation.verdict != "headroom":
+    """What the remedies do: where nothing had failed, they take less."""
+    return "Would take less" if explanation.requested_bytes is None else failure_title(explanation.remedies)
+
+
+def failure_title(remedies: Sequence[Remedy]) -> str:
+    """What is known of remedies of a failure: that they fit, that they get past the request, or nothing yet."""
+    if any(remedy.fits for remedy in remedies) or not remedies:
         return "Would have fitted"
-    return "Would fit" if any(remedy.fits for remedy in explanation.remedies) else "Would take less"
+    return "Would have got past this request" if any(remedy.verified_by for remedy in remedies) else "Could be tried"
+
+
+def ways_title(ways: Sequence[Remedy]) -> str:
+    """What is known of the ways with which another card would do: that they fit, or get past the refused request."""
+    return "Would fit" if any(way.fits for way in ways) else "Would get past the refused request"
 
 
 def remedy_lines(explanation: Explanation) -> Iterator[str]:
     """One line a remedy: the change, its peak, its price and how to ask for it; the note when there is none."""
-    remedies = explanation.remedies
-    changes = [remedy.change for remedy in remedies]
-    for cells in _columns([[change, *_facts(remedy)] for change, remedy in zip(changes, remedies, strict=True)]):
-        yield f"  {cells}"
+    for line in remedy_rows(explanation.remedies):
+        yield f"  {line}"
     if explanation.remedies_note:
         yield f"  {explanation.remedies_note}"
 
 
+def remedy_rows(remedies: Sequence[Remedy]) -> list[str]:
+    """Remedies in columns: the change, its peak, its price and how to ask for it."""
+    return _columns([[remedy.change, *_facts(remedy)] for remedy in remedies])
+
+
 def _facts(remedy: Remedy) -> list[str]:
     peak = "" if remedy.predicted_peak_bytes is None else f"peak {format_bytes(remedy.predicted_peak_bytes)}"
-    source = f"by {remedy.verified_by}" if remedy.verified_by else ""
+    source = f"by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
     return [", ".join(word for word in (peak, source) if word), price(remedy), remedy.flags]
 
 
@@ -64,8 +80,9 @@ def part_name(part: Part) -> str:
 
 
 def place(owner: Owner) -> str:
-    """A call site's short name: "train.py:41 step"."""
-    return site_name(owner.file, owner.line, owner.name)
+    """A call site's short name: "train.py:41 step", with the line of a library that it called."""
+    name = site_name(owner.file, owner.line, owner.name)
+    return f"{name} ({owner.library})" if owner.library else name
 
 
 def evidence_words(evidence: Evidence) -> str:
@@ -76,9 +93,10 @@ def evidence_words(evidence: Evidence) -> str:
     if evidence.began_s is None:
         parts.append("no history was recorded")
     else:
-        of = evidence.events if evidence.of_events is None else evidence.of_events
-        parts.append(f"{format_count(evidence.events)} of {format_count(of)} events")
-        parts.append(f"recording began at {format_duration(max(0.0, evidence.began_s))}")
+        of = "" if evidence.of_events is None else f" of {format_count(evidence.of_events)}"
+        parts.append(f"{format_count(evidence.events)}{of} events")
+        if evidence.began_s > 0:
+            parts.append(f"recording began at {format_duration(evidence.began_s)}")
     if evidence.live_bytes:
         share = evidence.without_stack_bytes / evidence.live_bytes
         parts.append(f"{format_percent(share)} of live bytes {'has' if share == 0 else 'have'} no stack")
@@ -98,16 +116,27 @@ def growth_words(bytes_per_step: float | None) -> str:
 def _bars(explanation: Explanation) -> Iterator[str]:
     if not explanation.parts:
         return
-    largest = max(part.bytes for part in explanation.parts)
+    largest = max((part.bytes for part in explanation.parts if part.kind != "barred"), default=1)
     rows = [
-        [part_name(part), format_bytes(part.bytes), "█" * max(1, round(part.bytes / largest * BAR_CELLS))]
+        [
+            part_name(part),
+            format_bytes(part.bytes),
+            "" if part.kind == "barred" else "█" * max(1, round(part.bytes / largest * BAR_CELLS)),
+        ]
         for part in explanation.parts
     ]
     for line in _columns(rows):
         yield f"  {line}"
-    total = f"  together {format_bytes(explanation.capacity_bytes)}"
+    yield f"  {total_words(explanation)}"
+
+
+def total_words(explanation: Explanation) -> str:
+    """What the parts come to, what a cap leaves PyTorch of it, and what was asked for."""
+    words = f"together {format_bytes(explanation.capacity_bytes)}"
+    if explanation.allowed_bytes is not None:
+        words += f", of which PyTorch may have {available(explanation.allowed_bytes)}"
     asked = explanation.requested_bytes
-    yield total if asked is None else f"{total}; asked for {needed(asked)} more"
+    return words if asked is None else f"{words}; asked for {needed(asked)} more"
 
 
 def _owner_lines(explanation: Explanation) -> list[str]:

@@ -79,9 +79,24 @@ class _Watched(DeviceMemory):
         return False
 
 
-def peaks(trace: Trace, settings: AllocatorSettings | None = None) -> Peaks:
-    """Replay ``trace`` on a card without end, of which the allocator may have all."""
-    allocator = CachingAllocator(DeviceMemory(LARGEST_CAPACITY), _of_everything(settings))
+def peaks(
+    trace: Trace, settings: AllocatorSettings | None = None, room: int | None = None, allowed: int | None = None
+) -> Peaks:
+    """Replay ``trace`` with the figures of every peak.
+
+    Args:
+        trace: what is replayed.
+        settings: of the allocator.
+        room, allowed: bytes, as of `run_on`, for a trace that passes there; without ``room`` on a card without end, of
+            which the allocator may have all.
+
+    Raises:
+        AllocationRefused: when it does not pass there.
+    """
+    if room is None:
+        allocator = CachingAllocator(DeviceMemory(LARGEST_CAPACITY), _of_everything(settings))
+    else:
+        allocator = _allocator_in(room, settings, allowed)[0]
     held: dict[int, tuple[int, int]] = {}
     by_category = dict.fromkeys(trace.categories, 0)
     highest, at_highest = 0, dict(by_category)
@@ -146,13 +161,7 @@ def run_on(trace: Trace, room: int, settings: AllocatorSettings | None = None, a
     """
     if room <= 0:
         return Outcome(fits=not trace.events, failed_at=0 if trace.events else None, retries=0)
-    room, settings = min(room, LARGEST_CAPACITY), settings or AllocatorSettings()
-    if allowed is None or not settings.per_process_memory_fraction:
-        capacity, settings = room, _of_everything(settings)
-    else:
-        capacity = min(LARGEST_CAPACITY, card_of(max(room, allowed), settings.per_process_memory_fraction))
-    memory = _Watched(capacity, capacity - room)
-    allocator = CachingAllocator(memory, settings)
+    allocator, memory = _allocator_in(room, settings, allowed)
     held: dict[int, int] = {}
     sizes, streams, malloc, free = trace.sizes, trace.streams, allocator.malloc, allocator.free
     index = 0
@@ -180,9 +189,8 @@ def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSetting
         most: with this it passes: the peak of what is reserved with room to spare.
         settings: of the allocator.
     """
-    low, high = least // GRANULE, -(-most // GRANULE)  # fails below low, passes on high
-    shared = settings is not None and settings.per_process_memory_fraction < 1
-    leaps = settings is None or not (shared and settings.garbage_collection_threshold)
+    low, high = -(-least // GRANULE), -(-most // GRANULE)  # fails below low, passes on high
+    leaps = not looks_at_its_share(settings)
     while low < high:
         middle = (low + high) // 2
         room = middle * GRANULE
@@ -194,6 +202,26 @@ def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSetting
             if leaps and outcome.lacking is not None:
                 low = max(low, min(high, -(-outcome.lacking // GRANULE)))
     return high * GRANULE
+
+
+def looks_at_its_share(settings: AllocatorSettings | None) -> bool:
+    """Whether the allocator releases memory by how much of its share of the card it has taken."""
+    if settings is None:
+        return False
+    return settings.per_process_memory_fraction < 1 and bool(settings.garbage_collection_threshold)
+
+
+def _allocator_in(
+    room: int, settings: AllocatorSettings | None, allowed: int | None
+) -> tuple[CachingAllocator, _Watched]:
+    """An allocator on a card with ``room`` bytes for it, and the card's memory; the arguments are those of `run_on`."""
+    room, settings = min(room, LARGEST_CAPACITY), settings or AllocatorSettings()
+    if allowed is None or not settings.per_process_memory_fraction:
+        capacity, settings = room, _of_everything(settings)
+    else:
+        capacity = min(LARGEST_CAPACITY, card_of(max(room, allowed), settings.per_process_memory_fraction))
+    memory = _Watched(capacity, capacity - room)
+    return CachingAllocator(memory, settings), memory
 
 
 def _of_everything(settings: AllocatorSettings | None) -> AllocatorSettings | None:

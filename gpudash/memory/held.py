@@ -11,6 +11,9 @@ from typing import NamedTuple
 OTHER_TENSORS = "other tensors"
 """Category of what is allocated outside of modules, backward passes and optimizers, or by nobody knows whom."""
 
+KV_CACHE = "KV cache"
+"""Category of the keys and values that a language model keeps of the tokens it has seen."""
+
 
 class Frame(NamedTuple):
     """One line of a stack."""
@@ -20,28 +23,61 @@ class Frame(NamedTuple):
     name: str
 
 
+MACHINERY = (
+    "capped",
+    "context",
+    "copies",
+    "cuda_blocks",
+    "host_process",
+    "post_mortem",
+    "pressure_pace",
+    "run",
+    "simulated_blocks",
+    "stages",
+    "worker",
+)
+"""Modules of `gpudash.workloads` that run a workload; the code of the others is the program that runs."""
+
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
 _TORCH_PACKAGE = re.compile(r"(torch|torchvision|torchaudio|triton)[\\/]")
+_GENERATED = re.compile(r"[\\/]torchinductor_[^\\/]*[\\/]|[\\/]([a-z2-7]{2})[\\/]c\1[a-z2-7]{49}\.py$")
+"""Files that torch.compile wrote (torch/_inductor/codecache.py, `get_path`): in a folder of the user's, or, where
+TORCHINDUCTOR_CACHE_DIR names another, under 52 characters of base32 in a folder of the second and third of them."""
 _LIBRARY = re.compile(
     r"^torch[\\/]|[\\/]torch[\\/](_|amp|autograd|cuda|distributed|functional|fx|jit|library|nn|optim|random|utils)"
     r"|[\\/]lib(64)?[\\/]python3[.\d]*[\\/]|[\\/]python3\d*[\\/]lib[\\/]"  # the standard library
-    r"|[\\/]gpudash[\\/](simulator|memory|session|telemetry)[\\/]"
-    r"|[\\/]gpudash[\\/]workloads[\\/](capped|context|copies|cuda_blocks|host_process|post_mortem|pressure_pace|run|simulated_blocks|stages|worker)\.py$",
+    r"|[\\/]gpudash[\\/](agent|simulator|memory|session|telemetry)[\\/]"
+    rf"|[\\/]gpudash[\\/]workloads[\\/]({'|'.join(MACHINERY)})\.py$",
     re.IGNORECASE,
 )
 
 
 @lru_cache(maxsize=65536)
 def is_library(frame: Frame) -> bool:
-    """Whether a frame lies in torch, the standard library or gpudash's machinery, and not in the code that is run."""
+    """Whether a frame lies in torch, the standard library, gpudash's machinery or in code that torch generated, and not
+    in the code that is run.
+    """
     file = frame.file
-    if not file.endswith(".py"):
+    if not file.endswith(".py") or _GENERATED.search(file) is not None:
         return True
     installed = _INSTALLED.split(file)
     if len(installed) > 1:
         inside = installed[-1]
         return _TORCH_PACKAGE.match(inside) is not None or _LIBRARY.search(f"/{inside}") is not None
     return _LIBRARY.search(file) is not None
+
+
+@lru_cache(maxsize=65536)
+def is_installed(frame: Frame) -> bool:
+    """Whether a frame lies in an installed package, such as a library that the program uses."""
+    return _INSTALLED.search(frame.file) is not None
+
+
+def site_of(stack: Sequence[Frame]) -> Frame | None:
+    """The innermost line of the program's own code; where there is none, of a library it uses, and else of all."""
+    program = [frame for frame in stack if not is_library(frame)]
+    own = next((frame for frame in program if not is_installed(frame)), None)
+    return own or next(iter(program or stack), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +216,16 @@ class HeldState:
     def allocated(self) -> int:
         """Bytes of live blocks."""
         return sum(holding.bytes for holding in self.holdings)
+
+    @property
+    def capped(self) -> bool:
+        """Whether the limit of this process refused the request, which the device had room for."""
+        return self.allowed is not None and self.request is not None and self.request.segment_bytes <= self.device_free
+
+    @property
+    def limit(self) -> int:
+        """What holdings are held against: the most that the process may reserve, else the whole device."""
+        return self.capacity if self.allowed is None else min(self.allowed, self.capacity)
 
     @property
     def missing(self) -> int:

@@ -18,7 +18,7 @@ def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative |
         allowed: the present cap, bytes.
         room: bytes the allocator could have without it; ``None`` where that is not known.
     """
-    peak = found.peak_reserved_bytes
+    peak = _spacious(found)
     if peak is None or room is None or allowed >= peak + found.margin_bytes:
         return None
     cap = -(-(peak + found.margin_bytes) // MIB) * MIB
@@ -34,9 +34,14 @@ def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> E
     Args:
         found, allowed, room: as of `raised_cap`; ``allowed`` is ``None`` without a cap.
     """
-    peak = found.peak_reserved_bytes
+    peak = _spacious(found)
     if found.fits is True or allowed is None or peak is None or allowed >= peak + found.margin_bytes:
         return found
     raised = raised_cap(found, allowed, room)
     ways = tuple(way for way in found.alternatives if way.card_bytes is None)
     return replace(found, alternatives=ways if raised is None else (raised, *ways))
+
+
+def _spacious(found: Estimate) -> int | None:
+    """What is reserved with room to spare."""
+    return None if found.peak_reserved_bytes is None else found.peak_reserved_bytes + found.released_bytes

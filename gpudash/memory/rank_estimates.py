@@ -106,6 +106,7 @@ def _rank(rank: int, found: Estimate) -> RankEstimate:
         fits=found.fits,
         spare_bytes=found.spare_bytes,
         margin_bytes=found.margin_bytes,
+        released_bytes=found.released_bytes,
     )
 
 

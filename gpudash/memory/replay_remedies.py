@@ -19,7 +19,8 @@ MOST_EVENTS = 300_000
 def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSettings | None = None) -> tuple[Remedy, ...]:
     """Changes outside of the program with which ``trace``, which ends with the refused request, passes.
 
-    A run that leaks, or that is too large for what the device has, would only fail later: nothing is said of those.
+    What comes after that request is not in the trace, so that it is not known whether the run would have fitted. A run
+    that leaks, or that is too large for what the device has, would only fail later: nothing is said of those.
 
     Args:
         trace: what the run had asked for.
@@ -38,9 +39,5 @@ def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSetting
         if run_on(trace, room, expandable).fits:
             peak = peaks(trace, expandable).reserved
             flags, words = assignment(EXPANDABLE), "expandable segments"
-            return (
-                Remedy(
-                    words, allocator=EXPANDABLE, flags=flags, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY
-                ),
-            )
+            return (Remedy(words, allocator=EXPANDABLE, flags=flags, predicted_peak_bytes=peak, verified_by=REPLAY),)
     return ()

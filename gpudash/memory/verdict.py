@@ -26,7 +26,8 @@ def verdict(state: HeldState, growing: Sequence[Growth]) -> Verdict:
 
     In this order: no device of this size could serve it; it would fit in what lies in pieces, and more does so than
     grows; lines of the program keep something of every step; other processes hold what is missing, and more than a
-    trifle; freed memory waits for a stream; private pools hold it idle; else it is the capacity.
+    trifle; freed memory waits for a stream; private pools hold it idle; else it is the cap on this process, or the
+    capacity.
     """
     request = state.request
     if request is None:
@@ -40,13 +41,13 @@ def verdict(state: HeldState, growing: Sequence[Growth]) -> Verdict:
     if grown >= SHARE_OF_LEAK * max(1, state.allocated):
         return "leak"
     others = sum(process.bytes for process in state.processes)
-    if others >= missing and others >= SHARE_OF_OTHERS * state.capacity and not _capped(state):
+    if others >= missing and others >= SHARE_OF_OTHERS * state.capacity and not state.capped:
         return "other process"
     if state.pending >= missing:
         return "pending frees"
     if state.private_idle >= missing:
         return "private pools"
-    return "real capacity"
+    return "memory cap" if state.capped else "real capacity"
 
 
 def attainable(state: HeldState) -> int:
@@ -58,8 +59,3 @@ def attainable(state: HeldState) -> int:
 def _in_pieces(state: HeldState, requested: int) -> bool:
     enough = state.usable_idle >= requested > state.largest_free_block
     return enough and state.usable_idle >= SHARE_OF_FRAGMENTS * state.reserved
-
-
-def _capped(state: HeldState) -> bool:
-    """Whether the limit of this process refused the request, and not the device."""
-    return state.allowed is not None and state.request is not None and state.request.segment_bytes <= state.device_free

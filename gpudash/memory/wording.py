@@ -36,7 +36,32 @@ def headline(
     owners: Sequence[Owner],
     growing: Sequence[Growth],
 ) -> str:
-    """The cause in the user's words."""
+    """The cause in the user's words; where a cap on the process refused what the device had, that comes first."""
+    words = _cause(verdict, state, by_category, owners, growing)
+    if not state.capped or verdict == "impossible request":
+        return words
+    return f"{cap_words(state.limit, state.device_free, state.capacity)} {words}"
+
+
+def cap_words(allowed: int, free: int, capacity: int) -> str:
+    """That a cap on what the process may reserve refused a request, and not the device.
+
+    Args:
+        allowed: the cap, bytes.
+        free: of the device, bytes.
+        capacity: of the device, bytes.
+    """
+    there = format_pair(free, capacity)
+    return f"The memory cap of {available(allowed)} refused this, not the device: {there} of it were free."
+
+
+def _cause(
+    verdict: Verdict,
+    state: HeldState,
+    by_category: Mapping[str, int],
+    owners: Sequence[Owner],
+    growing: Sequence[Growth],
+) -> str:
     match verdict:
         case "impossible request":
             return _impossible(state)
@@ -56,12 +81,13 @@ def headline(
                 f"{format_bytes(state.private_idle)} lies idle in private pools, which serve CUDA graphs only; "
                 f"{needed(state.missing)} was missing elsewhere."
             )
-        case "headroom":
+        case "headroom" | "no failure":
             return _now(state, by_category)
-        case "real capacity":
+        case "real capacity" | "memory cap":
             assert state.request is not None
-            limit = state.capacity if state.allowed is None else state.allowed
-            return capacity_words(limit, state.device_free, by_category, owners, state.request)
+            free = min(state.device_free, max(0, state.limit - state.reserved)) if state.capped else state.device_free
+            context = 0 if state.capped else state.context_bytes or 0
+            return capacity_words(state.limit, free, by_category, owners, state.request, context)
 
 
 def request_words(state: HeldState, where: Where) -> str:
@@ -139,7 +165,7 @@ def _leak(state: HeldState, growing: Sequence[Growth]) -> str:
     verb = "keep" if len(growing) > 1 else "keeps"
     return (
         f"{first.place}{more} {verb} {format_bytes(per_step)} of every step: by now "
-        f"{format_pair(held, state.capacity)}, from {first.steps} steps."
+        f"{format_pair(held, state.limit)}, from {first.steps} steps."
     )
 
 
@@ -168,7 +194,12 @@ def process_words(process: Process) -> str:
 
 
 def capacity_words(
-    limit: int, free: int, by_category: Mapping[str, int], owners: Sequence[Owner], request: Request
+    limit: int,
+    free: int,
+    by_category: Mapping[str, int],
+    owners: Sequence[Owner],
+    request: Request,
+    context: int = 0,
 ) -> str:
     """What most of the memory went to.
 
@@ -178,10 +209,17 @@ def capacity_words(
         by_category: live bytes.
         owners: call sites, the largest first.
         request: what was refused.
+        context: bytes of it, where it counts against the limit.
     """
+    mostly_context = 2 * context > limit - free
+    if not by_category and mostly_context:
+        return f"The context alone takes {format_pair(context, limit)}, before any tensor."
     if not by_category:
         return f"Memory was full before this run: {format_pair(limit - free, limit)}."
     name, size = max(by_category.items(), key=lambda item: item[1])
+    if mostly_context and request.bytes <= size:
+        most = f"{name}: {format_bytes(size)}{mostly_from(name, owners)}"
+        return f"The context takes {format_pair(context, limit)}; most of the rest was {most}."
     verb = "Memory was full of"
     if request.bytes > size:
         verb = f"One request of {needed(request.bytes)} was too much beside"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from gpudash.devices import kind_of
 from gpudash.memory.allocator.environment import allocator_text
 from gpudash.memory.estimate import Target
-from gpudash.memory.levels import HOST
 from gpudash.memory.rank_estimates import ranks_on
 from gpudash.session.contexts import remember_context
-from gpudash.session.estimator import TIME_LIMIT_S, Answer, Estimator
+from gpudash.session.estimator import OWN_CODE_COMMAND, TIME_LIMIT_S, Answer, Estimator
 from gpudash.session.machine import Machine
 from gpudash.session.room import room_on
 from gpudash.specs import Spec, TrainingSpec
@@ -49,7 +49,7 @@ class Estimates:
         Raises:
             ValueError: one sentence, when there is no such device.
         """
-        level = self._machine.level(self._machine.find(device).uuid or HOST)
+        level = self._machine.level(self._machine.find(device).memory)
         return None if level is None else level.used_bytes
 
     def ask(
@@ -92,14 +92,21 @@ class Estimates:
         alternatives: bool = True,
         time_limit_s: float = TIME_LIMIT_S,
         memory_cap: MemoryCap | None = None,
+        python: str = sys.executable,
     ) -> int:
         """Ask what the function ``package.module:function`` takes, which is given a device and returns its step.
+
+        Args:
+            name: of the function.
+            steps: how many are followed.
+            device, alternatives, time_limit_s, memory_cap: as of `ask`.
+            python: the Python that has the function's libraries, torch among them; this one unless given.
 
         Raises:
             ValueError, RuntimeError: as `ask`.
         """
         message = {"callable": name, "steps": steps, "alternatives": alternatives}
-        return self._ask(message, device, time_limit_s, memory_cap)
+        return self._ask(message, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
 
     def newest(self) -> Answer | None:
         """What is known of the newest question; ``None`` before its first answer."""
@@ -138,6 +145,7 @@ class Estimates:
         time_limit_s: float,
         cap: MemoryCap | None,
         names: Sequence[str] = (),
+        command: Sequence[str] | None = None,
     ) -> int:
         target = self.target(device)
         if cap is not None and (problems := cap.problems(device, target.capacity_bytes)):
@@ -149,7 +157,7 @@ class Estimates:
             "used_bytes": self.used_bytes(device),
             "ranks": [_plain(_within(rank, cap)) for rank in ranks_on([self.target(name) for name in names])],
         }
-        return self._estimator.ask(whole, time_limit_s)
+        return self._estimator.ask(whole, time_limit_s, command)
 
     def _elsewhere(self, device: str) -> Iterator[Target]:
         """What there is room for on every other device that a run can use; simulated ones help simulated ones only."""
@@ -171,4 +179,5 @@ def _within(target: Target, cap: MemoryCap | None) -> Target:
 def _plain(target: Target) -> dict[str, Any]:
     """A target as the process reads it: the allocator's settings as torch takes them."""
     found = {field.name: getattr(target, field.name) for field in fields(target) if field.name != "settings"}
+    found["architecture"] = asdict(target.architecture)
     return {**found, "settings": "" if target.device == "cpu" else allocator_text()}

@@ -19,6 +19,9 @@ from gpudash.session.line_process import LineProcess
 
 COMMAND = (sys.executable, "-m", "gpudash.workloads.estimate_process")
 
+OWN_CODE_COMMAND = (sys.executable, "-m", "gpudash.workloads.own_code_process")
+"""The process that predicts a user's code; the user's Python is its argument."""
+
 TIME_LIMIT_S = 60.0
 """Longest that one prediction may take unless another limit is given."""
 
@@ -70,6 +73,7 @@ class _Request:
     id: int
     message: dict[str, Any]
     limit_s: float
+    command: tuple[str, ...]
 
 
 @dataclass
@@ -77,6 +81,7 @@ class _Child:
     """The process, and until when what is expected of it must have come; times are of `time.monotonic`."""
 
     process: LineProcess
+    command: tuple[str, ...]
     start_until: float
     ready: bool = False
     request: _Request | None = None
@@ -109,8 +114,15 @@ class Estimator:
         self._wake: tuple[int, int] | None = None
         self._child: _Child | None = None
 
-    def ask(self, message: Mapping[str, Any], time_limit_s: float = TIME_LIMIT_S) -> int:
+    def ask(
+        self, message: Mapping[str, Any], time_limit_s: float = TIME_LIMIT_S, command: Sequence[str] | None = None
+    ) -> int:
         """Ask for a prediction in place of the one that is being made, and return the request's number.
+
+        Args:
+            message: the request.
+            time_limit_s: seconds after which predicting is given up.
+            command: the process that is to make it, when it is another than usual.
 
         Raises:
             RuntimeError: when the estimator is closed.
@@ -119,7 +131,8 @@ class Estimator:
             if self._closing:
                 raise RuntimeError("The estimator is closed.")
             self._asked += 1
-            self._wanted = _Request(self._asked, {**message, "id": self._asked}, time_limit_s)
+            by = tuple(command or self._command)
+            self._wanted = _Request(self._asked, {**message, "id": self._asked}, time_limit_s, by)
             self._answer = None
             if self._thread is None:
                 self._wake = os.pipe()
@@ -208,6 +221,8 @@ class Estimator:
                 self._start_child()
         if request is None:
             return
+        if self._child is not None and self._child.command != request.command:
+            self._end_child()
         if self._child is None and not self._start_child(request):
             return
         child = self._child
@@ -223,8 +238,9 @@ class Estimator:
         child.process.send(request.message)
 
     def _start_child(self, request: _Request | None = None) -> bool:
+        command = self._command if request is None else request.command
         try:
-            self._child = _Child(LineProcess(self._command), time.monotonic() + self._start_limit_s)
+            self._child = _Child(LineProcess(command), command, time.monotonic() + self._start_limit_s)
         except OSError as error:
             self._child = None
             if request is not None:
@@ -279,7 +295,8 @@ class Estimator:
         self._end_child()
         request = self._take_wanted()
         if request is not None:
-            self._fail(request, Problem("unavailable", str(message.get("problem") or "Nothing can be predicted here.")))
+            told = str(message.get("problem") or "Nothing can be predicted here.")
+            self._fail(request, Problem("unavailable", told, str(message.get("remedy") or "")))
 
     def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
         child.heed_until = None

@@ -57,6 +57,7 @@ class Refused:
         steps: when each step began, in microseconds since 1970, and its number, oldest first.
         product: what the device is called.
         around: what else held memory of the device.
+        is_context: whether it was the context that was refused, and not memory for a tensor.
     """
 
     device: str
@@ -69,6 +70,7 @@ class Refused:
     steps: Sequence[tuple[int, int]] = ()
     product: str = ""
     around: Surroundings = field(default_factory=Surroundings)
+    is_context: bool = False
 
 
 class FlightRecorder:
@@ -218,7 +220,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         time_s=refused.time_s,
         capacity=refused.capacity_bytes or 0,
         around=refused.around,
-        request=None if asked is None else Request(asked, asked, step=refused.step),
+        request=None if asked is None else Request(asked, asked, step=refused.step, is_context=refused.is_context),
         free=refused.free_bytes or 0,
     )
     known = Beside(tuple(refused.steps), {index: card})

@@ -66,6 +66,10 @@ class KnownDevices:
         """
         return program_of(spec, device, self.devices(), self._machine.simulated.others_bytes)
 
+    def product_of(self, name: str) -> str | None:
+        """What the device called ``name`` is; ``None`` when there is none of that name."""
+        return next((device.product for device in self.devices() if device.name == name), None)
+
     def find_device(self, name: str) -> Device:
         """The device called ``name``.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +20,25 @@ from gpudash.devices import (
     kind_of,
     shown_name,
     simulated_device,
+    unread_gpus,
     why_torch_has_no_gpu,
 )
 from gpudash.memory.held import Process, Surroundings
 from gpudash.memory.levels import HOST
-from gpudash.session.contexts import remember_context
+from gpudash.session.contexts import measured_context, remember_context
 from gpudash.session.energy import EnergyCounters
 from gpudash.session.simulated import SimulatedGpus
 from gpudash.telemetry.records import Note
-from gpudash.telemetry.store import Store
+from gpudash.telemetry.store import NEVER_READ, Store
 
 if TYPE_CHECKING:
     from gpudash.sources.discovery import Host
     from gpudash.sources.monitor import Monitor
     from gpudash.workloads.worker import MemoryLevel
 
+
+CONTEXT_READINGS = 2000
+"""Newest readings of a context that are looked at: some minutes of them."""
 
 GPU_PATIENCE_S = 5.0
 """Session time after which a driver that has not said which GPUs there are is no longer waited for."""
@@ -63,6 +68,7 @@ class Machine:
         self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
         self._energy = EnergyCounters(store)
+        self._let_go_s = -math.inf
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -101,7 +107,7 @@ class Machine:
     def problem(self) -> str | None:
         """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
         if self._monitor.problem is not None:
-            return self._monitor.problem
+            return unread_gpus(self.torch or {}, self._monitor.problem)
         order = self.cuda_order()
         why = None if self.torch is None else why_torch_has_no_gpu(self.torch, order)
         return why or order.reason or None
@@ -140,12 +146,11 @@ class Machine:
         return names.get(memory) or next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == memory), memory)
 
     def memory_of(self, device: str) -> str | None:
-        """The memory of a device as torch names it: a GPU's UUID or "host"; ``None`` when there is no such device."""
-        found = next((found for found in self.devices() if found.name == device), None)
-        return None if found is None else found.uuid or HOST
+        """The memory of a device as torch names it (see `Device.memory`); ``None`` when there is no such device."""
+        return next((found.memory for found in self.devices() if found.name == device), None)
 
     def surroundings(self, memory: str) -> Surroundings:
-        """What else holds memory of a GPU, by the newest readings."""
+        """What else holds memory of a GPU, by the newest readings; a context too young for them is as it usually is."""
         with self._store.lock:
             rows = self._store.processes(memory) if memory != HOST else ()
         others = tuple(
@@ -155,14 +160,39 @@ class Machine:
             and isinstance(pid := row.get("pid"), int | float)
             and pid != os.getpid()
         )
-        return Surroundings(others, self.context_bytes(memory) if memory != HOST else None)
+        context = None if memory == HOST else self.context_bytes(memory) or measured_context(memory)
+        return Surroundings(others, context)
+
+    def listed(self, uuid: str, pid: int) -> tuple[float, int] | None:
+        """When the driver last listed the processes of a GPU, and the bytes of one; ``None`` when it was not there."""
+        with self._store.lock:
+            time_s, rows = self._store.process_list(uuid)
+        sizes = (row.get("memory_bytes") for row in rows if row.get("pid") == pid)
+        return next(((time_s, int(size)) for size in sizes if isinstance(size, int | float)), None)
+
+    def lists_any(self, pids: Container[int]) -> bool:
+        """Whether a driver's newest list of a GPU's processes has one of these."""
+        with self._store.lock:
+            return any(row.get("pid") in pids for gpu in self._monitor.gpus for row in self._store.processes(gpu.uuid))
+
+    def own_bytes(self, uuid: str) -> int | None:
+        """What this process has of a GPU; ``None`` while the driver has not told since a run's own process was ours."""
+        with self._store.lock:
+            found = self._store.latest("gpu", "process_bytes", uuid)
+        is_old = found.time_s is None or found.time_s <= self._let_go_s
+        return int(found.value) if not is_old and isinstance(found.value, int | float) else None
 
     def context_bytes(self, uuid: str) -> int | None:
-        """What our CUDA context takes of a GPU, by the newest readings; ``None`` where the driver does not tell."""
+        """What our CUDA context takes of a GPU; ``None`` where the driver does not tell, or nothing of ours is there.
+
+        It is what most of the newest readings say: each takes what is reserved from what the driver told a little
+        earlier, which is wrong while that changes, and wrong by something else each time.
+        """
         with self._store.lock:
             series = self._store.series("gpu", "context_bytes", uuid)
-            last = None if series is None else series.last()
-        return None if last is None or math.isnan(last[1]) else int(last[1])
+            newest = () if series is None else series.newest(CONTEXT_READINGS)[1].tolist()
+        there = Counter(size for size in newest if size > 0)  # a gap is NaN, which is not
+        return int(there.most_common(1)[0][0]) if there else None
 
     def host_run(self, uuid: str | None, pid: int | None) -> None:
         """Count a run's own process as ours, or with ``None`` none any more; called by the worker's thread.
@@ -170,6 +200,9 @@ class Machine:
         Args:
             uuid: of the GPU that it makes a context on; what that took is kept for later predictions.
         """
+        if pid is None:
+            with self._store.lock:
+                self._let_go_s = self._store.newest_s
         taken = self.context_bytes(uuid) if pid is None and uuid is not None else None
         if uuid is not None and taken is not None:
             remember_context(uuid, taken)
@@ -215,10 +248,16 @@ class Machine:
 
     @property
     def _read(self) -> bool:
-        """Whether the memories were read, and it is known which GPUs there are or why there is none."""
+        """Whether the memories were read, and it is known which GPUs there are or why there is none.
+
+        A GPU whose driver has said that its memory cannot be read has been read, too.
+        """
         listed = bool(self._monitor.gpus) or self._monitor.problem is not None
         memories = [HOST, *(gpu.uuid for gpu in self.simulated.gpus)]
-        return listed and all(self.latest(memory, "used_bytes") is not None for memory in memories)
+        with self._store.lock:
+            asked = [self._store.latest("gpu", "used_bytes", gpu.uuid) for gpu in self._monitor.gpus]
+        was_read = all(reading is not NEVER_READ for reading in asked)
+        return listed and was_read and all(self.latest(memory, "used_bytes") is not None for memory in memories)
 
     @property
     def _has_no_gpu(self) -> bool:

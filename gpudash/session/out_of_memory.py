@@ -99,6 +99,9 @@ class OutOfMemoryReports:
         uuid = self._wiring.machine.memory_of(device)
         gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
         capacity, step = message.get("capacity_bytes"), message.get("step")
+        around, context = memory.surroundings(device), message.get("context_bytes")
+        if isinstance(context, int):  # it may come before any other figures of the process
+            around = replace(around, context_bytes=context)
         self._waiting = Refused(
             device=device,
             snapshot=snapshot,
@@ -109,7 +112,8 @@ class OutOfMemoryReports:
             step=step if isinstance(step, int) else 0,
             steps=tuple(self._steps.get(peer.pid, ())),
             product="" if gpu is None else gpu.product,
-            around=memory.surroundings(device),
+            around=around,
+            is_context=context == 0,
         )
         self._begin()
 

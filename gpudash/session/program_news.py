@@ -64,6 +64,7 @@ class ProgramNews:
         self.raised: list[Raised] = []
         self.stepped_s = 0.0
         self.step_source = ""
+        self._step_began_s: float | None = None
         self._count = _StepCount()
         self._lost: dict[int, int] = {}
         self.agent_cpu_s = 0.0
@@ -158,6 +159,9 @@ class ProgramNews:
             return
         if source != self.step_source:
             self.step_source, self._count = source, _StepCount(from_0=source == LOGGED)
+        began_us = message.get("began_us")
+        if self._step_began_s is None and began_us is not None:
+            self._step_began_s = self._session_time(began_us)
         for row in self._passed_on(message.get("steps")):
             step, time_us, loss, accuracy, *_ = row
             time_s = max(self.stepped_s, self._session_time(time_us))
@@ -167,12 +171,12 @@ class ProgramNews:
                     run_id=self._run_id,
                     step=step,
                     steps=0,
-                    seconds=time_s - (self.stepped_s or self._began_s),
+                    seconds=None if self._step_began_s is None else max(0.0, time_s - self._step_began_s),
                     loss=_number(loss),
                     accuracy=_number(accuracy),
                 )
             )
-            self.stepped_s = time_s
+            self.stepped_s = self._step_began_s = time_s
 
     def _is_stepping(self, peer: Peer, source: str) -> bool:
         """Whether a process is the one whose steps are the program's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpudash.devices import OFFERED_BYTES, Device, Simulation, kind_of
+from gpudash.devices import OFFERED_BYTES, Device, Simulation, kind_of, simulated_card
 from gpudash.specs import Spec, build, workloads
 
 NOT_KEPT = (
@@ -21,7 +21,7 @@ def program_of(
     """A program of at most 60 lines that does with torch alone what ``spec`` does on ``device``.
 
     Args:
-        devices: what there is; of simulated GPUs the program makes as many of the same size.
+        devices: what there is; of simulated GPUs the program makes as many of the same kind.
         others_bytes: what simulated other processes hold of ``sim:0``.
         remark: comments that it begins with.
 
@@ -30,10 +30,10 @@ def program_of(
     """
     from gpudash.workloads.code import code
 
-    sizes = [found.total_bytes or OFFERED_BYTES for found in devices if found.simulated]
+    cards = [simulated_card(found) for found in devices if found.simulated]
     if kind_of(device) == "sim":
-        sizes += [OFFERED_BYTES] * (int(device.partition(":")[2]) + 1 - len(sizes))
-    return code(spec, device, Simulation(tuple(sizes), others_bytes), remark=remark)
+        cards += [OFFERED_BYTES] * (int(device.partition(":")[2]) + 1 - len(cards))
+    return code(spec, device, Simulation(tuple(cards), others_bytes), remark=remark)
 
 
 def program_of_run(workload: str, fields: Mapping[str, Any], device: str, devices: Sequence[Device] = ()) -> str:

@@ -13,6 +13,7 @@ from gpudash.memory.estimate import Alternative, Target
 from gpudash.memory.estimate_words import change_words
 from gpudash.memory.explain import rejudged
 from gpudash.memory.explanation import Explanation, PartKind, Remedy, explanation_from_json
+from gpudash.memory.explanation_text import failure_title
 from gpudash.memory.raised_cap import raised_cap
 from gpudash.session.estimates import Estimates
 from gpudash.session.estimator import Answer, Estimator
@@ -219,7 +220,9 @@ class _Search:
                 *found,
             )
         changes = {remedy.change for remedy in found}
-        found += tuple(remedy for remedy in told.remedies if remedy.change not in changes)
+        # what a replay got past the request is known better where the whole run was predicted
+        kept = (remedy for remedy in told.remedies if remedy.fits or note)
+        found += tuple(remedy for remedy in kept if remedy.change not in changes)
         return told.with_remedies(found, note or ("" if found else NONE_FOUND))
 
     def _answer(self) -> Answer | None:
@@ -279,6 +282,7 @@ def remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
             predicted_peak_bytes=alternative.peak_reserved_bytes,
             fits=True,
             verified_by=DRY_RUN,
+            releases_cache=alternative.releases_cache,
             slowdown=alternative.slowdown,
             slowdown_from=alternative.slowdown_from,
             changes_training=alternative.changes_training,
@@ -320,7 +324,7 @@ def words(found: tuple[Remedy, ...], note: str) -> str:
         else f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
         for remedy in found[:3]
     )
-    return f"Would have fitted: {first}."
+    return f"{failure_title(found)}: {first}."
 
 
 def _spec_of(run: RunView) -> Spec | None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpudash.devices import Device, kind_of
-from gpudash.memory.levels import HOST
 from gpudash.session.machine import Machine
 from gpudash.session.private_folder import PrivateFolder, runtime_folder
 from gpudash.session.run_guards import RunGuards
@@ -58,7 +57,7 @@ def run_request(
     """What the worker is given for a run that `check` has passed; CUDA's and comparisons are isolated by themselves."""
     from gpudash.workloads.worker import RunRequest
 
-    memory = device.uuid or HOST
+    memory = device.memory
     return RunRequest(
         spec=spec,
         device=device.name,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
-from gpudash.devices import Device
+from gpudash.devices import Device, Gpu
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.environment import allocator_text
+from gpudash.memory.architecture import Architecture
 from gpudash.memory.estimate import Target
 from gpudash.memory.levels import HOST
-from gpudash.memory.workspace import USUAL_BYTES, VARIABLE, workspace_bytes
 from gpudash.session.contexts import measured_context
 from gpudash.session.machine import Machine
-from gpudash.simulator.card import CONTEXT_BYTES
+from gpudash.simulator.card import A100, CONTEXT_BYTES
 from gpudash.telemetry.store import Store
 from gpudash.units import MIB, format_bytes
 
@@ -38,12 +36,12 @@ def room_on(device: Device, machine: Machine, store: Store) -> Target:
         return _simulated(device, machine)
     if device.kind == "cpu":
         free = machine.latest(HOST, "available_bytes")
-        return Target("cpu", device.total_bytes, free, 0, "no context", CPU_MARGIN_RATIO)
+        return Target("cpu", device.total_bytes, free, 0, "no context", CPU_MARGIN_RATIO, product=device.product)
     settings = AllocatorSettings.parse(allocator_text())
     free = None if device.uuid is None else machine.latest(device.uuid, "free_bytes")
     reserved, allocated = (_allocator(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))
     idle = reserved - allocated if reserved is not None and allocated is not None else 0
-    own = None if device.uuid is None else machine.latest(device.uuid, "process_bytes")
+    own = None if device.uuid is None else machine.own_bytes(device.uuid)
     opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
     overhead, words = (0, "the CUDA context is there already") if opened else _context(device)
     return Target(
@@ -54,7 +52,8 @@ def room_on(device: Device, machine: Machine, store: Store) -> Target:
         words,
         CUDA_MARGIN_RATIO,
         settings,
-        _workspace(device, machine),
+        _architecture(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None)),
+        product=device.product,
     )
 
 
@@ -66,12 +65,11 @@ def _context(device: Device) -> tuple[int, str]:
     return ASSUMED_CONTEXT_BYTES, f"a CUDA context of {format_bytes(ASSUMED_CONTEXT_BYTES)} assumed"
 
 
-def _workspace(device: Device, machine: Machine) -> int:
-    """What torch takes for cuBLAS on a GPU; where this environment says how much, a dry run takes as much itself."""
-    if os.environ.get(VARIABLE):
-        return USUAL_BYTES
-    capability = next((gpu.cuda_capability for gpu in machine.gpus if gpu.uuid == device.uuid), None)
-    return workspace_bytes(None, capability)
+def _architecture(gpu: Gpu | None) -> Architecture:
+    """A GPU's design, as far as its driver tells it."""
+    capability = gpu.cuda_capability if gpu is not None else None
+    multiprocessors = gpu.multiprocessors if gpu is not None else None
+    return Architecture(capability or A100.capability, multiprocessors or A100.multiprocessors)
 
 
 def _simulated(device: Device, machine: Machine) -> Target:
@@ -81,7 +79,16 @@ def _simulated(device: Device, machine: Machine) -> Target:
     idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
     overhead = 0 if card.opened else CONTEXT_BYTES
     words = "the context is there already" if card.opened else f"a simulated context of {format_bytes(overhead)}"
-    return Target(device.name, capacity, free + idle, overhead, words, settings=card.settings)
+    return Target(
+        device.name,
+        capacity,
+        free + idle,
+        overhead,
+        words,
+        settings=card.settings,
+        architecture=card.architecture,
+        product=card.product,
+    )
 
 
 def _allocator(store: Store, metric: str, device: str) -> int | None:

@@ -111,7 +111,7 @@ class Running:
         with self._starting:
             self._require_none()
             self._let_go(LEAVING_S)
-            self._arm([one.uuid or HOST for one in devices or (device,)], guard_bytes)
+            self._arm([one.memory for one in devices or (device,)], guard_bytes)
             self._begin()
             ratio, caps = self._settings().warn_ratio, (memory_cap, isolate, devices)
             request = run_request(spec, device, self.run_id, self._machine, self._guards, ratio, *caps)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpudash.devices import OFFERED_BYTES, Gpu, Simulation, simulated_gpu
+from gpudash.devices import OFFERED_BYTES, Gpu, SimulatedCard, Simulation, simulated_gpu, size_of
 from gpudash.session.allocator_settings import allocator_settings
-from gpudash.simulator.card import OTHER_PROCESS, Card
+from gpudash.simulator.card import OTHER_PROCESS, Card, card_of
 from gpudash.sources.mirrored_card import MirroredCard, ShownCard
 
 HOST_NAME = "gpudash-run"
@@ -34,30 +34,31 @@ class SimulatedGpus:
         self._settings, self.problem = allocator_settings()
         self._wanted = wanted
         self._watch = watch
+        self._made: tuple[SimulatedCard, ...] = ()
         self._shown: tuple[ShownCard, ...] = ()
         self._hosted: dict[int, MirroredCard] = {}
 
     def start(self) -> None:
         """Make the cards that were asked for."""
-        if self._wanted.sizes:
-            self._make(self._wanted.sizes)
+        if self._wanted.cards:
+            self._make(self._wanted.cards)
 
     def offer(self) -> None:
         """There is no GPU: make one card, unless there is one already, or none may be offered."""
         if not self.cards and self._wanted.offered:
             self._make((OFFERED_BYTES,))
 
-    def provide(self, sizes: Sequence[int]) -> None:
+    def provide(self, wanted: Sequence[SimulatedCard]) -> None:
         """See to it that there are as many cards as a program that is watched asks for.
 
         Raises:
             ValueError: one sentence, when there are some already, but fewer.
         """
         if not self.cards:
-            self._make(tuple(sizes))
-        if len(self.cards) < len(sizes):
+            self._make(tuple(wanted))
+        if len(self.cards) < len(wanted):
             raise ValueError(
-                f"This session simulates {len(self.cards)} GPUs, not {len(sizes)}; begin it with --simulate for each."
+                f"This session simulates {len(self.cards)} GPUs, not {len(wanted)}; begin it with --simulate for each."
             )
 
     @property
@@ -77,7 +78,9 @@ class SimulatedGpus:
         shown[index].mirror = figures
         capacity = (figures or shown[index].own).capacity
         if self.gpus[index].total_bytes != capacity:  # a watched program's card may be of another size
-            self.gpus = (*self.gpus[:index], simulated_gpu(index, capacity), *self.gpus[index + 1 :])
+            made = self._made[index]
+            card = made if size_of(made) == capacity else capacity
+            self.gpus = (*self.gpus[:index], simulated_gpu(index, card), *self.gpus[index + 1 :])
 
     def hosted(self, pid: int, cards: Sequence[Mapping[str, Any]]) -> None:
         """Show the cards of a run's own process, by what it tells of them; this one's again when it tells of none.
@@ -101,13 +104,14 @@ class SimulatedGpus:
             self._hosted[index] = mirror
             self.mirror(index, mirror)
 
-    def _make(self, sizes: Sequence[int]) -> None:
+    def _make(self, wanted: Sequence[SimulatedCard]) -> None:
         others = {OTHER_PROCESS: self._wanted.others} if self._wanted.others else {}
         cards = tuple(
-            Card(index, size, others=others if index == 0 else None, settings=self._settings)
-            for index, size in enumerate(sizes)
+            card_of(index, card, others=None if index else others, settings=self._settings)
+            for index, card in enumerate(wanted)
         )
-        self.gpus = tuple(simulated_gpu(card.index, card.capacity) for card in cards)
+        self.gpus = tuple(simulated_gpu(index, card) for index, card in enumerate(wanted))
+        self._made = tuple(wanted)
         self._shown = tuple(ShownCard(card) for card in cards)
         self.cards = cards
         if self._watch is not None:

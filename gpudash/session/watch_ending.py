@@ -11,7 +11,7 @@ from typing import Any, Literal
 import gpudash
 from gpudash.devices import kind_of
 from gpudash.memory.explanation import short
-from gpudash.memory.held import Frame, is_library
+from gpudash.memory.held import Frame, is_library, site_of
 from gpudash.session.program import exit_words
 from gpudash.session.watch_rank_failures import awaited, died, hang_words, of_last_start, own_errors, reported
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
@@ -68,8 +68,8 @@ class Raised:
     def at_own_line(self) -> Raised:
         """The same, placed at the innermost line of the program's own code where its traceback has one."""
         frames = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames_of(self.details.splitlines())]
-        own = next((frame for frame in reversed(frames) if not is_library(frame)), None)
-        return self if own is None else replace(self, file=own.file, line=own.line, name=own.name)
+        own = site_of(frames[::-1])
+        return self if own is None or is_library(own) else replace(self, file=own.file, line=own.line, name=own.name)
 
     @property
     def frames(self) -> list[dict[str, Any]]:

@@ -7,8 +7,11 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Literal
+
+from gpudash.devices import SimulatedCard, written
 
 Echo = Literal["nowhere", "in place", "stderr"]
 """Where what is printed goes besides the log: nowhere, where ours goes, or both to our standard error."""
@@ -27,7 +30,7 @@ class WatchRequest:
         command: program and arguments.
         folder: to run it in; ``None``: the present one.
         environment: variables beside ours.
-        simulate: capacities in bytes of the GPUs to simulate, ``sim:0`` first.
+        simulate: the GPUs to simulate, ``sim:0`` first.
         simulate_others: bytes of ``sim:0`` that simulated other processes hold.
         memory_history: whether allocations are recorded with their stacks.
         echo: where what it prints goes besides the log.
@@ -36,7 +39,7 @@ class WatchRequest:
     command: Sequence[str]
     folder: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    simulate: Sequence[int] = ()
+    simulate: Sequence[SimulatedCard] = ()
     simulate_others: int = 0
     memory_history: bool = True
     echo: Echo = "nowhere"
@@ -47,7 +50,7 @@ class WatchRequest:
             "command": list(self.command),
             "folder": str(self.folder or Path.cwd()),
             "environment": dict(self.environment),
-            "simulate": list(self.simulate),
+            "simulate": [written(card) for card in self.simulate],
             "simulate_others": self.simulate_others,
             "memory_history": self.memory_history,
         }
@@ -113,5 +116,10 @@ def script_of(command: Sequence[str]) -> str | None:
 
 
 def program_name(command: Sequence[str]) -> str:
-    """What a command is called: its script, or the program."""
-    return Path(script_of(command) or command[0]).name
+    """What a command is called: its script, or the program; of ``env NAME=VALUE ...`` what that starts."""
+    words = list(command)
+    if Path(words[0]).name == "env":
+        words = list(dropwhile(lambda word: "=" in word, words[1:]))
+    if not words or words[0].startswith("-"):
+        words = list(command)
+    return Path(script_of(words) or words[0]).name

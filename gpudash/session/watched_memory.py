@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpudash.devices import SIMULATED, kind_of
+from gpudash.devices import SIMULATED, SimulatedCard, kind_of, size_of
 from gpudash.memory.call_sites import growing_lines
 from gpudash.memory.growth_notice import GrowthNotice, growth_warning, source_line
 from gpudash.memory.held import Frame, Holding, Process, Surroundings
+from gpudash.session.contexts import measured_context
 from gpudash.session.machine import Machine
 from gpudash.sources.mirrored_card import MirroredCard
 from gpudash.telemetry.pushed import PushedReading
@@ -45,9 +46,16 @@ Probe = Callable[[str, Callable[[], Mapping[str, int | None]] | None], None]
 
 @dataclass(slots=True)
 class _Process:
-    """What one process has told: figures by device, stacks by number."""
+    """What one process has told: figures by device, stacks by number.
+
+    Attributes:
+        steady: by device, what the process has reserved, and the session time since when it is the same.
+        contexts: by device, the bytes of its CUDA context.
+    """
 
     figures: dict[str, Figures] = field(default_factory=dict)
+    steady: dict[str, tuple[int, float]] = field(default_factory=dict)
+    contexts: dict[str, int] = field(default_factory=dict)
     stacks: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
     notices: dict[str, GrowthNotice] = field(default_factory=dict)
 
@@ -61,7 +69,7 @@ class WatchedMemory:
         probe: has a device's allocator read.
         emit: takes notes and warnings.
         clock: session time in seconds.
-        simulate: capacities of the cards that the program is given; shown empty while no process tells of its own.
+        simulate: the cards that the program is given; shown empty while no process tells of its own.
         others: bytes that simulated other processes hold of the first.
 
     Attributes:
@@ -75,7 +83,7 @@ class WatchedMemory:
         probe: Probe,
         emit: Callable[[Event], None],
         clock: Callable[[], float],
-        simulate: Sequence[int] = (),
+        simulate: Sequence[SimulatedCard] = (),
         others: int = 0,
     ) -> None:
         self.peaks: dict[str, dict[str, int]] = {}
@@ -91,8 +99,8 @@ class WatchedMemory:
         self._unshown: set[tuple[str, int]] = set()
         self._told: set[tuple[str, int]] = set()
         self._idle: dict[str, MirroredCard] = {}
-        for index, size in enumerate(simulate):
-            card = self._idle[f"sim:{index}"] = MirroredCard(index, size, clock, 0, "", math.inf)
+        for index, wanted in enumerate(simulate):
+            card = self._idle[f"sim:{index}"] = MirroredCard(index, size_of(wanted), clock, 0, "", math.inf)
             card.put(reserved_bytes=0, others_bytes=0 if index else others)
             self._show(f"sim:{index}", None)
 
@@ -113,6 +121,7 @@ class WatchedMemory:
                 continue  # it has a device and uses it not, as the process that starts all ranks
             if len(process.figures) < MOST_DEVICES or device in process.figures:
                 process.figures[device] = figures
+                self._measure_context(process, pid, device)
                 self._read(device, pid, name)
 
     def take_stacks(self, pid: int, message: Message) -> None:
@@ -177,6 +186,11 @@ class WatchedMemory:
         )
         context = sum(process.bytes for process in ours) - reserved if ours else None
         others = tuple(process for process in around.processes if process not in ours)
+        users = [found for found in self._processes.values() if device in found.figures]
+        usual = None if memory is None else measured_context(memory)
+        known = [found.contexts.get(device, usual) for found in users]
+        if known and None not in known:
+            context = sum(size for size in known if size is not None)
         return Surroundings(others, None if context is None else max(0, context))
 
     @property
@@ -188,6 +202,21 @@ class WatchedMemory:
         """What a program's device is called here: it may number the GPUs in another way."""
         found = (known.name for known in self._machine.devices() if uuid and known.uuid == uuid)
         return next(found, device)
+
+    def _measure_context(self, process: _Process, pid: int, device: str) -> None:
+        """Learn how large a process's context is, once the driver has listed it while what it reserved stayed the same.
+
+        In a list of another moment the difference to what is reserved now says nothing.
+        """
+        reserved, now_s = int(process.figures[device]["reserved_bytes"]), self._clock()
+        before, since_s = process.steady.setdefault(device, (reserved, now_s))
+        if before != reserved:
+            process.steady[device] = reserved, now_s
+            return
+        memory = self._machine.memory_of(device)
+        found = None if memory is None else self._machine.listed(memory, pid)
+        if found is not None and since_s < found[0] <= now_s:
+            process.contexts[device] = max(0, found[1] - reserved)
 
     def _read(self, device: str, pid: int, name: str) -> None:
         """Have the figures of ``device`` read, which ``pid`` has told anew."""

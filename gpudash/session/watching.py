@@ -15,7 +15,7 @@ import psutil
 
 import gpudash
 from gpudash.agent.server import Peer
-from gpudash.devices import kind_of
+from gpudash.devices import kind_of, written
 from gpudash.session.out_of_memory import OutOfMemoryReports
 from gpudash.session.output_reader import OutputReader
 from gpudash.session.program import Program, is_running, oom_kills, process_name
@@ -27,7 +27,7 @@ from gpudash.session.watch_socket import listening
 from gpudash.session.watched_memory import WatchedMemory
 from gpudash.session.watched_ranks import WatchedRanks
 from gpudash.session.wiring import Wiring
-from gpudash.telemetry.records import Level, RunEnded, RunStarted, Warning
+from gpudash.telemetry.records import DEVICE, Level, Note, RunEnded, RunStarted, Warning
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -117,6 +117,7 @@ class Watching:
         self._allocating: Peer | None = None
         self._due: dict[str, float] = {}
         self._told_silence = False
+        self._uses_gpu = False
         self._oom_kills = oom_kills()
         self._thread = threading.Thread(target=self._watch, name="gpudash-watch", daemon=True)
         self._thread.start()
@@ -162,6 +163,7 @@ class Watching:
             self._stopping.tick()
             if self._is_due("look", LOOK_PERIOD_S):
                 self._program.look()
+                self._uses_gpu = self._uses_gpu or self._wiring.machine.lists_any(self._program.resident())
             if self._is_due("output", OUTPUT_PERIOD_S):
                 self._tell_output()
             self._tell_silence()
@@ -250,14 +252,13 @@ class Watching:
         self._tell_silence(ended=True)
         if news.lost:
             self._news.note("processes", f"{news.lost} messages of the program were lost: it told more than was heard.")
-        device = self._memory.device or self._device
-        peaks = self._memory.peaks.get(device, {})
+        device, peaks = self._where()
         errors = [line.text for line in self._wiring.output.newest(400) if line.stream == "stderr"]
         result: dict[str, Any] = {
             "exit_code": code,
             "report": None if self._reports.folder is None else str(self._reports.folder),
             "agent_cpu_seconds": news.agent_cpu_s,
-            "memory": {f"peak_{key}": value for key, value in peaks.items()},
+            "memory": peaks,
             **self._ranks.result(),
         }
         ran = Ran(
@@ -280,6 +281,20 @@ class Watching:
             why_full=self._ranks.why_full,
         )
         return self._reports.explained(ending_of(ran))
+
+    def _where(self) -> tuple[str, dict[str, int | None]]:
+        """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""
+        device = self._memory.device or self._device
+        if self._memory.device or kind_of(device) != "cuda" or self._uses_gpu:
+            return device, {f"peak_{key}": value for key, value in self._memory.peaks.get(device, {}).items()}
+        now_s = self._wiring.clock()
+        text, details = "The program used no GPU.", {"device": "cpu", "simulated": False}
+        self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=DEVICE, text=text, details=details))
+        with self._wiring.store.lock:
+            series = self._wiring.store.series("host", "process_bytes")
+            found = None if series is None else series.statistics(self._began_s, now_s)
+        peak = None if found is None else int(found.max)
+        return "cpu", {"peak_used_bytes": peak, "capacity_bytes": self._wiring.machine.host.total_bytes}
 
     def _broken(self, error: Exception) -> RunEnded:
         self._program.kill()
@@ -347,7 +362,7 @@ class Watching:
         agent = {
             "history": self._request.memory_history,
             "history_entries": HISTORY_ENTRIES,
-            "simulate": list(self._request.simulate),
+            "simulate": [written(card) for card in self._request.simulate],
             "simulate_others": self._request.simulate_others,
             "report": self._reports.staging,
             "period_s": 0.1,

@@ -6,37 +6,55 @@ snapshots are those of a GPU of a chosen capacity. It needs the standard library
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-def simulate(*capacities: int, settings: str | None = None, others: int = 0) -> None:
+if TYPE_CHECKING:
+    from gpudash.known_gpus import KnownGpu
+
+
+def simulate(*capacities: int | str, settings: str | None = None, others: int = 0) -> None:
     """Give torch the devices ``sim:0``, ``sim:1`` and so on, for the rest of the process.
 
     Called again, it puts other GPUs in their place.
 
     Args:
-        capacities: memory of each GPU, bytes.
+        capacities: memory of each GPU, bytes; or the name of a GPU to simulate, such as "h100".
         settings: of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes them; those of the environment unless given.
         others: bytes that other processes hold on the first GPU.
 
     Raises:
         TypeError: one sentence, when no capacity is given, or one is not a whole number.
         ValueError: one sentence, when a capacity is not between 1 byte and 2**50 bytes, ``others`` is negative, a
-            setting is none of torch's, or a GPU that would be replaced still holds memory.
+            setting is none of torch's, a name is not known, or a GPU that would be replaced still holds memory.
         RuntimeError: one sentence, when this torch cannot be given a device from Python.
     """
     from gpudash.memory.allocator.environment import allocator_text
     from gpudash.memory.allocator.settings import AllocatorSettings
     from gpudash.simulator.backend import register
-    from gpudash.simulator.card import OTHER_PROCESS, Card
+    from gpudash.simulator.card import OTHER_PROCESS, card_of
 
     if not capacities:
         raise TypeError("simulate() needs the memory of at least one GPU in bytes, as in simulate(8 * 2**30).")
-    for size in (*capacities, others):
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"simulate() takes whole numbers of bytes, such as 8 * 2**30, not {size!r}.")
+    wanted = [_wanted(capacity) for capacity in capacities]
+    _wanted(others, named=False)
     if others < 0:
         raise ValueError(f"simulate() takes the bytes that other processes hold, not {others}.")
     read = AllocatorSettings.parse(allocator_text() if settings is None else settings)
     held = {OTHER_PROCESS: others} if others else None
-    register(
-        [Card(index, size, others=None if index else held, settings=read) for index, size in enumerate(capacities)]
-    )
+    register([card_of(index, one, others=None if index else held, settings=read) for index, one in enumerate(wanted)])
+
+
+def _wanted(capacity: object, *, named: bool = True) -> int | KnownGpu:
+    """A capacity in bytes, or with ``named`` the GPU that is meant by a name."""
+    from gpudash.known_gpus import find, nearest
+
+    if named and isinstance(capacity, str):
+        known = find(capacity)
+        if known is not None:
+            return known
+        near = nearest(capacity)
+        if near:
+            raise ValueError(f"simulate() knows no GPU {capacity!r}, but {', '.join(near)}.")
+    if isinstance(capacity, bool) or not isinstance(capacity, int):
+        raise TypeError(f"simulate() takes whole numbers of bytes, such as 8 * 2**30, not {capacity!r}.")
+    return capacity

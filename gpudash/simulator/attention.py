@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from gpudash.simulator import attention_math, registration
-from gpudash.simulator.attention_choice import HALVES, choose
+from gpudash.simulator.attention_choice import HALVES, choose, cudnn
 from gpudash.simulator.attention_math import Attention
 from gpudash.simulator.operations import Engine
 from gpudash.simulator.registration import KEY
@@ -25,16 +25,24 @@ WIDEST_IN_REGISTERS = 128
 _math = torch.ops.aten._scaled_dot_product_attention_math
 _flash = torch.ops.aten._scaled_dot_product_flash_attention
 _efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+_cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
 
 
 def install(engine: Engine) -> list[Any]:
     """Register attention and its kernels."""
     library = registration.library("aten")
+
+    def attending(*args: Any, **kwargs: Any) -> torch.Tensor:
+        card = engine.card(engine.index_of(args[0].device))
+        return attend(*args, **kwargs, capability=card.architecture.capability)
+
     for key in (KEY, f"Autograd{KEY}"):
-        library.impl("scaled_dot_product_attention", attend, key)
+        library.impl("scaled_dot_product_attention", attending, key)
     kernels: dict[str, Callable[..., Any]] = {
         "_scaled_dot_product_flash_attention": Flash(engine).forward,
         "_scaled_dot_product_flash_attention_backward": Flash(engine).backward,
+        "_scaled_dot_product_cudnn_attention": Cudnn(engine).forward,
+        "_scaled_dot_product_cudnn_attention_backward": Cudnn(engine).backward,
         "_scaled_dot_product_efficient_attention": Efficient(engine).forward,
         "_scaled_dot_product_efficient_attention_backward": Efficient(engine).backward,
     }
@@ -53,23 +61,34 @@ def attend(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
+    capability: tuple[int, int] = (8, 0),
 ) -> torch.Tensor:
-    """``scaled_dot_product_attention`` by the kernel that CUDA would choose."""
+    """``scaled_dot_product_attention`` by the kernel that CUDA would choose on a card of this compute capability."""
     if attn_mask is not None and is_causal:
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
-    chosen = choose(query, key, value, attn_mask, is_causal, enable_gqa)
+    chosen = choose(query, key, value, attn_mask, is_causal, enable_gqa, dropout_p, capability)
+    if chosen == cudnn:
+        keeps = _keeps(query, key, value, attn_mask)
+        bias = _as_bias(attn_mask, query)
+        made = _cudnn(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)
+        return made[0]  # type: ignore[no-any-return]
     if chosen == SDPBackend.FLASH_ATTENTION:
         width = query.shape[-1]
         padded = [_padded(tensor, 8) for tensor in (query, key, value)]
         result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
         return result if result.shape[-1] == width else result[..., :width]
     if chosen == SDPBackend.EFFICIENT_ATTENTION:
-        keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
-        keeps = keeps or (attn_mask is not None and attn_mask.requires_grad and torch.is_grad_enabled())
+        keeps = _keeps(query, key, value, attn_mask)
         bias = _bias(query, key, attn_mask)
         return _efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
     mask = _as_bias(attn_mask, query)
     return _math(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
+
+
+def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """Whether a backward pass may come (``should_compute_logsumexp``)."""
+    given = [query, key, value, *([] if mask is None else [mask])]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
 
 
 def _scale(scale: float | None, width: int) -> float:
@@ -85,7 +104,7 @@ def _as_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | N
     """A mask of truths as one to be added, as torch makes it."""
     if mask is None or mask.dtype != torch.bool:
         return mask
-    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    return torch.where(mask, query.new_zeros(()), query.new_full((), float("-inf")))
 
 
 def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
@@ -140,10 +159,15 @@ class Flash(_Kernel):
     ) -> tuple[Any, ...]:
         """Result, sums, nothing, nothing, both lengths, the generator's state (2), an unused one, an empty mask."""
         how = Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
-        result = self._result(query, value.shape[3])
+        result = torch.empty_like(query)
         sums = self._take(query.shape[:3], torch.float32, query)
+        splits = 1 if dropout_p else self._splits(query, key)
+        wide = query.shape[3] + -query.shape[3] % 32
+        sizes = [] if splits == 1 else [(splits, *query.shape[:3]), (splits, *query.shape[:3], wide)]
+        parts = [self._take(size, torch.float32, query) for size in sizes]
         state = self._take((2,), torch.uint64, query)
         unused = self._take((), torch.uint64, query)
+        del parts
         nothing = self._take((0,), query.dtype, query)
         made = attention_math.forward(self._like(query), self._like(key), self._like(value), None, how)
         self._write(result, made[0])
@@ -177,7 +201,8 @@ class Flash(_Kernel):
         wide = width + -width % (32 if width <= 128 else 64)
         seed = int(self._like(philox_seed).view(torch.int64)[0]) if dropout_p and self._engine.computes else 0
         how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
-        grads = [self._result(tensor, tensor.shape[3]) for tensor in (query, key, value)]
+        copies = [tensor.transpose(1, 2).contiguous() for tensor in (grad_out, out)]  # themselves as they usually lie
+        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         scratch = [
             self._take((batch, heads, rounded), torch.float32, query),
             self._take((batch, rounded, heads, wide), torch.float32, query),
@@ -187,9 +212,106 @@ class Flash(_Kernel):
             scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         made = attention_math.backward(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
+        while scratch:
+            scratch.pop()
+        del copies
         for target, numbers in zip(grads, made):
             self._write(target, numbers)
         return tuple(grads)
+
+    def _splits(self, query: torch.Tensor, key: torch.Tensor) -> int:
+        """Parts into which keys are split where there are too few queries for all multiprocessors
+        (``num_splits_heuristic`` of flash_api.cpp)."""
+        batch, heads, length, width = query.shape
+        card = self._engine.card(query.device.index or 0)
+        room = 2 * card.architecture.multiprocessors
+        columns = 256 if width <= 64 else 128 if width <= 128 else 64
+        blocks, work = -(-key.shape[2] // columns), batch * heads * -(-length // 64)
+        if work >= 0.8 * room:
+            return 1
+        fill: dict[int, float] = {}
+        for splits in range(1, min(128, room, blocks) + 1):
+            if splits == 1 or -(-blocks // splits) != -(-blocks // (splits - 1)):
+                waves = work * splits / room
+                fill[splits] = waves / math.ceil(waves)
+        return next(splits for splits, share in fill.items() if share >= 0.85 * max(fill.values()))
+
+
+class Cudnn(_Kernel):
+    """cuDNN's attention, for half precision; of what it takes itself, only what its backward pass adds up is known."""
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        compute_log_sumexp: bool,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        return_debug_mask: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[Any, ...]:
+        """Result, sums, nothing, nothing, both lengths, the generator's seed and offset, an empty mask."""
+        how = Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
+        seed, offset = self._take((), torch.int64, query), self._take((), torch.int64, query)
+        result = self._ordered(query, value.shape[3])
+        sums = self._take((*query.shape[:3], 1) if compute_log_sumexp else (0,), torch.float32, query)
+        bias = None if attn_bias is None else self._like(attn_bias)
+        made = attention_math.forward(self._like(query), self._like(key), self._like(value), bias, how)
+        self._write(result, made[0])
+        if compute_log_sumexp:
+            self._write(sums, None if self._engine.computes is False else made[1].unsqueeze(-1))
+        if self._engine.computes:
+            self._like(seed).fill_(how.seed)
+        nothing = self._take((0,), query.dtype, query)
+        return result, sums, None, None, query.shape[2], key.shape[2], seed, offset, nothing
+
+    def backward(
+        self,
+        grad_out: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        out: torch.Tensor,
+        logsumexp: torch.Tensor,
+        philox_seed: torch.Tensor,
+        philox_offset: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        cum_seq_q: torch.Tensor | None,
+        cum_seq_k: torch.Tensor | None,
+        max_q: int,
+        max_k: int,
+        dropout_p: float,
+        is_causal: bool,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """Gradients for query, key and value; the queries' are added up in float32, beside a sum for each row."""
+        batch, heads, length, width = query.shape
+        seed = int(self._like(philox_seed)) if dropout_p and self._engine.computes else 0
+        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        scratch = self._take((batch, heads, length, width + 1), torch.float32, query)
+        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
+        bias = None if attn_bias is None else self._like(attn_bias)
+        sums = self._like(logsumexp).squeeze(-1)
+        made = attention_math.backward(grad, inner, keys, values, bias, self._like(out), sums, how)
+        for target, numbers in zip(grads, made):
+            self._write(target, numbers)
+        del scratch
+        return tuple(grads)
+
+    def _ordered(self, query: torch.Tensor, last: int) -> torch.Tensor:
+        """Room for a result whose dimensions lie in the order of the query's (``alloc_with_matching_layout`` of
+        aten/src/ATen/native/cudnn/MHA.cpp)."""
+        if last == query.shape[3]:
+            return torch.empty_like(query)
+        order = sorted(range(4), key=query.stride, reverse=True)
+        sizes = (*query.shape[:3], last)
+        made = self._take([sizes[axis] for axis in order], query.dtype, query)
+        return made.permute([order.index(axis) for axis in range(4)])
 
 
 class Efficient(_Kernel):
@@ -253,9 +375,9 @@ class Efficient(_Kernel):
             grads.append(room[..., :columns])
         else:
             grads.append(None)
-        scratch = [self._take((batch, heads, length), torch.float32, query)]
-        if query.dtype in HALVES:
-            scratch.append(self._take((batch, heads, length + -length % 64, width + -width % 32), torch.float32, query))
+        scratch = self._scratch(query)
+        while scratch:
+            scratch.pop(0)
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         bias = None if attn_bias is None else self._like(attn_bias)
         sums = self._like(logsumexp)[..., :length]
@@ -264,3 +386,24 @@ class Efficient(_Kernel):
             if target is not None:
                 self._write(target, numbers)
         return tuple(grads)
+
+    def _scratch(self, query: torch.Tensor) -> list[torch.Tensor]:
+        """A sum for each row, and room in which blocks of rows add up the gradient of the queries.
+
+        In float32 the sums are those of a product that is written out (attention_backward.cu); a block has its rows
+        rounded up, and a lock and a counter of 16 bytes (``GradQTempStorage`` of kernel_backward.h).
+        """
+        batch, heads, length, width = query.shape
+        is_half = query.dtype in HALVES
+        rows = 128 if is_half and width > 64 else 64
+        blocks, columns = -(-length // rows), next((most for most in (32, 64, 128) if width <= most), width)
+        if is_half:
+            sums = self._take((batch, heads, length), torch.float32, query)
+        else:
+            product = self._take(query.shape, torch.float32, query)
+            sums = self._take((batch, length, heads), torch.float32, query)
+            if heads > 1 and length > 1:
+                sums = self._take((batch, heads, length), torch.float32, query)
+            del product
+        size = batch * heads * blocks * (rows * columns * 4 + 16)
+        return [sums, self._take((size // 4,), torch.float32, query)]

@@ -11,6 +11,13 @@ HALVES = (torch.float16, torch.bfloat16)
 LARGEST_FLASH_WIDTH = 256
 NONE_LEFT = "No available kernel. Aborting execution."
 
+PREFER_CUDNN = ((9, 0), (10, 0))
+"""Compute capabilities on which torch takes cuDNN's attention where it can (``check_prefer_cudnn_attention``)."""
+
+WIDEST_CUDNN = 128
+
+cudnn: Any = getattr(SDPBackend, "CUDNN_ATTENTION", None)
+
 Attended = list[torch.Tensor]
 
 
@@ -21,8 +28,10 @@ def choose(
     mask: torch.Tensor | None,
     is_causal: bool,
     enable_gqa: bool,
+    dropout: float,
+    capability: tuple[int, int],
 ) -> Any:
-    """The first kernel, in torch's order of priority, that is enabled and takes these tensors.
+    """The first kernel, in torch's order of priority, that is enabled and takes these tensors on such a card.
 
     Raises:
         RuntimeError: torch's, when there is none.
@@ -38,7 +47,12 @@ def choose(
         and _takes_efficient(attended, mask),
         SDPBackend.MATH: enabled.math_sdp_enabled(),
     }
-    for backend in _order():
+    order = _order()
+    if cudnn is not None and enabled.cudnn_sdp_enabled():
+        usable[cudnn] = capability >= (8, 0) and not dropout and _takes_cudnn(attended, enable_gqa)
+        if capability in PREFER_CUDNN:
+            order.insert(0, cudnn)
+    for backend in order:
         if usable.get(backend, False):
             return backend
     raise RuntimeError(NONE_LEFT)
@@ -72,6 +86,14 @@ def _takes_flash(attended: Attended, is_causal: bool, enable_gqa: bool) -> bool:
     if not query.shape[3] == key.shape[3] == value.shape[3] <= LARGEST_FLASH_WIDTH:
         return False
     return not is_causal or query.shape[2] == key.shape[2]
+
+
+def _takes_cudnn(attended: Attended, enable_gqa: bool) -> bool:
+    """Half precision of widths that are multiples of 8; what dropout takes of it only cuDNN knows."""
+    query, key, value = attended
+    if query.dtype not in HALVES or not _fits(attended, enable_gqa):
+        return False
+    return all(tensor.shape[3] % 8 == 0 and tensor.shape[3] <= WIDEST_CUDNN for tensor in (query, key, value))
 
 
 def _takes_efficient(attended: Attended, mask: torch.Tensor | None) -> bool:

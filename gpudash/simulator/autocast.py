@@ -175,7 +175,11 @@ class Casts:
         self._kept.clear()
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """``tensor`` in ``dtype``, if it can be autocast; that of a float32 leaf is kept while gradients are."""
+        """``tensor`` in ``dtype``, if it can be autocast; that of a float32 leaf is kept.
+
+        Under ``no_grad`` too, but not under ``inference_mode``, where every use casts anew (`cached_cast` of torch's
+        autocast_mode.cpp): of a tensor made for inference no gradient could be had later on.
+        """
         if not _is_eligible(tensor) or tensor.dtype == dtype:
             return tensor
         keeps = (
@@ -183,8 +187,8 @@ class Casts:
             and tensor.dtype == torch.float32
             and tensor.requires_grad
             and tensor.is_leaf
-            and torch.is_grad_enabled()
             and torch.is_autocast_cache_enabled()
+            and not torch.is_inference_mode_enabled()
             and not tensor._is_view()
         )
         if not keeps:
@@ -192,7 +196,8 @@ class Casts:
         known = self._kept.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1]
-        made = tensor.to(dtype)
+        with torch.enable_grad():  # it may be used again where gradients are wanted
+            made = tensor.to(dtype)
         self._kept[id(tensor)] = weakref.ref(tensor), made
         return made
 
@@ -251,8 +256,10 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _cast_and_run(operation: Any, dtype: torch.dtype, args: Any, kwargs: dict[str, Any]) -> Any:
     with torch._C._ExcludeDispatchKeyGuard(_keys):
-        inner = [casts.all(value, dtype) for value in args]
-        return operation(*inner, **{name: casts.all(value, dtype) for name, value in kwargs.items()})
+        # the last argument first, as the compiler has it done
+        named = {name: casts.all(value, dtype) for name, value in reversed(kwargs.items())}
+        inner = [casts.all(value, dtype) for value in reversed(args)]
+        return operation(*reversed(inner), **named)
 
 
 def _in_lower_precision(operation: Any) -> Callable[..., Any]:

@@ -11,9 +11,12 @@ from gpudash.simulator import (
     autograd,
     compilation,
     construction,
+    encoder_layers,
+    functional,
     kernels,
     modules,
     probe,
+    recurrent,
 )
 from gpudash.simulator.card import Card
 from gpudash.simulator.device_module import DeviceModule
@@ -41,6 +44,9 @@ class Backend:
             *kernels.install(engine),
             *construction.install(engine),
             *attention.install(engine),
+            *encoder_layers.install(engine),
+            *recurrent.install(engine),
+            *functional.install(),
             *autocast.install(),
         ]
         accelerator.install(self.module)

@@ -8,17 +8,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from gpudash.known_gpus import SIMULATED_PREFIX, KnownGpu
 from gpudash.memory.allocator.caching import CachingAllocator
 from gpudash.memory.allocator.device_memory import DeviceMemory
 from gpudash.memory.allocator.refusal import AllocationRefused
 from gpudash.memory.allocator.settings import AllocatorSettings
+from gpudash.memory.architecture import Architecture
 
 MIB = 2**20
 
 CONTEXT_BYTES = 300 * MIB
 """What a CUDA context is assumed to take: a few hundred MiB on the cards of today, more with more kernels loaded."""
 
-PRODUCT = "Simulated GPU"
+A100 = Architecture()
+"""What a simulated GPU is unless it is to be another."""
+
+PRODUCT = f"{SIMULATED_PREFIX} GPU"
 
 OTHER_PROCESS = 2**22 + 1
 """Number of the simulated other process: above every number that Linux gives a real one (PID_MAX_LIMIT, proc(5))."""
@@ -41,11 +46,14 @@ class Card:
         context: bytes of the context that the first use makes.
         settings: torch's settings of the allocator.
         computes: whether operations compute numbers; not in a dry run.
+        architecture: what decides how much the kernels take for themselves.
+        product: what it is called.
 
     Raises:
         ValueError: one sentence, when the capacity is not between 1 byte and 2**50 bytes.
 
     Attributes:
+        architecture: the same.
         tagger: called at every allocation; what it returns is kept with the block as its owner.
         busy_s: seconds spent in operations.
     """
@@ -59,8 +67,12 @@ class Card:
         context: int = CONTEXT_BYTES,
         settings: AllocatorSettings | None = None,
         computes: bool = True,
+        architecture: Architecture = A100,
+        product: str = PRODUCT,
     ) -> None:
         self.index = index
+        self.product = product
+        self.architecture = architecture
         self.capacity = capacity
         self.computes = computes
         self.others = dict(others or {})
@@ -256,3 +268,30 @@ class Card:
                 self._settle()
             finally:
                 self._lock.release()
+
+
+def card_of(
+    index: int,
+    wanted: int | KnownGpu,
+    *,
+    others: dict[int, int] | None = None,
+    settings: AllocatorSettings | None = None,
+) -> Card:
+    """A card of so many bytes, or one that is as a known GPU.
+
+    Args:
+        index, others, settings: as of `Card`.
+
+    Raises:
+        ValueError: as `Card`.
+    """
+    if not isinstance(wanted, KnownGpu):
+        return Card(index, wanted, others=others, settings=settings)
+    return Card(
+        index,
+        wanted.total_bytes,
+        others=others,
+        settings=settings,
+        architecture=Architecture(wanted.capability, wanted.multiprocessors),
+        product=f"{SIMULATED_PREFIX} {wanted.name}",
+    )

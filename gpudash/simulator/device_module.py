@@ -8,14 +8,11 @@ from typing import Any
 import torch
 
 from gpudash.simulator import streams
-from gpudash.simulator.card import PRODUCT
+from gpudash.simulator.card import Card
 from gpudash.simulator.memory_history import MemoryHistory
 from gpudash.simulator.memory_module import DeviceLike, MemoryModule
 from gpudash.simulator.operations import Engine
 from gpudash.simulator.storage import DEVICE, OutOfMemoryError
-
-CAPABILITY = (8, 0)
-"""Compute capability whose rules the choice among attention's kernels follows."""
 
 DTYPES = [
     "bool",
@@ -42,12 +39,13 @@ DTYPES = [
 class _Properties:
     """What ``torch.cuda.get_device_properties`` tells, as far as a simulation has it."""
 
-    def __init__(self, name: str, total_memory: int, uuid: str) -> None:
-        self.name = name
-        self.total_memory = total_memory
-        self.major, self.minor = CAPABILITY
-        self.multi_processor_count = 0
-        self.uuid = uuid
+    def __init__(self, card: Card) -> None:
+        self.name = card.product
+        self.total_memory = card.capacity
+        self.major, self.minor = card.architecture.capability
+        self.multi_processor_count = card.architecture.multiprocessors
+        self.max_threads_per_multi_processor = card.architecture.threads_per_multiprocessor
+        self.uuid = card.uuid
 
     def __repr__(self) -> str:
         mib = self.total_memory // 2**20
@@ -122,17 +120,14 @@ class DeviceModule(MemoryModule):
         return _Current(self, tensor.device.index if simulated else self.current_device())
 
     def get_device_name(self, device: DeviceLike = None) -> str:
-        self.index_of(device)
-        return PRODUCT
+        return self._engine.cards[self.index_of(device)].product
 
     def get_device_properties(self, device: DeviceLike = None) -> _Properties:
-        card = self._engine.cards[self.index_of(device)]
-        return _Properties(PRODUCT, card.capacity, card.uuid)
+        return _Properties(self._engine.cards[self.index_of(device)])
 
     def get_device_capability(self, device: DeviceLike = None) -> tuple[int, int]:
         """The compute capability whose rules are followed."""
-        self.index_of(device)
-        return CAPABILITY
+        return self._engine.cards[self.index_of(device)].architecture.capability
 
     def get_arch_list(self) -> list[str]:
         return []

@@ -5,14 +5,20 @@ It has to be a process of its own: the simulated device of a process either comp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._library import custom_ops, simple_registry
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Mark, Trace
+from gpudash.memory.architecture import Architecture
+from gpudash.simulator import registration
 from gpudash.simulator.backend import Backend, register
-from gpudash.simulator.card import Card
+from gpudash.simulator.card import A100, Card
+from gpudash.simulator.host_tensors import HostCopy
+from gpudash.simulator.known_integers import KnownIntegers
 from gpudash.simulator.missing_numbers import TAKES_OUT, DataDependentError, explains, show_sizes_only
 from gpudash.simulator.registration import KEY
 from gpudash.simulator.storage import DEVICE
@@ -132,21 +138,45 @@ class DryRun:
     """
 
     def __init__(self, *, trusting: bool = False) -> None:
-        self.backend: Backend = register([_card()], computes=False, trusting=trusting)
+        self.backend: Backend = register([_card(ENDLESS, A100)], computes=False, trusting=trusting)
         self._meta = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         self._meta.impl("copy_", self._copy, "Meta")  # type: ignore[no-untyped-call]
         for key in (KEY, "Meta"):
             self._meta.impl("_to_copy", self._converted, key)  # type: ignore[no-untyped-call]
         self._meta.impl("_pin_memory", _pinned, "Meta")  # type: ignore[no-untyped-call]
         show_sizes_only(DEVICE)
+        self._custom: dict[str, Any] = {}
 
-    def record(self, run: Callable[[Tracker], Any], *, trusting: bool = False, capacity: int | None = None) -> Trace:
+    def know_custom_operations(self) -> None:
+        """Let the operations that code has defined with ``register_fake`` do with sizes on the device too.
+
+        What they do elsewhere may be written for any device, and would be tried on this one.
+        """
+        for name, entry in list(simple_registry.singleton._data.items()):
+            namespace, _, operation = name.partition("::")
+            made = custom_ops.OPDEFS.get(name)
+            lacks_sizes = entry.fake_impl.kernel is None or (made is not None and made._abstract_fn is None)
+            if lacks_sizes or name in self._custom or "." in operation:
+                continue
+            found = getattr(getattr(torch.ops, namespace), operation).default
+            library = self._custom[name] = registration.library(namespace)
+            library.impl(operation, functools.partial(self.backend.engine.run_boxed, found), KEY)
+
+    def record(
+        self,
+        run: Callable[[Tracker], Any],
+        *,
+        trusting: bool = False,
+        capacity: int | None = None,
+        architecture: Architecture = A100,
+    ) -> Trace:
         """Record what ``run`` does on ``sim:0``.
 
         Args:
             run: is given the tracker, whose ``step`` it sets when a step begins.
             trusting: of `Engine`.
             capacity: bytes of the card; without end unless given.
+            architecture: of the card.
 
         Raises:
             DataDependentError: when the code needs numbers that a dry run does not have.
@@ -154,7 +184,8 @@ class DryRun:
         """
         engine = self.backend.engine
         engine.trusting = trusting
-        engine.replace([_card(capacity or ENDLESS)])
+        engine.integers = None if trusting else KnownIntegers(engine.storages)
+        engine.replace([_card(capacity or ENDLESS, architecture)])
         tracker = Tracker(engine, stacks=False)
         recorder = Recorder(self.backend, tracker)
         tracker.on_roots = recorder.classify
@@ -186,8 +217,14 @@ class DryRun:
         """
         if device is not None and device.type == "cpu":
             trusted = self.backend.engine.trusting and tensor.numel() <= FEW_NUMBERS
+            integers = self.backend.engine.integers
+            known = None if integers is None else integers.of(tensor)
+            if known is not None:
+                return _to_copy._op_dk(_TO_COPY_KEY, known, device=device, **options)  # type: ignore[no-any-return]
             device = device if trusted else torch.device("meta")
             options["pin_memory"] = None
+            if not self.backend.engine.trusting:
+                return HostCopy.like(_to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options))
         made: torch.Tensor = _to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options)
         return made
 
@@ -197,8 +234,8 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
     return tensor
 
 
-def _card(capacity: int = ENDLESS) -> Card:
-    return Card(0, capacity, context=0, computes=False)
+def _card(capacity: int, architecture: Architecture) -> Card:
+    return Card(0, capacity, context=0, computes=False, architecture=architecture)
 
 
 __all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "Recorder"]

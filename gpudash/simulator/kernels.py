@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator import registration
+from gpudash.simulator import accumulation, functional, registration
 from gpudash.simulator.mismatch import COMPOSITE
 from gpudash.simulator.operations import Engine
 from gpudash.simulator.registration import KEY
@@ -44,7 +44,8 @@ def install(engine: Engine) -> list[Any]:
     everything = registration.library("_")
     everything.fallback(engine.run_boxed, KEY)
     library = registration.library("aten")
-    for name, kernel in {**_making(engine), **_sizing(engine)}.items():
+    own_kernels = {**_making(engine), **_sizing(engine), **accumulation.kernels(engine), **functional.kernels(engine)}
+    for name, kernel in own_kernels.items():
         library.impl(name, kernel, KEY)
     for key in ("Conjugate", "Negative"):
         # without it torch would make a copy of a conjugated tensor before copying it, by copying it
@@ -52,9 +53,8 @@ def install(engine: Engine) -> list[Any]:
     for name in VIEWS:
         # without a detour by the kernel of everything: they are half of all calls of a training step
         library.impl(name, functools.partial(overload(f"aten::{name}").redispatch, AS_ON_CPU), KEY)
-    own = set(library._op_impls)
     for name in torch._C._dispatch_get_all_op_names():
-        if name.startswith("aten::") and f"{name}/{KEY}" not in own and _is_whole(name):
+        if name.startswith("aten::") and name[len("aten::") :] not in own_kernels and _is_whole(name):
             library.impl(name[len("aten::") :], _whole(engine, name), KEY)
     for kind in ("Sparse", "SparseCsr", "Quantized", "NestedTensor"):
         everything.fallback(_refuse_layout, f"{kind}{KEY}")

@@ -6,14 +6,17 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.workspace import VARIABLE, workspace_bytes
-from gpudash.simulator import autograd, mismatch, missing_numbers, substitutes
+from gpudash.simulator import autograd, mismatch, missing_numbers, substitutes, temporaries
 from gpudash.simulator.card import Card
+from gpudash.simulator.known_integers import KnownIntegers
 from gpudash.simulator.missing_numbers import DataDependentError
 from gpudash.simulator.outcomes import Fresh, Outcomes
 from gpudash.simulator.storage import AS_ON_CPU, DEVICE, Storages, contiguous, extent
@@ -21,10 +24,13 @@ from gpudash.simulator.storage import AS_ON_CPU, DEVICE, Storages, contiguous, e
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
 
-MATRIX_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
+MATRIX_PRODUCTS = frozenset(("mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
 """Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
 
 NUMBERS = (bool, int, float, complex)
+
+_major, _minor = (int(part) for part in torch.__version__.split(".")[:2])
+TORCH_VERSION = _major, _minor
 
 
 class Plan:
@@ -38,10 +44,25 @@ class Plan:
         is_view: whether the result shares an argument's bytes, so that only sizes and strides are worked out.
         is_matrix_product: whether cuBLAS would do it.
         mixes: whether CUDA takes some of its tensors from the CPU.
+        name: without its namespace.
+        is_question: whether it makes truths that a dry run may know, see `missing_numbers.note_answer`.
+        script_of: what CUDA's kernel takes beside its results, if anything; see `temporaries`.
         compute: what computes it on the CPU, or its sizes.
     """
 
-    __slots__ = ("compute", "is_matrix_product", "is_view", "mixes", "names", "returned", "tensors", "written")
+    __slots__ = (
+        "compute",
+        "is_matrix_product",
+        "is_question",
+        "is_view",
+        "mixes",
+        "name",
+        "names",
+        "returned",
+        "script_of",
+        "tensors",
+        "written",
+    )
 
     def __init__(self, operation: Any) -> None:
         schema = operation._schema
@@ -54,8 +75,12 @@ class Plan:
         if len(results) == 1 and results[0] is not None and results[0].is_write and len(self.written) == 1:
             self.returned = next(iter(self.written))
         name = schema.name.replace("aten::", "")
+        self.name = name
+        outputs = {argument.name for argument in schema.arguments if argument.is_out}
+        self.is_question = name in missing_numbers.QUESTIONS and self.written <= outputs
         self.is_matrix_product = name in MATRIX_PRODUCTS
         self.mixes = name in mismatch.INDEXING
+        self.script_of = temporaries.writer_of(f"{name}.{schema.overload_name}" if schema.overload_name else name)
         self.compute = substitutes.of(operation)
 
 
@@ -134,6 +159,7 @@ class Engine:
     Attributes:
         current: index of the device that ``device="sim"`` means.
         on_copied_in: called with the `Block` of a tensor that is given numbers from another device.
+        integers: in a run without numbers, those that are known all the same; ``None`` where none is needed.
         echoes: in a run without numbers, whether a copy to the CPU leaves there what is there: for code that gets back
             what it has sent.
     """
@@ -150,6 +176,7 @@ class Engine:
         self._plans: dict[Any, Plan] = {}
         self._workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
         self._outcomes = Outcomes()
+        self.integers: KnownIntegers | None = None
 
     def replace(self, cards: Sequence[Card]) -> None:
         """Put other cards in place of the present ones.
@@ -194,6 +221,8 @@ class Engine:
     def empty_strided(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, index: int) -> torch.Tensor:
         """A new tensor; sizes and strides in elements."""
         storage = self.storages.new(self.card(index), extent(size, stride) * dtype.itemsize)
+        if self.integers is not None:
+            self.integers.prepare(storage, extent(size, stride), dtype)
         return self.storages.tensor(storage, size, stride, 0, dtype)
 
     def empty(
@@ -221,15 +250,81 @@ class Engine:
             plan = self._plans[operation] = Plan(operation)
         if plan.is_view:
             return operation.redispatch(AS_ON_CPU, *args, **kwargs)
-        if self.computes:
-            result = self._work(plan, operation, args, kwargs)
+        if plan.script_of is None:
+            result = self._results(plan, operation, args, kwargs)
         else:
-            work = functools.partial(self._work, plan, operation, args, kwargs)
-            where = self.current, torch.get_default_dtype()
-            result = self._outcomes.call(work, self._made, operation, args, kwargs, where)
+            result = self._followed(plan, operation, args, kwargs)
         if plan.is_matrix_product:
             self.workspace(self.card(result.device.index or 0))  # taken after the result has been given its bytes
         return result
+
+    def _counted(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of an operation whose sizes depend on integers that are known.
+
+        Raises:
+            DataDependentError: when they are not.
+        """
+        assert self.integers is not None
+        if plan.name in missing_numbers.BY_MASKS and (places := self.integers.places(args[1])) is not None:
+            return operation(args[0], places, *args[2:], **kwargs)
+        if plan.name == "masked_select" and (places := self.integers.places([args[1].expand(_broadcast(args))])):
+            return torch.ops.aten.index(args[0].expand(_broadcast(args)), places)
+        values = None if plan.written else self.integers.computed(plan, args, kwargs)
+        if values is None:
+            raise missing_numbers.of_operation(plan.name)
+        return tree_map_only(torch.Tensor, self._given, values)
+
+    def _given(self, values: torch.Tensor) -> torch.Tensor:
+        made = self.empty_strided(values.shape, values.stride(), values.dtype, self.current)
+        return self.copy(values, made)
+
+    def _results(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self.computes:
+            return self._work(plan, operation, args, kwargs)
+        work = functools.partial(self._work, plan, operation, args, kwargs)
+        where = self.current, torch.get_default_dtype()
+        try:
+            result = self._outcomes.call(work, self._made, operation, args, kwargs, where)
+        except DataDependentError:
+            if self.integers is None:
+                raise
+            result = self._counted(plan, operation, args, kwargs)
+        if self.integers is not None:
+            self.integers.follow(plan, args, kwargs, result)
+        if plan.is_question and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
+            missing_numbers.note_answer(plan.name, args, result)
+        return result
+
+    def _followed(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The results of an operation whose kernel takes memory of its own: by its script."""
+        given = {**dict(zip(plan.names, args)), **kwargs}
+        card = self.card(self._device_of(given.values()))
+        assert plan.script_of is not None
+        result, taken = None, list[Any]()
+        for step in plan.script_of(given, card.architecture):
+            if step > 0:
+                taken.append(self.storages.new(card, step))
+                self._label_workspace(card, taken[-1])
+            elif step < 0:
+                taken[-step - 1] = None
+            else:
+                result = self._results(plan, operation, args, kwargs)
+        while taken:
+            taken.pop()
+        return result
+
+    def _device_of(self, values: Iterable[Any]) -> int:
+        """Index of the simulated device that the first tensor on one lies on."""
+        for value in values:
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, torch.Tensor) and one.device.type == DEVICE:
+                    return int(one.device.index)
+        return self.current
+
+    def _label_workspace(self, card: Card, storage: torch.UntypedStorage) -> None:
+        block = self.storages.block(storage)
+        if block is not None:
+            card.label(block.address, WORKSPACE)
 
     def _made(self, fresh: Fresh) -> torch.Tensor:
         storage = self.storages.new(self.card(fresh.card), fresh.stored_bytes)
@@ -246,10 +341,10 @@ class Engine:
         card = self.card(self.current if call.device is None else call.device)
         try:
             result = plan.compute(*inner, **named)
-        except NotImplementedError as error:
-            if self.computes:
+        except RuntimeError as error:
+            if self.computes or not (isinstance(error, NotImplementedError) or missing_numbers.explains(error)):
                 raise
-            raise missing_numbers.of_operation(operation._schema.name.replace("aten::", "")) from error
+            raise missing_numbers.of_operation(plan.name) from error
         if plan.written:
             self._follow(call)
         if plan.returned is not None:
@@ -286,8 +381,8 @@ class Engine:
         if self.computes:
             storage = self._adopted_storage(result.untyped_storage(), index)
         else:
-            size = extent(result.shape, result.stride()) + int(result.storage_offset())
-            storage = self.storages.new(self.card(index), size * result.dtype.itemsize)
+            # which may hold more than the result: some losses are reduced where they were not yet
+            storage = self.storages.new(self.card(index), result.untyped_storage().nbytes())
         return self.storages.tensor(storage, result.shape, result.stride(), int(result.storage_offset()), result.dtype)
 
     def _adopted_storage(self, host: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
@@ -309,6 +404,8 @@ class Engine:
                 self.like(target).copy_(self.like(source) if source.device.type == DEVICE else source)
             else:
                 target.copy_(self.like(source))
+        elif self.integers is not None and self.integers.copied(source, target):
+            pass
         elif target.device.type not in (DEVICE, "meta"):
             if not self.trusting and not missing_numbers.only_keeps():
                 raise DataDependentError(f"{missing_numbers.COPIES}.")
@@ -350,6 +447,9 @@ class Engine:
         """
         if self.computes:
             return _number(self.like(tensor))
+        known = None if self.integers is None else self.integers.of(tensor)
+        if known is not None:
+            return _number(known)
         if self.trusting:
             return 0.0 if tensor.dtype.is_floating_point else 0
         answer = missing_numbers.for_scaler()
@@ -364,10 +464,9 @@ class Engine:
         """
         place = card.index, autograd.goes_backward()
         if place not in self._workspaces:
-            storage = self._workspaces[place] = self.storages.new(card, workspace_bytes(os.environ.get(VARIABLE)))
-            block = self.storages.block(storage)
-            if block is not None:
-                card.label(block.address, "workspace")
+            size = workspace_bytes(os.environ.get(VARIABLE), card.architecture.capability, TORCH_VERSION)
+            storage = self._workspaces[place] = self.storages.new(card, size)
+            self._label_workspace(card, storage)
 
     def drop_workspaces(self) -> None:
         """Give the workspaces back."""
@@ -387,7 +486,14 @@ class Engine:
                 needed = (extent(like.shape, like.stride()) + int(like.storage_offset())) * like.dtype.itemsize
                 if needed > storage.nbytes():
                     storage = self.storages.new(self.card(tensor.device.index), needed)
+                    if self.integers is not None:
+                        self.integers.prepare(storage, like.numel(), like.dtype)
             _set.redispatch(AS_ON_CPU, tensor, storage, like.storage_offset(), list(like.shape), list(like.stride()))
+
+
+def _broadcast(tensors: Sequence[torch.Tensor]) -> Any:
+    shapes: Any = torch.broadcast_shapes
+    return shapes(*(tensor.shape for tensor in tensors))
 
 
 def _held(card: Card) -> int:

@@ -33,6 +33,9 @@ BLOCK = "_sim_block"
 BACKED = "_sim_storage"
 """Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
 
+WITHOUT_NUMBERS = "_sim_without_numbers"
+"""Attribute of the host's storages that nobody has computed."""
+
 _on_host: Any = torch._C.StorageBase.__new__
 _over_pointer: Any = torch._C._construct_storage_from_data_pointer
 
@@ -217,6 +220,11 @@ class Storages:
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         tensor: torch.Tensor = torch._C._from_dlpack(make(ctypes.addressof(managed), name, None))
         return tensor
+
+
+def lacks_numbers(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the CPU has no numbers, see `gpudash.simulator.host_tensors`."""
+    return tensor.layout is torch.strided and getattr(tensor.untyped_storage(), WITHOUT_NUMBERS, False)
 
 
 def _keep(_managed: Any) -> None:

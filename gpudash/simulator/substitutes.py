@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from gpudash.simulator import temporaries
+
 
 def of(operation: Any) -> Callable[..., Any]:
     """What computes ``operation``: itself, unless it has a substitute."""
@@ -39,83 +41,76 @@ def rms_norm_backward(
     return for_values.to(values.dtype), for_weight
 
 
-def lstm_cell(
-    of_input: torch.Tensor,
-    of_hidden: torch.Tensor,
-    cell: torch.Tensor,
-    input_bias: torch.Tensor | None = None,
-    hidden_bias: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Hidden state, cell state and the four activated gates, for products of sizes (batch, 4·hidden)."""
-    gates = of_input + of_hidden
-    if input_bias is not None and hidden_bias is not None:
-        gates = gates + input_bias + hidden_bias
-    taken, forgotten, new, shown = gates.chunk(4, 1)
-    taken, forgotten, new, shown = taken.sigmoid(), forgotten.sigmoid(), new.tanh(), shown.sigmoid()
-    following = forgotten * cell + taken * new
-    return shown * following.tanh(), following, torch.cat((taken, forgotten, new, shown), 1)
+def softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    """Softmax; with ``half_to_float`` the float32 one of a float16 tensor."""
+    wide = tensor.float() if half_to_float else tensor
+    return torch.ops.aten._softmax(wide, dim, False)  # type: ignore[no-any-return]
 
 
-def lstm_cell_backward(
-    grad_hidden: torch.Tensor | None,
-    grad_cell: torch.Tensor | None,
-    cell: torch.Tensor,
-    following: torch.Tensor,
-    gates: torch.Tensor,
-    has_bias: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Gradients for the gates' products, the cell state, and the bias."""
-    taken, forgotten, new, shown = gates.chunk(4, 1)
-    bent = following.tanh()
-    hidden = torch.zeros_like(bent) if grad_hidden is None else grad_hidden
-    inner = hidden * shown * (1 - bent * bent)
-    if grad_cell is not None:
-        inner = inner + grad_cell
-    for_gates = torch.cat(
-        (
-            inner * new * taken * (1 - taken),
-            inner * cell * forgotten * (1 - forgotten),
-            inner * taken * (1 - new * new),
-            hidden * bent * shown * (1 - shown),
-        ),
-        1,
-    )
-    return for_gates, inner * forgotten, for_gates.sum(0) if has_bias else None
+def log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    """As `softmax`, its logarithm."""
+    wide = tensor.float() if half_to_float else tensor
+    return torch.ops.aten._log_softmax(wide, dim, False)  # type: ignore[no-any-return]
 
 
-def gru_cell(
-    of_input: torch.Tensor,
-    of_hidden: torch.Tensor,
-    hidden: torch.Tensor,
-    input_bias: torch.Tensor | None = None,
-    hidden_bias: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden state, and what the backward pass needs: three gates, the state before, and the new gate's product."""
-    if input_bias is not None and hidden_bias is not None:
-        of_input, of_hidden = of_input + input_bias, of_hidden + hidden_bias
-    input_reset, input_update, input_new = of_input.chunk(3, 1)
-    hidden_reset, hidden_update, hidden_new = of_hidden.chunk(3, 1)
-    reset, update = (input_reset + hidden_reset).sigmoid(), (input_update + hidden_update).sigmoid()
-    new = (input_new + reset * hidden_new).tanh()
-    return new + update * (hidden - new), torch.cat((reset, update, new, hidden, hidden_new), 1)
+def softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """The gradient of `softmax` for its argument of ``dtype``."""
+    return torch.ops.aten._softmax_backward_data(grad, result, dim, grad.dtype).to(dtype)  # type: ignore[no-any-return]
 
 
-def gru_cell_backward(grad: torch.Tensor, kept: torch.Tensor, has_bias: bool) -> tuple[torch.Tensor | None, ...]:
-    """Gradients for the input's and the hidden state's products, the state before, and both biases."""
-    reset, update, new, hidden, hidden_new = kept.chunk(5, 1)
-    for_update = grad * (hidden - new) * (1 - update) * update
-    for_new = grad * (1 - update) * (1 - new * new)
-    for_reset = for_new * hidden_new * (1 - reset) * reset
-    for_input = torch.cat((for_reset, for_update, for_new), 1)
-    for_hidden = torch.cat((for_reset, for_update, for_new * reset), 1)
-    biases = (for_input.sum(0), for_hidden.sum(0)) if has_bias else (None, None)
-    return (for_input, for_hidden, grad * update, *biases)
+def log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """The gradient of `log_softmax` for its argument of ``dtype``."""
+    made: torch.Tensor = torch.ops.aten._log_softmax_backward_data(grad.contiguous(), result, dim, grad.dtype)
+    return made.to(dtype)
+
+
+def convolution(values: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """A convolution; sizes alone lie as cuDNN lays them, while torch's own are always contiguous."""
+    made: torch.Tensor = torch.ops.aten.convolution.default(values, weight, *rest)
+    if not made.is_meta:
+        return made
+    return torch.empty_like(made, memory_format=temporaries.layout_of_convolution(values, weight))
+
+
+def convolution_backward(
+    grad: torch.Tensor, values: torch.Tensor, weight: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of `convolution`, laid in the same way (``convolution_backward``, ConvShared.cpp)."""
+    made: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default(grad, values, weight, *rest)
+    if not grad.is_meta:
+        return made
+    layout = temporaries.layout_of_convolution(values, weight)
+    return *(one if one is None else torch.empty_like(one, memory_format=layout) for one in made[:2]), made[2]
+
+
+def fused_sgd(weights: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:
+    """A step of SGD, which needs no more than it is given."""
+    if not weights[0].is_meta:
+        torch.ops.aten._fused_sgd_(weights, *args, **kwargs)
+
+
+def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
+    """A loss whose reduced result keeps the room of the losses of each element, as torch makes it (Loss.cpp)."""
+
+    def made(tensor: torch.Tensor, target: torch.Tensor, reduction: int = 1, *rest: Any, **named: Any) -> torch.Tensor:
+        result: torch.Tensor = loss(tensor, target, reduction, *rest, **named)
+        if not reduction or not tensor.is_meta:
+            return result
+        sizes = torch.broadcast_shapes(tensor.shape, target.shape)  # type: ignore[no-untyped-call]
+        return torch.empty(sizes, dtype=result.dtype, device="meta").as_strided((), ())
+
+    return made
 
 
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
+    "convolution": convolution,
+    "convolution_backward": convolution_backward,
     "_fused_rms_norm_backward": rms_norm_backward,
-    "_thnn_fused_gru_cell": gru_cell,
-    "_thnn_fused_gru_cell_backward": gru_cell_backward,
-    "_thnn_fused_lstm_cell": lstm_cell,
-    "_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
+    "_fused_sgd_": fused_sgd,
+    "_log_softmax": log_softmax,
+    "_log_softmax_backward_data": log_softmax_backward,
+    "mse_loss": _loss_in_room(torch.ops.aten.mse_loss.default),
+    "smooth_l1_loss": _loss_in_room(torch.ops.aten.smooth_l1_loss.default),
+    "_softmax": softmax,
+    "_softmax_backward_data": softmax_backward,
 }

@@ -138,22 +138,24 @@ class Tracker:
         """(card, address) → category of what belongs to a module or an optimizer that has been at work."""
         found: dict[tuple[int, int], str] = {}
         for root, category in self.roots():
-            tensor = getattr(root, "_local_tensor", root)  # a sharded tensor is a DTensor around this rank's shard
-            block = self._engine.storages.block(tensor.untyped_storage()) if tensor.device.type == "sim" else None
+            block = self._engine.storages.block(root.untyped_storage()) if root.device.type == "sim" else None
             if block is not None:
                 found[block.card.index, block.address] = category
         return found
 
     def roots(self) -> Iterator[tuple[torch.Tensor, str]]:
-        """What belongs to a module or an optimizer that has been at work, and what it is for."""
+        """What belongs to a module or an optimizer that has been at work, and what it is for; tensors with storages."""
+        for found, category in self._owned():
+            for tensor in tensors_in(found):
+                yield tensor, category
+
+    def _owned(self) -> Iterator[tuple[Any, str]]:
         weights: list[torch.Tensor] = []
         for optimizer in list(self._optimizers):
             for group in optimizer.param_groups:
                 weights += group["params"]
             for state in list(optimizer.state.values()):
-                for value in state.values():
-                    if isinstance(value, torch.Tensor):
-                        yield value, OPTIMIZER_STATE
+                yield state, OPTIMIZER_STATE
         for module in list(self._modules):
             weights += module.parameters()
             for buffer in module.buffers():
@@ -198,6 +200,24 @@ class Tracker:
         if self.on_roots is not None:
             self.on_roots()
         self._optimizing = False
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors with storages of their own in ``value``: those within dictionaries and sequences, and those that a
+    tensor is made of, such as the codes and scales of 8-bit state, or the local shard of a DTensor.
+    """
+    if isinstance(value, torch.Tensor):
+        names = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
+        if not names:
+            yield value
+        for name in names:
+            yield from tensors_in(getattr(value, name))
+    elif isinstance(value, dict):
+        for part in list(value.values()):
+            yield from tensors_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
 
 
 def _stack() -> tuple[tuple[CodeType, int], ...]:

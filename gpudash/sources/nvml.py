@@ -12,6 +12,7 @@ from typing import Any
 import pynvml
 
 from gpudash.devices import Gpu, pci_address
+from gpudash.memory.architecture import multiprocessors_of
 from gpudash.sources.asking import Inquiry, wait_for
 from gpudash.sources.nvml_calls import fullest_link, optional, read_memory
 from gpudash.sources.nvml_errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
@@ -179,7 +180,9 @@ class Nvml:
 
     def _describe(self, index: int, handle: Any) -> Gpu:
         memory = optional(lambda: read_memory(handle))
-        capability = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        told = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        capability = None if told is None else (int(told[0]), int(told[1]))
+        cores = optional(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle))
         generation, width = fullest_link(handle)
         return Gpu(
             nvml_index=index,
@@ -187,9 +190,10 @@ class Nvml:
             pci_bus_id=_text(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId),
             product=str(pynvml.nvmlDeviceGetName(handle)),
             total_bytes=None if memory is None else memory.total,
-            cuda_capability=None if capability is None else (int(capability[0]), int(capability[1])),
+            cuda_capability=capability,
             pcie_generation=generation,
             pcie_width=width,
+            multiprocessors=None if not cores or capability is None else multiprocessors_of(int(cores), capability),
         )
 
     def _describe_card(self, index: int, card: PciDisplay) -> Gpu | None:

@@ -44,7 +44,8 @@ def stage_remark(stage: Mapping[str, Any]) -> str:
             parts.append(yes if stage[key] else no)
     if stage["first_values"]:
         parts.append(f"first values {', '.join(f'{value:g}' for value in stage['first_values'][:FIRST_VALUES])}")
-    return "; ".join(part for part in parts if part)
+    told = [part for part in parts if part]
+    return "; ".join([*(part.rstrip(".") for part in told[:-1]), *told[-1:]])
 
 
 def _pipeline(result: Mapping[str, Any]) -> Iterator[Row]:

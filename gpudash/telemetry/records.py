@@ -119,12 +119,15 @@ class StageFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(Event):
-    """A step of work. `loss` is in nats, `accuracy` a ratio, `throughput` items per second."""
+    """A step of work. `loss` is in nats, `accuracy` a ratio, `throughput` items per second.
+
+    `seconds` is ``None`` where nobody knows when it began, as of the first step of a program that is watched.
+    """
 
     kind: ClassVar[str] = "StepFinished"
     step: int
     steps: int
-    seconds: float
+    seconds: float | None
     loss: float | None = None
     accuracy: float | None = None
     throughput: float | None = None

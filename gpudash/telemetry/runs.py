@@ -275,6 +275,8 @@ class RunView:
     def _note(self, event: Note) -> None:
         """Keep a note; one that brings the remedies of an out-of-memory completes the explanation instead."""
         if event.topic == DEVICE:
+            if event.details.get("device", self.device) != self.device:
+                self.memory.used_bytes = None
             self.device = str(event.details.get("device", self.device))
             self.simulated = bool(event.details.get("simulated", self.simulated))
             self.memory.capacity_bytes = None
@@ -316,6 +318,8 @@ class RunView:
         peaks = event.result.get("memory") or {}
         self.memory.raise_to("allocated_bytes", peaks.get("peak_allocated_bytes"))
         self.memory.raise_to("reserved_bytes", peaks.get("peak_reserved_bytes"))
+        self.memory.raise_to("used_bytes", peaks.get("peak_used_bytes"))
+        self.memory.capacity_bytes = self.memory.capacity_bytes or peaks.get("capacity_bytes")
         reserved, beside = peaks.get("peak_reserved_bytes"), peaks.get("beside_bytes")
         capacity = self.memory.capacity_bytes
         if reserved is not None and beside is not None:

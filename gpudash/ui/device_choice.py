@@ -9,7 +9,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction, QKeyEvent, QMouseEvent, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QMenu, QToolButton, QWidget
 
-from gpudash.devices import SIMULATED, Device
+from gpudash.devices import Device, simulated_words
 from gpudash.ui.cards import short_product, whole_words
 from gpudash.units import format_bytes
 
@@ -29,8 +29,13 @@ def device_choice(title: str, tip: str, characters: int) -> QComboBox:
 
 def device_words(device: Device, choice: QComboBox) -> str:
     """A device's name and product, as far as there is room."""
-    words = f"{device.name} · {SIMULATED if device.simulated else short_product(device.product)}"
+    words = f"{device.name} · {product_words(device)}"
     return whole_words(words, choice.fontMetrics(), WORDS_WIDTH)
+
+
+def product_words(device: Device) -> str:
+    """What a device is, shortly: "RTX 4090", "SIMULATED", "SIMULATED H100 80GB"."""
+    return simulated_words(device.product) if device.simulated else short_product(device.product)
 
 
 def offer(choice: QComboBox, words: str, device: Device, problem: str | None) -> None:
@@ -113,7 +118,7 @@ class DevicesLine(QLineEdit):
         for device in gpus:
             size = f" · {format_bytes(device.total_bytes)}" if device.total_bytes else ""
             refused = SIMULATED_RANK if device.simulated else device.problem
-            words = f"{device.name} · {SIMULATED if device.simulated else short_product(device.product)}{size}"
+            words = f"{device.name} · {product_words(device)}{size}"
             action = self._add(words, device.name in self.chosen, partial(self._toggle, device.name), refused or words)
             action.setEnabled(refused is None)
 

@@ -67,9 +67,10 @@ class PartsBar(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_parts(self, explanation: Explanation) -> None:
-        """Draw the parts of ``explanation``."""
-        whole = explanation.capacity_bytes + explanation.beyond_bytes
-        self.show_shares(explanation.parts, whole, explanation.requested_bytes or 0)
+        """Draw the parts of ``explanation``; what a cap bars from PyTorch is no room, and lies outside."""
+        parts = [part for part in explanation.parts if part.kind != "barred"]
+        whole = explanation.capacity_bytes + explanation.beyond_bytes - explanation.part_bytes("barred")
+        self.show_shares(parts, whole, explanation.requested_bytes or 0)
 
     def show_shares(self, parts: Sequence[Part], whole: int, asked: int) -> None:
         """Draw ``parts``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from gpudash.devices import shown_name
+from gpudash.devices import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.explanation import Explanation
 from gpudash.ui.explanation_remedies import Remedies
 from gpudash.ui.labels import worded_button, worded_label
@@ -58,7 +58,7 @@ class ExplanationHeader(QFrame):
         """
         whose = "" if rank is None else f"rank {rank} on "
         what = "MEMORY AT" if found.requested_bytes is None else "OUT OF MEMORY AT"
-        product = "" if found.product in ("", "Simulated GPU") else f" · {found.product}"
+        product = "" if found.product in ("", SIMULATED_PRODUCT) else f" · {found.product}"
         self.title.setText(f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
         self.headline.setText(found.headline)
         self.request.setText(found.request_words)

@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSplitter, QVBoxLayou
 
 from gpudash.devices import shown_name
 from gpudash.memory.explanation import Explanation
-from gpudash.memory.explanation_text import evidence_words, report
-from gpudash.memory.wording import needed
+from gpudash.memory.explanation_text import evidence_words, report, total_words
 from gpudash.telemetry.store import Store
 from gpudash.ui.explanation_bar import PartsBar
 from gpudash.ui.explanation_header import ExplanationHeader
@@ -20,7 +19,6 @@ from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.theme import Palette
-from gpudash.units import format_bytes
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
 """Parts of a run's time that are shown before and after it."""
@@ -137,9 +135,7 @@ class ExplanationPage(QWidget):
         self.header.show_explanation(found, commanding=commanding, looking=looking, rank=rank)
         if same:
             return
-        asked = found.requested_bytes
-        more = "" if asked is None else f", and {needed(asked)} more was asked for"
-        self._total.setText(f"{format_bytes(found.capacity_bytes)} in all{more}")
+        self._total.setText(total_words(found))
         self.bar.show_parts(found)
         self.owners.show_owners(found)
         evidence = evidence_words(found.evidence)

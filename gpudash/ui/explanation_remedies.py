@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.memory.estimate_words import price
 from gpudash.memory.explanation import Remedy
+from gpudash.memory.explanation_text import NOT_TRIED, failure_title
 from gpudash.ui.labels import worded_label
 from gpudash.units import format_bytes
 
@@ -19,9 +20,10 @@ MOST = 4
 GAP = 10
 """Logical pixels between them."""
 
-LOOKING = "Looking for what would have fitted…"
+LEAST_WORDS = 80
+"""Logical pixels below which an ellipsis would leave nothing to read."""
 
-FITTED = "Would have fitted:"
+LOOKING = "Looking for what would have fitted…"
 
 
 class Remedies(QWidget):
@@ -36,7 +38,7 @@ class Remedies(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._remedies: Sequence[Remedy] = ()
-        self._widgets: list[QWidget] = []
+        self._widgets: list[QLabel | QPushButton] = []
         self._commanding = False
         self._lead = worded_label("muted", wraps=False)
         self.more = _button_with_menu()
@@ -74,7 +76,7 @@ class Remedies(QWidget):
         self.more = _button_with_menu()
         for place, widget in enumerate((*self._widgets, self.more), 1):
             self._row.insertWidget(place, widget)
-        self._lead.setText(FITTED if remedies else LOOKING)
+        self._lead.setText(f"{failure_title(remedies)}:" if remedies else LOOKING)
         self._line.setVisible(bool(remedies) or looking)
         self._commanding = commanding
         self.note.setText("" if looking else note)
@@ -90,8 +92,10 @@ class Remedies(QWidget):
         return QSize(0, super().minimumSizeHint().height())
 
     def _fit(self) -> None:
-        """Show as many as there is room for, at least one."""
+        """Show as many as there is room for, at least one; one that is too long ends in an ellipsis."""
         whole = len(self._remedies)
+        for remedy, widget in zip(self._remedies, self._widgets, strict=False):
+            widget.setText(remedy_words(remedy))
         wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
         self.more.setText(f"{whole} more")
         room = self.width() - self._lead.sizeHint().width()
@@ -100,6 +104,11 @@ class Remedies(QWidget):
             fitting -= 1
         for place, widget in enumerate(self._widgets):
             widget.setVisible(place < fitting)
+        if fitting == 1 and (excess := wide[0] + self._room_for_more(1) - room) > 0:
+            alone, words = self._widgets[0], remedy_words(self._remedies[0])
+            space = alone.fontMetrics().horizontalAdvance(words) - excess - GAP
+            if space >= LEAST_WORDS:
+                alone.setText(alone.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, space))
         self.more.setVisible(fitting < whole)
         self.more.setText(f"{whole - fitting} more")
         self._fill_menu(self._remedies[fitting:])
@@ -116,7 +125,7 @@ class Remedies(QWidget):
             action.setEnabled(self._commanding and applicable(remedy))
             action.triggered.connect(lambda _checked=False, remedy=remedy: self.applied.emit(remedy))
 
-    def _shown(self, remedy: Remedy, commanding: bool) -> QWidget:
+    def _shown(self, remedy: Remedy, commanding: bool) -> QLabel | QPushButton:
         words, tip = remedy_words(remedy), remedy_tip(remedy)
         if not (commanding and applicable(remedy)):
             label = worded_label("figure-small", wraps=False)
@@ -131,7 +140,7 @@ class Remedies(QWidget):
 
 def _button_with_menu() -> QPushButton:
     button = QPushButton()
-    button.setToolTip("Other changes with which it would have fitted")
+    button.setToolTip("Other changes")
     menu = QMenu(button)
     menu.setToolTipsVisible(True)
     button.setMenu(menu)
@@ -152,5 +161,6 @@ def remedy_words(remedy: Remedy) -> str:
 
 def remedy_tip(remedy: Remedy) -> str:
     """How sure it is, what it costs and how the terminal takes it."""
-    parts = [f"predicted by {remedy.verified_by}" if remedy.verified_by else "", price(remedy), remedy.flags]
+    source = f"predicted by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
+    parts = [source, price(remedy), remedy.flags]
     return "; ".join(part for part in parts if part)

@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.estimate import Estimate
-from gpudash.memory.estimate_words import COMMUNICATION, HELD_BACK, headline, needed_bytes, segments
+from gpudash.memory.estimate_words import COMMUNICATION, HELD_BACK, bar_bytes, headline, segments
 from gpudash.ui.theme import Palette
 from gpudash.units import format_bytes
 
@@ -64,14 +64,14 @@ class FitBar(QWidget):
     def free_end(self) -> float | None:
         """Where free memory ends, in pixels; ``None`` when it is not known or reaches to the bar's end."""
         estimate = self._estimate
-        if estimate is None or estimate.free_bytes is None or needed_bytes(estimate) <= estimate.free_bytes:
+        if estimate is None or estimate.free_bytes is None or bar_bytes(estimate) <= estimate.free_bytes:
             return None
         return estimate.free_bytes * self._pixels_per_byte()
 
     def _pixels_per_byte(self) -> float:
         estimate = self._estimate
         assert estimate is not None
-        return self.width() / max(needed_bytes(estimate), estimate.free_bytes or 0, 1)
+        return self.width() / max(bar_bytes(estimate), estimate.free_bytes or 0, 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -118,5 +118,5 @@ class FitBar(QWidget):
         for name, size, place in self.parts():
             if place.left() <= x <= place.right():
                 return f"{name}: {format_bytes(size)}{beyond}"
-        spare = (estimate.free_bytes or 0) - needed_bytes(estimate)
+        spare = (estimate.free_bytes or 0) - bar_bytes(estimate)
         return f"left over at the peak: {format_bytes(max(0, spare))}"

@@ -19,7 +19,10 @@ from gpudash.memory.estimate_words import (
     assumed_words,
     headline,
     largest_batch,
+    largest_batch_remark,
+    need_words,
     rank_lines,
+    release_words,
     segments,
     verdict,
 )
@@ -170,10 +173,10 @@ class FitPanel(QWidget):
             whole: whether it comes no further.
         """
         self._estimate, self._stale, self._reason = estimate, False, False
-        self._headline.setToolTip(estimate.method)
+        self._headline.setToolTip("\n".join(line for line in (release_words(estimate), estimate.method) if line))
         self._set_look(verdict(estimate), headline(estimate))
         self._whole = whole
-        self._set_lines(_figures(estimate))
+        self._set_lines(_figures(estimate), tip=largest_batch_remark(estimate))
         self._show()
 
     def show_predicting(self, words: str = PREDICTING) -> None:
@@ -306,15 +309,6 @@ def _toggle_words(estimate: Estimate | None) -> str:
 
 
 def _figures(estimate: Estimate) -> str:
-    need = estimate.peak_reserved_bytes or estimate.peak_allocated_bytes
-    if need is None:
+    if estimate.peak_allocated_bytes is None:
         return estimate.reason
-    whole = need + estimate.overhead_bytes
-    told = f"needs {format_bytes(whole)}"
-    if estimate.margin_bytes:
-        told += f" ± {format_bytes(estimate.margin_bytes)}"
-    if estimate.free_bytes is not None:
-        told += f" of {format_bytes(estimate.free_bytes)} free"
-    if estimate.largest_batch_size is not None:
-        told += f"\n{largest_batch(estimate.largest_batch_size, estimate.largest_global_batch)}"
-    return told
+    return "\n".join(line for line in (need_words(estimate), largest_batch(estimate)) if line)

@@ -110,9 +110,9 @@ def _gpu_memory(
 
 
 def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
-    """The bands below the allocator's: one in all where the driver does not say what our process uses.
+    """The bands below the allocator's: one in all where the driver never says what our process uses.
 
-    A GPU that is lost says nothing of either and keeps both bands.
+    Once it has, each has its band, also after a gap: what was drawn of the context would vanish with its band.
     """
     context, other = (_has_value(store, ("gpu", f"{name}_bytes", uuid)) for name in ("context", "other"))
     if other and not context:
@@ -125,10 +125,9 @@ def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
 
 
 def _has_value(store: Store, key: Key) -> bool:
-    """Whether the newest sample of a series is a number."""
+    """Whether a series has a number at all."""
     series = store.series(*key)
-    last = None if series is None else series.last()
-    return last is not None and not math.isnan(last[1])
+    return series is not None and series.statistics(-math.inf, math.inf) is not None
 
 
 def _capacity(key: tuple[str, str, str | None], warn_ratio: float, scales: bool) -> tuple[LineSpec, ...]:

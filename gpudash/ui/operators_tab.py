@@ -250,6 +250,6 @@ def _cost_words(details: Mapping[str, Any]) -> str:
     step_s, plain_s = details["step_seconds"], details["plain_step_seconds"]
     if step_s is not None:
         parts.append(f"{format_duration(step_s)} each")
-    if plain_s is not None:
+    if step_s is not None and plain_s is not None and plain_s < step_s:
         parts.append(f"{format_duration(plain_s)} without the profiler")
     return " · ".join(parts)

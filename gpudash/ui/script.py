@@ -10,11 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gpudash.devices import SimulatedCard, card_words, parse_simulated, read_card
 from gpudash.session.watch_request import script_of
-from gpudash.units import MIB, format_bytes, parse_size
-
-LEAST_SIMULATED = 64 * MIB
-"""Smallest GPU worth simulating: a context alone takes most of less."""
 
 OWN_PYTHONS = (".venv/bin/python", "venv/bin/python", ".venv/Scripts/python.exe", "venv/Scripts/python.exe")
 """Where a project keeps the interpreter it is written for, beside its scripts."""
@@ -30,7 +27,7 @@ class Script:
         folder: to run in; "" is the script's own.
         environment: NAME=value, several of them in lines or between spaces, quoted as in a shell.
         python: the interpreter; "" is `found_python`.
-        simulate: size of a simulated GPU; "" for none.
+        simulate: size or name of a simulated GPU; "" for none.
         memory_history: whether every allocation is written down with its call stack.
     """
 
@@ -61,7 +58,7 @@ class Script:
         command = [str(word) for word in spec.get("command") or ()]
         file = (script_of(command) if command else None) or ""
         place = command.index(file) if file else 0
-        sizes = [size for size in spec.get("simulate") or () if isinstance(size, int)]
+        cards = [card for told in spec.get("simulate") or () if (card := read_card(told)) is not None]
         variables = spec.get("environment") or {}
         return cls(
             file=file,
@@ -69,7 +66,7 @@ class Script:
             folder=str(spec.get("folder") or ""),
             environment="\n".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
             python=shlex.join(command[:place] or command[:1]),
-            simulate=format_bytes(sizes[0]) if sizes else "",
+            simulate=card_words(cards[0]) if cards else "",
             memory_history=bool(spec.get("memory_history")),
         )
 
@@ -81,7 +78,7 @@ class Script:
             "folder": _folder_problem(self.folder),
             "environment": _environment_problem(self.environment),
             "python": _python_problem(self.python),
-            "simulate": _size_problem(self.simulate),
+            "simulate": _card_problem(self.simulate),
         }
         return {name: problem for name, problem in found.items() if problem}
 
@@ -114,9 +111,9 @@ class Script:
         return {name: value for name, _equals, value in parts}
 
     @property
-    def simulate_bytes(self) -> int | None:
-        """Size of the simulated GPU. The values must have no problems."""
-        return parse_size(self.simulate) if self.simulate else None
+    def simulated_card(self) -> SimulatedCard | None:
+        """The simulated GPU. The values must have no problems."""
+        return parse_simulated(self.simulate) if self.simulate else None
 
 
 def found_python(file: str) -> str:
@@ -182,11 +179,11 @@ def _python_problem(text: str) -> str:
     return f"{text} is not a program that can be run."
 
 
-def _size_problem(text: str) -> str:
+def _card_problem(text: str) -> str:
     if not text:
         return ""
     try:
-        size = parse_size(text)
+        parse_simulated(text)
     except ValueError as error:
         return str(error)
-    return "" if size >= LEAST_SIMULATED else "A simulated GPU has 64 MiB or more."
+    return ""

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.known_gpus import KNOWN_GPUS
 from gpudash.session.watch_request import WatchRequest
 from gpudash.ui.remembered import recall, remember
 from gpudash.ui.script import Script, found_python, python_words
@@ -39,7 +40,8 @@ TIPS: Mapping[str, str] = {
     "folder": "Folder the script runs in; the script's own unless another is named",
     "environment": "Environment variables that are added: NAME=value, one a line or between spaces",
     "python": "Interpreter that runs the script: the one of the script's own virtual environment where there is one",
-    "simulate": "Run on a GPU that is not there: the script finds it as sim:0, or by asking torch.accelerator.\n"
+    "simulate": "Run on a GPU that is not there, by its size (8 GiB) or name (h100): the script finds it as sim:0,\n"
+    "or by asking torch.accelerator.\n"
     "Results are real, speed is not a GPU's.",
     "memory_history": "Write down every allocation with its call stack, so that what grows is named and an\n"
     "out-of-memory is explained. Costs the script up to 10 % of its speed.",
@@ -97,7 +99,7 @@ class ScriptForm(QWidget):
         line_edit.setAcceptDrops(False)
         self.simulate.setLineEdit(line_edit)
         self.simulate.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self.simulate.addItems([OFF, *SIZES])
+        self.simulate.addItems([OFF, *SIZES, *(gpu.key for gpu in KNOWN_GPUS)])
         self.memory_history = QCheckBox("up to 10 % slower")
         self._add("file", self.file, self._ask_file)
         self._add("arguments", self.arguments)
@@ -189,12 +191,12 @@ class ScriptForm(QWidget):
     def request(self) -> WatchRequest:
         """What is to be watched; the values must have no problems."""
         script = self.script()
-        size = script.simulate_bytes
+        card = script.simulated_card
         return WatchRequest(
             script.command,
             folder=script.working_folder,
             environment=script.variables,
-            simulate=() if size is None else (size,),
+            simulate=() if card is None else (card,),
             memory_history=script.memory_history,
         )
 

@@ -145,7 +145,7 @@ class SpecForm(QWidget):
 
     def _problems(self, spec: Spec) -> list[str]:
         """Why ``spec`` cannot be run where it is to be run."""
-        return spec.problems(self._device)
+        return spec.problems(spec.own_device or self._device)
 
     def _disable_refused(self, device: str) -> None:
         refused = self.spec_type.refusals(device)

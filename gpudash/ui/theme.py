@@ -121,6 +121,7 @@ def _curves(
             "inputs": yellow,
             "temporary": brown,
             "workspace": faint,
+            "KV cache": red,
             "no stack recorded": slate,
             "other tensors": violet,
         }

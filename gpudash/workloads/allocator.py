@@ -50,4 +50,5 @@ class AllocatorProbe:
                 "peak_allocated_bytes": self._peak_allocated,
                 "peak_reserved_bytes": self._peak_reserved,
                 "beside_bytes": max(0, total - free - reserved),
+                "capacity_bytes": total,
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpudash.devices import OFFERED_BYTES, SIMULATED, Simulation, kind_of
+from gpudash.devices import OFFERED_BYTES, SIMULATED, Simulation, kind_of, written
 from gpudash.simulator.card import CONTEXT_BYTES
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
 from gpudash.specs.matmul import WARM_UP, threads_for
@@ -75,13 +75,14 @@ def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | N
 
 
 def _simulated(simulation: Simulation) -> list[str]:
-    given = [str(size) for size in simulation.sizes or (OFFERED_BYTES,)]
+    given = [repr(written(card)) for card in simulation.cards or (OFFERED_BYTES,)]
+    what = "bytes" if all(isinstance(card, int) for card in simulation.cards) else "a GPU's name, or bytes"
     if simulation.others:
         given.append(f"others={simulation.others}")
     return [
         "from gpudash.simulator import simulate",
         "",
-        f"simulate({', '.join(given)})  # bytes; from here on torch has the device sim:0, which is {SIMULATED}",
+        f"simulate({', '.join(given)})  # {what}; from here on torch has the device sim:0, which is {SIMULATED}",
         "",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,11 +13,11 @@ from typing import Any, Literal
 
 import torch
 
+from gpudash.agent import cuda_snapshot
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.environment import allocator_text
 from gpudash.memory.allocator.rounding import Rounding, segment_size
-from gpudash.memory.call_sites import site_of
-from gpudash.memory.held import Frame, HeldState, Holding, Request
+from gpudash.memory.held import Frame, HeldState, Holding, Request, site_of
 from gpudash.memory.held_snapshot import Known, held_in
 from gpudash.simulator.tracking import Tracker
 
@@ -30,12 +31,15 @@ OBSERVER = "_cuda_attach_out_of_memory_observer"
 """torch's function that calls back when its allocator gives up; there is no public one."""
 
 _attached: list[CudaBlocks | None] = [None]
-"""Whom torch's observer tells; the observer itself is attached once, since torch has no way to take it back."""
+"""Whom torch's observer tells."""
+
+_observing: list[Callable[..., None]] = []
+"""The observer, once torch has it: it is attached only once, since torch has no way to take it back."""
 
 
 def can_record() -> bool:
     """Whether this torch keeps a history of its CUDA allocator; a CPU build does not."""
-    needed = (OBSERVER, "_cuda_recordMemoryHistory")
+    needed = (OBSERVER, "_cuda_record_memory_history")
     return all(hasattr(torch._C, name) for name in needed)  # noqa: SLF001 - torch has no public names for them
 
 
@@ -48,6 +52,7 @@ class CudaBlocks:
         self._index = index
         self._clock = clock
         self._began_s = clock()
+        self._thread = 0
         self._step = 0
         self._steps: deque[tuple[int, int]] = deque(maxlen=MOST_STEPS)
         # Only its knowledge of modules and optimizers is wanted: there are no simulated cards to tag.
@@ -64,11 +69,12 @@ class CudaBlocks:
 
     def start(self) -> None:
         self._began_s = self._clock()
+        self._thread = threading.get_ident()
         self._tracker.start()
         _record("all", stacks="python", max_entries=MOST_EVENTS)
-        if not getattr(_full, "is_attached", False):
+        if _full not in _observing:
             getattr(torch._C, OBSERVER)(_full)  # noqa: SLF001 - see there
-            _full.is_attached = True  # type: ignore[attr-defined]
+            _observing.append(_full)
         _attached[0] = self
 
     def stop(self) -> None:
@@ -97,9 +103,22 @@ class CudaBlocks:
         """Keep what there is: torch could not allocate ``size`` bytes."""
         settings = AllocatorSettings.parse(allocator_text())  # what torch has accepted
         segment = segment_size(Rounding(settings).rounded(size), settings)
-        frames = _frames(sys._getframe(2))  # noqa: SLF001 - the lines above torch's call of the observer
-        request = Request(size, segment, self._step, stage=self.stage, stack=frames)
+        request = Request(size, segment, self._step, stage=self.stage, stack=self._asking())
         self.refused = self._state(request, total_or_allowed, free)
+
+    def _asking(self) -> tuple[Frame, ...]:
+        """The lines above torch's call of the observer.
+
+        A backward pass allocates on a thread of torch's own, where Python runs next to nothing: the run's thread, which
+        waits for it, tells what it is for.
+        """
+        asking: Any = sys._getframe()  # noqa: SLF001 - in the midst of torch's call
+        while asking is not None and asking.f_code is not _full.__code__:
+            asking = asking.f_back
+        frames = () if asking is None else _frames(asking.f_back)
+        if threading.get_ident() == self._thread:
+            return frames
+        return (*frames, *_frames(sys._current_frames().get(self._thread)))  # noqa: SLF001 - likewise
 
     def _state(self, request: Request | None, total_or_allowed: int, free: int) -> HeldState:
         properties = torch.cuda.get_device_properties(self._index)
@@ -114,7 +133,7 @@ class CudaBlocks:
             began_s=self._began_s,
             product=properties.name,
         )
-        return held_in(torch.cuda.memory._snapshot(), self._index, known, request)  # noqa: SLF001 - not public
+        return held_in(cuda_snapshot.take(torch), self._index, known, request)
 
     def _categories(self) -> dict[int, str]:
         return {

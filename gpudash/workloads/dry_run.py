@@ -13,7 +13,9 @@ import torch
 from torch import nn
 
 from gpudash.memory.allocator.trace import Trace, repeated
+from gpudash.memory.architecture import Architecture
 from gpudash.memory.workspace import VARIABLE
+from gpudash.simulator.card import A100
 from gpudash.simulator.dry_run import DryRun
 from gpudash.simulator.storage import OutOfMemoryError
 from gpudash.simulator.tracking import Tracker
@@ -127,6 +129,7 @@ def trace_of(
     level: MemoryLevel | None = None,
     steps: int = STEPS,
     capacity: int | None = None,
+    architecture: Architecture = A100,
 ) -> Trace:
     """What ``spec`` asks of the allocator from its beginning to its end.
 
@@ -137,6 +140,7 @@ def trace_of(
         dry: of this process.
         level: how full the device's memory is; a workload may choose its own size by it.
         capacity: bytes at which memory runs out, and the trace ends; without end unless given.
+        architecture: of the GPU.
 
     Raises:
         DataDependentError, LeftTheDeviceError: as `DryRun.record`.
@@ -147,7 +151,8 @@ def trace_of(
     limit = steps if wanted is not None else MOST_STEPS
     program = _Program(short, limit, level, alike=wanted is not None)
     with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
-        trace = replace(dry.record(program, trusting=True, capacity=capacity), followed=program.followed)
+        trace = dry.record(program, trusting=True, capacity=capacity, architecture=architecture)
+        trace = replace(trace, followed=program.followed)
     return repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace
 
 

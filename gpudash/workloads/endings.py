@@ -15,7 +15,7 @@ from gpudash.units import MAX_SIZE, format_bytes, parse_size
 HOST_REMEDY = "Choose a smaller size, batch or width, or close other programs."
 GPU_REMEDY = "Choose a smaller size, batch or width, or end other programs that use the GPU."
 POISONED_REMEDY = "Start gpudash anew: CUDA does not recover from this within a process."
-OTHER_REMEDY = "Change the fields named in the message and start again; the details hold the traceback."
+OTHER_REMEDY = "The details hold the traceback: change what it points to, and start again."
 
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]+ ?\w+)")
 _CAPACITY = re.compile(r"total capacity of ([\d.]+ ?\w+) of which ([\d.]+ ?\w+) is free")
@@ -138,7 +138,10 @@ def _full_words(full: str, error: BaseException, device: str) -> str:
     allowed = _ALLOWED.search(str(error))
     limit = _bytes(allowed[1]) if allowed else None
     if limit is not None and limit != total:
-        parts.append(f"{format_bytes(limit)} were allowed")
+        if asked is not None and free is not None and asked <= free:
+            parts[0] = f"The memory cap of {format_bytes(limit)} on {shown_name(device)} was reached"
+        else:
+            parts.append(f"the memory cap allowed {format_bytes(limit)}")
     return f"{parts[0]}: {', '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
 
 

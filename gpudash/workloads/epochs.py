@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from gpudash.devices import kind_of, shown_name
 from gpudash.units import format_duration
 
 NOTICEABLE = 0.2
@@ -74,6 +75,9 @@ def observation(before: Epoch | None, device: str, loss: float, seconds: float, 
         return f"{lost} steps had no finite loss"
     if before is None:
         return "first epoch, with the warm-up"
+    simulated = "sim" in (kind_of(device), kind_of(before.device))
+    if before.device != device and simulated:
+        return f"moved from {shown_name(before.device)} to {shown_name(device)}, where times are the CPU's"
     if before.device != device:
         ratio = before.seconds / seconds
         pace = f"{ratio:.1f}× as fast" if ratio >= 1 else f"{1 / ratio:.1f}× slower"
@@ -83,6 +87,6 @@ def observation(before: Epoch | None, device: str, loss: float, seconds: float, 
         words = "loss stayed where it was"
     else:
         words = f"loss {'fell' if change < 0 else 'rose'} by {abs(change) * 100:.0f} %"
-    if abs(seconds - before.seconds) > NOTICEABLE * before.seconds:
+    if not simulated and abs(seconds - before.seconds) > NOTICEABLE * before.seconds:
         words += f"; took {format_duration(seconds)} instead of {format_duration(before.seconds)}"
     return words

@@ -5,33 +5,28 @@ Everything here has to run in a process that computes nothing else: see `gpudash
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.estimate import Alternative, Estimate, Target, fits
-from gpudash.memory.fit import minimum_room, peaks
+from gpudash.memory.architecture import Architecture
+from gpudash.memory.estimate import Alternative, Estimate, Target, judge, needed_room, passage
 from gpudash.memory.rank_estimates import deciding, of_ranks
-from gpudash.simulator.dry_run import DataDependentError, DryRun, LeftTheDeviceError
-from gpudash.simulator.tracking import Tracker
+from gpudash.simulator.dry_run import DryRun, LeftTheDeviceError
+from gpudash.simulator.refusals import CannotPredictError, in_words
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import Change, batch_fields, batch_words, capped, changes, size_field
-from gpudash.specs.training import DATA_PARALLEL
 from gpudash.units import MIB
-from gpudash.workloads.blame import place
 from gpudash.workloads.context import MemoryLevel
-from gpudash.workloads.dry_run import STEPS, flops_of, keeps_growing, trace_of
-from gpudash.workloads.judging import held_on, judged, unchanged
+from gpudash.workloads.dry_run import flops_of, trace_of
+from gpudash.workloads.judging import as_alternative, unchanged
 from gpudash.workloads.parallel_memory import NoRanksError
 from gpudash.workloads.spreading import spread_over
-
-STEADY_STEPS = 2
-"""Steps followed of a variant of a run that is known to keep nothing from step to step."""
 
 MOST_TRIES = 20
 """Dry runs spent on finding the largest batch."""
@@ -47,26 +42,6 @@ UNBOUNDED = 2**31
 FLOPS = "FLOPs of the dry run"
 
 SAME_PRODUCTS = "the same products in smaller batches"
-
-WRONG_ANYWHERE = (ImportError, NameError, SyntaxError)
-"""Errors that do not depend on a tensor or a device."""
-
-MEND = "Mend that first; it happens without a GPU too."
-MEND_OR_WATCH = "Mend that first; if a real run does not raise it, watch that instead."
-
-
-class CannotPredictError(Exception):
-    """There is no prediction, for a reason that can be put into words.
-
-    Attributes:
-        kind: one word for programs.
-        remedy: one sentence saying what to do.
-    """
-
-    def __init__(self, kind: str, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -103,51 +78,14 @@ def estimate(question: Question, dry: DryRun, *, alternatives: bool = True) -> I
         yield replace(found, seconds=time.perf_counter() - began)
 
 
-def estimate_callable(
-    build: Callable[[Any], Callable[[], object]],
-    target: Target,
-    dry: DryRun,
-    *,
-    steps: int = STEPS,
-    name: str = "",
-    elsewhere: Sequence[Target] = (),
-    alternatives: bool = True,
-) -> Estimate:
-    """Predict what any code takes that builds a model and steps it.
+@dataclass(frozen=True)
+class _Sized:
+    """The run with a batch of ``size``: the room it needs in bytes, the margin included, and whether it has as much."""
 
-    Args:
-        build: is given the device (a ``torch.device``), builds everything on it and returns a function that takes one
-            step: ``def build(device): model = Net().to(device); ...; return step``.
-        target: where it is to fit.
-        dry: of this process.
-        steps: how many to follow; two or more, since optimizers make their state in the first.
-        name: what the code is called.
-        elsewhere: the other devices there are.
-        alternatives: whether to look for what would let the code fit as it is.
-
-    Raises:
-        CannotPredictError: when the code raises or exits, reads numbers out of tensors, or leaves the device.
-        ValueError: when ``steps`` is below 2.
-    """
-    import torch
-
-    if steps < 2:
-        raise ValueError(f"steps: a prediction follows at least 2 steps, not {steps}")
-
-    def run(tracker: Tracker) -> None:
-        step = build(torch.device("sim", 0))
-        for number in range(1, steps + 1):
-            tracker.step = number
-            step()
-        tracker.finish()
-
-    began = time.perf_counter()
-    with _without_data_parallel():
-        trace = replace(_recorded(lambda: dry.record(run)), followed=steps)
-    found = judged(trace, target, name or getattr(build, "__qualname__", "callable"))
-    if alternatives and target.room_bytes is not None:
-        found = replace(found, alternatives=tuple(unchanged(trace, target, found, elsewhere)))
-    return replace(found, seconds=time.perf_counter() - began)
+    size: int
+    need: int
+    fits: bool
+    releases: bool
 
 
 class _Estimation:
@@ -160,8 +98,7 @@ class _Estimation:
         self._elsewhere = () if self._ranks else question.elsewhere
         self._level = question.level
         self._dry = dry
-        self._steps = STEPS
-        self._traces: dict[str, Trace] = {}
+        self._traces: dict[tuple[str, Architecture], Trace] = {}
 
     def results(self, *, alternatives: bool) -> Iterator[Estimate]:
         """See `estimate`."""
@@ -175,15 +112,19 @@ class _Estimation:
             yield from self._until_full(spec, alternatives=alternatives)
             return
         trace = self._trace(spec)
-        if not keeps_growing(trace):
-            self._steps = STEADY_STEPS
         found = self._judged(trace)
         yield found
         if not alternatives or target.room_bytes is None:
             return
-        largest = self._largest(trace)
-        together = largest * len(self._ranks) if largest is not None and self._ranks else None
-        found = replace(found, largest_batch_size=largest, largest_global_batch=together)
+        largest = self._largest()
+        if largest is not None:
+            together = largest.size * len(self._ranks) if self._ranks else None
+            found = replace(
+                found,
+                largest_batch_size=largest.size,
+                largest_global_batch=together,
+                largest_batch_releases=largest.releases,
+            )
         yield found
         known: list[Alternative] = []
         for alternative in self._alternatives(trace, found):
@@ -193,8 +134,8 @@ class _Estimation:
     def _judged(self, trace: Trace) -> Estimate:
         spec = self._spec
         if not self._ranks or not isinstance(spec, TrainingSpec):
-            return judged(trace, self._target, spec.name)
-        return of_ranks(self._ranks, spec.parallel, lambda target: judged(trace, target, spec.name))
+            return judge(trace, self._target, spec.name)
+        return of_ranks(self._ranks, spec.parallel, lambda target: judge(self._trace(spec, target), target, spec.name))
 
     def _until_full(self, spec: PressureSpec, *, alternatives: bool) -> Iterator[Estimate]:
         """A run that fills the memory on purpose takes all of it."""
@@ -204,10 +145,11 @@ class _Estimation:
                 "request", "How much memory is free is not known, and the run fills all of it.", "Name a --cap."
             )
         try:
-            trace = trace_of(spec, self._dry, self._level, capacity=max(1, room))
+            architecture = self._target.architecture
+            trace = trace_of(spec, self._dry, self._level, capacity=max(1, room), architecture=architecture)
         except LeftTheDeviceError:
             trace = Trace()  # not even the first request is served
-        found = replace(judged(trace, self._target, spec.name), fits=False, spare_bytes=None)
+        found = replace(judge(trace, self._target, spec.name), fits=False, spare_bytes=None)
         yield found
         yield replace(found, alternatives=self._ends(spec, room) if alternatives else ())
 
@@ -222,14 +164,17 @@ class _Estimation:
                     return (found,)
         return ()
 
-    def _trace(self, spec: Spec) -> Trace:
-        key = spec.model_dump_json()
+    def _trace(self, spec: Spec, target: Target | None = None) -> Trace:
+        """What a run asks for on a device, the one in question unless another is given."""
+        on_gpu = target is not None and target.device != "cpu"
+        architecture = target.architecture if target is not None and on_gpu else self._target.architecture
+        key = spec.model_dump_json(), architecture
         if key not in self._traces:
-            self._traces[key] = _recorded(lambda: trace_of(spec, self._dry, self._level, self._steps))
+            self._traces[key] = _recorded(lambda: trace_of(spec, self._dry, self._level, architecture=architecture))
         return self._traces[key]
 
-    def _largest(self, trace: Trace) -> int | None:
-        """The largest batch of the otherwise same run that fits; 0 when none does, ``None`` when it was not found.
+    def _largest(self) -> _Sized | None:
+        """The largest batch of the otherwise same run that fits; of size 0 when none does, ``None`` when not found.
 
         Memory grows nearly linearly with the batch: a line through two batches tells which to try next. What it tells
         is off by what segments are rounded to, so that the edge is looked for beside it.
@@ -240,43 +185,43 @@ class _Estimation:
         batch = self._batch(name)
         bounds = type(self._spec).model_fields[name].metadata
         limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
-        low, high = (batch, limit + 1) if fits(held_on(trace, self._target), self._target) is True else (0, batch)
+        now = self._sized(name, batch)
+        low, high = (batch, limit + 1) if now.fits else (0, batch)
         other = max(1, batch // 2) if batch > 1 else 2
-        base, last, leap = (other, self._need(name, other)), (batch, self._need(name, batch)), 1
+        base, last, leap = self._sized(name, other), now, 1
+        known = {batch: now}
         for _ in range(MOST_TRIES):
             if high - low <= 1:
                 break
             size = self._on_line(base, last)
-            size, leap = (max(size, low + leap) if last[0] == low else min(size, high - leap)), 2 * leap
+            size, leap = (max(size, low + leap) if last.size == low else min(size, high - leap)), 2 * leap
             if not low < size < high:
                 size = limit if high > limit else (low + high) // 2
-            last = size, self._need(name, size)
-            if fits(held_on(self._sized(name, size), self._target), self._target) is True:
+            last = known[size] = self._sized(name, size)
+            if last.fits:
                 low = size
             else:
                 high = size
-        return low if high - low <= 1 else None
+        if high - low > 1:
+            return None
+        return known.get(low, _Sized(0, 0, fits=False, releases=False))
 
-    def _sized(self, name: str, size: int) -> Trace:
+    def _sized(self, name: str, size: int) -> _Sized:
         whole = {"global_batch": 0} if self._ranks else {}
-        return self._trace(self._spec.model_copy(update={name: size, **whole}))
+        trace = self._trace(self._spec.model_copy(update={name: size, **whole}))
+        found = passage(trace, self._target)
+        need = needed_room(trace, self._target, found)
+        return _Sized(size, need, fits=found.fits is True, releases=bool(found.released))
 
     def _batch(self, name: str) -> int:
         """Of each forward pass, on each rank."""
         return self._spec.rank_batch if isinstance(self._spec, TrainingSpec) else int(getattr(self._spec, name))
 
-    def _need(self, name: str, size: int) -> int:
-        """The least that a batch of ``size`` has to have, in bytes."""
-        trace, allocator = held_on(self._sized(name, size), self._target), self._target.settings
-        found = peaks(trace, allocator)
-        margin = int(found.reserved * self._target.margin_ratio)
-        return minimum_room(trace, found.allocated, found.reserved, allocator) + margin
-
-    def _on_line(self, base: tuple[int, int], last: tuple[int, int]) -> int:
+    def _on_line(self, base: _Sized, last: _Sized) -> int:
         """The batch that needs all there is, if two batches and their needs lie on a line."""
-        slope = (last[1] - base[1]) / ((last[0] - base[0]) or 1)
+        slope = (last.need - base.need) / ((last.size - base.size) or 1)
         room = self._target.room_bytes or 0
-        return int(last[0] + (room - last[1]) / slope) if slope > 0 else 2 * last[0]
+        return int(last.size + (room - last.need) / slope) if slope > 0 else 2 * last.size
 
     def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)
@@ -291,7 +236,7 @@ class _Estimation:
             with suppress(CannotPredictError):
                 yield from spread_over(self._spec, self._target, elsewhere, self._trace)
         yield from self._tried(change for change in found_changes if change.changes_training)
-        yield from unchanged(trace, self._target, found, elsewhere)
+        yield from unchanged(functools.partial(self._trace, self._spec), self._target, found, elsewhere)
 
     def _tried(self, wanted: Iterable[Change]) -> Iterator[Alternative]:
         shared = False
@@ -308,15 +253,14 @@ class _Estimation:
             spec = change.applied(self._spec)
             if spec.problems(self._target.device):
                 return
-            found = judged(self._trace(spec), self._target, spec.name)
+            found = judge(self._trace(spec), self._target, spec.name)
         except (ValidationError, CannotPredictError):
             return
         slowdown, slowdown_from = self._slowdown(spec, change)
-        yield Alternative(
+        yield as_alternative(
             change.words,
+            found,
             fields=change.fields,
-            peak_reserved_bytes=found.peak_reserved_bytes or found.peak_allocated_bytes,
-            fits=found.fits,
             slowdown=slowdown,
             slowdown_from=slowdown_from,
             changes_training=change.changes_training,
@@ -334,52 +278,12 @@ class _Estimation:
         return (1.0, SAME_PRODUCTS) if "accumulation" in change.fields else (None, "")
 
 
-@contextmanager
-def _without_data_parallel() -> Iterator[None]:
-    """Code that asks for ``torch.nn.DataParallel`` is told why nothing is predicted with it."""
-    from torch import nn
-
-    def refuse(*_args: Any, **_kwargs: Any) -> None:
-        raise CannotPredictError(
-            "data_parallel", f"The code uses torch.nn.DataParallel. {DATA_PARALLEL}.", "Predict the model without it."
-        )
-
-    kept, made = nn.DataParallel.__init__, nn.DataParallel
-    made.__init__ = refuse  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        made.__init__ = kept  # type: ignore[method-assign]
-
-
 def _recorded(record: Callable[[], Trace]) -> Trace:
     """What ``record`` returns; its errors in words."""
-    try:
-        return record()
-    except DataDependentError as error:
-        raise CannotPredictError(
-            "data_dependent",
-            f"{str(error).rstrip('.')}{_at(error)}; a dry run has none, so nothing can be predicted.",
-            "Move the decision out of the step, or watch a real run.",
-        ) from error
-    except LeftTheDeviceError as error:
-        raise CannotPredictError(
-            "left_the_device", str(error), "Build the model and the tensors on the device that is given."
-        ) from error
-    except CannotPredictError:
-        raise
-    except NoRanksError as error:
-        raise CannotPredictError("unavailable", str(error), "Predict it on one device, or update PyTorch.") from error
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # any code may raise anything
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        where, said = place(error), f": {first.rstrip('.')}" if first else ""
-        raise CannotPredictError(
-            "raised",
-            f"{'The' if not where else f'At {where} the'} code raised {type(error).__name__}{said}.",
-            MEND if isinstance(error, WRONG_ANYWHERE) else MEND_OR_WATCH,
-        ) from error
-
-
-def _at(error: BaseException) -> str:
-    where = place(error)
-    return f" at {where}" if where else ""
+    with in_words():
+        try:
+            return record()
+        except NoRanksError as error:
+            raise CannotPredictError(
+                "unavailable", str(error), "Predict it on one device, or update PyTorch."
+            ) from error

@@ -3,9 +3,9 @@
 It reads one JSON object a line from its standard input and answers with one or more on its standard output:
 
 * first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
-* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives"}`` or ``{"id", "callable",
-  "steps", "target", "elsewhere", "alternatives"}``: ``{"id", "estimate", "final"}``, each estimate with more than the
-  one before, or ``{"id", "error": {"kind", "message", "remedy"}, "final": true}``.
+* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives"}``: ``{"id", "estimate",
+  "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind", "message", "remedy"}, "final":
+  true}``.
 
 A request is left, between two dry runs, as soon as a newer one has come. The process ends with its standard input,
 also in the midst of a request.
@@ -13,7 +13,6 @@ also in the midst of a request.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import queue
@@ -21,10 +20,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.estimate import Estimate, Target
 from gpudash.specs import build, workloads
@@ -101,7 +98,7 @@ def _warm_up(dry: DryRun) -> None:
 
 
 def _answers(asked: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
-    from gpudash.workloads.estimate import CannotPredictError
+    from gpudash.simulator.refusals import CannotPredictError
 
     last: Estimate | None = None
     try:
@@ -116,27 +113,18 @@ def _answers(asked: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
 
 
 def _estimates(asked: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
-    from gpudash.workloads.estimate import CannotPredictError, Question, estimate, estimate_callable
+    from gpudash.simulator.refusals import CannotPredictError
+    from gpudash.workloads.estimate import Question, estimate
 
-    target, elsewhere = _target(asked["target"]), tuple(_target(other) for other in asked.get("elsewhere", ()))
-    more = bool(asked.get("alternatives", True))
-    if "callable" in asked:
-        name, steps = str(asked["callable"]), int(asked.get("steps", 3))
-        code = _callable(name)
-        yield estimate_callable(code, target, dry, steps=steps, name=name, elsewhere=elsewhere, alternatives=more)
-        return
+    target = Target.from_json(asked["target"])
+    elsewhere = tuple(Target.from_json(other) for other in asked.get("elsewhere", ()))
     try:
         spec = build(workloads()[asked["workload"]], asked["spec"])
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
-    ranks = tuple(_target(rank) for rank in asked.get("ranks", ()))
+    ranks = tuple(Target.from_json(rank) for rank in asked.get("ranks", ()))
     question = Question(spec, target, _level(target, asked.get("used_bytes")), elsewhere, ranks)
-    yield from estimate(question, dry, alternatives=more)
-
-
-def _target(given: Mapping[str, Any]) -> Target:
-    """A target as it is sent: the allocator's settings as ``PYTORCH_CUDA_ALLOC_CONF`` has them."""
-    return Target(**{**given, "settings": AllocatorSettings.parse(given.get("settings") or "")})
+    yield from estimate(question, dry, alternatives=bool(asked.get("alternatives", True)))
 
 
 def _level(target: Target, used: int | None) -> MemoryLevel | None:
@@ -149,30 +137,6 @@ def _level(target: Target, used: int | None) -> MemoryLevel | None:
         free_bytes=max(0, target.room_bytes),
         total_bytes=target.capacity_bytes,
     )
-
-
-def _callable(name: str) -> Callable[[Any], Callable[[], object]]:
-    """The function that ``package.module:function`` names, searched from the working directory as Python's -m does.
-
-    Raises:
-        CannotPredictError: one sentence, when it cannot be imported.
-    """
-    from gpudash.workloads.estimate import CannotPredictError
-
-    module, _, function = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Callable[[Any], Callable[[], object]] = getattr(importlib.import_module(module), function)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # anyone's module may raise anything
-        first = next(iter(str(error).splitlines()), "")
-        raise CannotPredictError(
-            "callable",
-            f"{name} cannot be loaded ({type(error).__name__}: {first}).",
-            "Write package.module:function; the module is looked for from the working directory.",
-        ) from error
-    return found
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.architecture import Architecture
 from gpudash.memory.held import Process, Surroundings
 from gpudash.simulator.card import Card
 from gpudash.specs import Spec, build, workloads
@@ -140,7 +141,14 @@ def _card_fields(card: Card) -> dict[str, Any]:
     others, ours = dict(card.others), card.reserved_bytes() + card.context_bytes
     if ours:
         others[os.getpid()] = ours
-    return {"index": card.index, "capacity": card.capacity, "others": others, "settings": asdict(card.settings)}
+    return {
+        "index": card.index,
+        "capacity": card.capacity,
+        "others": others,
+        "settings": asdict(card.settings),
+        "product": card.product,
+        "architecture": asdict(card.architecture),
+    }
 
 
 def _card(fields: Mapping[str, Any]) -> Card:
@@ -148,5 +156,12 @@ def _card(fields: Mapping[str, Any]) -> Card:
     divisions = settings["roundup_power2_divisions"]
     if not isinstance(divisions, int):
         settings["roundup_power2_divisions"] = {int(interval): parts for interval, parts in divisions.items()}
-    others = {int(pid): held for pid, held in fields["others"].items()}
-    return Card(fields["index"], fields["capacity"], others=others, settings=AllocatorSettings(**settings))
+    others, design = {int(pid): held for pid, held in fields["others"].items()}, fields["architecture"]
+    return Card(
+        fields["index"],
+        fields["capacity"],
+        others=others,
+        settings=AllocatorSettings(**settings),
+        architecture=Architecture(tuple(design["capability"]), design["multiprocessors"]),
+        product=fields["product"],
+    )

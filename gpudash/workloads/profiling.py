@@ -215,7 +215,7 @@ class Profiling:
             "device": str(self._device),
             "step_seconds": step_s,
             "plain_step_seconds": plain_s,
-            "slowdown": step_s / plain_s if step_s and plain_s else None,
+            "slowdown": step_s / plain_s if step_s and plain_s and step_s > plain_s else None,
             "cost_seconds": self._cost_s,
             "missing": self._missing(),
         }
@@ -270,6 +270,8 @@ def _words(facts: Mapping[str, Any]) -> str:
             f"{format_duration(facts['plain_step_seconds'])}; starting and reading it took "
             f"{format_duration(facts['cost_seconds'])}."
         )
+    elif facts["step_seconds"] and facts["plain_step_seconds"]:
+        parts.append("What the profiler cost the steps cannot be told: those before it were no faster.")
     return " ".join(parts)
 
 

@@ -227,7 +227,7 @@ class Run:
             yield
 
     def _grows(self, growing: Sequence[Growth]) -> None:
-        memory = self._request.expected_uuid or HOST
+        memory = self._request.expected_uuid or (HOST if self._request.device == "cpu" else self._request.device)
         self._emit(growth_warning(growing, memory, self._clock(), self._request.run_id))
 
     def _is_explained(self, explanation: Explanation) -> None:

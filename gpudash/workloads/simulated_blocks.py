@@ -12,9 +12,19 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segme
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.rounding import LARGEST_SMALL
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
-from gpudash.memory.held import OTHER_TENSORS, Frame, HeldState, Holding, Process, Recorded, Request, is_library
+from gpudash.memory.held import (
+    OTHER_TENSORS,
+    Frame,
+    HeldState,
+    Holding,
+    Process,
+    Recorded,
+    Request,
+    is_installed,
+    is_library,
+)
 from gpudash.simulator.backend import Backend
-from gpudash.simulator.card import PRODUCT, Card, ContextRefused
+from gpudash.simulator.card import Card, ContextRefused
 from gpudash.simulator.tracking import FORWARD, Tag, Tracker, line_of
 
 MOST_EVENTS = 2_000_000
@@ -132,7 +142,7 @@ class SimulatedBlocks:
         events = _events(card) - self._began_events
         return HeldState(
             device=f"sim:{card.index}",
-            product=PRODUCT,
+            product=card.product,
             simulated=True,
             capacity=capacity,
             device_free=free,
@@ -207,12 +217,14 @@ class _Lines:
         return found
 
     def site(self, tag: Tag) -> Frame | None:
-        """The innermost line of the program."""
+        """The innermost line of the program; ``None`` where there is none."""
+        found = None
         for code, place in tag.stack:
             _code, frame, library = self._frame(code, place)
-            if not library:
+            if not library and not is_installed(frame):
                 return frame
-        return None
+            found = frame if found is None and not library else found
+        return found
 
     def _frame(self, code: Any, place: int) -> tuple[Any, Frame, bool]:
         key = id(code), place

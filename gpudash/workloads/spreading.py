@@ -10,18 +10,18 @@ from pydantic import ValidationError
 
 from gpudash.devices import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.estimate import CARDS_BYTES, HANDED_OUT_RATIO, Alternative, Estimate, Target
+from gpudash.memory.estimate import CARDS_BYTES, HANDED_OUT_RATIO, Alternative, Estimate, Target, judge
 from gpudash.memory.rank_estimates import STRATEGIES, of_ranks, ranks_on
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.units import GIB, format_bytes
-from gpudash.workloads.judging import judged
+from gpudash.workloads.judging import as_alternative
 
 COUNTS = (2, 4, 8, 16)
 """Numbers of ranks that are tried, beside the number of GPUs there are."""
 
 
 def spread_over(
-    spec: Spec, target: Target, elsewhere: Sequence[Target], trace: Callable[[Spec], Trace]
+    spec: Spec, target: Target, elsewhere: Sequence[Target], trace: Callable[[Spec, Target], Trace]
 ) -> Iterator[Alternative]:
     """Data parallel training with the same global batch: over GPUs that are there, else over more of the same size.
 
@@ -32,7 +32,7 @@ def spread_over(
         spec: of the run on one device.
         target: that device.
         elsewhere: the other devices that it can use.
-        trace: what a spec asks of the allocator.
+        trace: what a spec asks of the allocator of a device.
 
     Raises:
         gpudash.workloads.estimate.CannotPredictError: as ``trace``.
@@ -63,17 +63,12 @@ def _over(spec: TrainingSpec, strategy: str, chosen: Sequence[Target], found: Es
     words = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs"
     if kind_of(names[0]) == "sim":
         words += f" ({SIMULATED})"
-    return Alternative(
-        f"{STRATEGIES[strategy]} over {words}",
-        fields=_fields(spec, strategy, names),
-        peak_reserved_bytes=found.peak_reserved_bytes,
-        fits=found.fits,
-        ranks=len(names),
-    )
+    change, fields = f"{STRATEGIES[strategy]} over {words}", _fields(spec, strategy, names)
+    return as_alternative(change, found, fields=fields, ranks=len(names))
 
 
 def _more_cards(
-    spec: TrainingSpec, target: Target, there: int, trace: Callable[[Spec], Trace]
+    spec: TrainingSpec, target: Target, there: int, trace: Callable[[Spec, Target], Trace]
 ) -> Iterator[Alternative]:
     """The fewest GPUs of this size, more than there are and empty, over which the shards of the model fit."""
     if target.capacity_bytes is None:
@@ -86,16 +81,17 @@ def _more_cards(
         if found.fits:
             size = _nominal(target.capacity_bytes)
             words = f"{count} × {f'{size // GIB} GiB' if size % GIB == 0 else format_bytes(size)} with FSDP2"
-            peak = found.peak_reserved_bytes
-            yield Alternative(words, card_bytes=size, peak_reserved_bytes=peak, fits=True, ranks=count)
+            yield as_alternative(words, found, card_bytes=size, ranks=count)
             return
 
 
-def _judged(spec: TrainingSpec, strategy: str, targets: Sequence[Target], trace: Callable[[Spec], Trace]) -> Estimate:
-    """What each of several ranks takes of its device; which devices they are changes nothing of the dry run."""
+def _judged(
+    spec: TrainingSpec, strategy: str, targets: Sequence[Target], trace: Callable[[Spec, Target], Trace]
+) -> Estimate:
+    """What each of several ranks takes of its device."""
     update = {"devices": ",".join(["cpu"] * len(targets)), "parallel": strategy, "global_batch": spec.batch}
-    followed = trace(spec.model_copy(update=update))
-    return of_ranks(targets, strategy, lambda one: judged(followed, one, spec.name))
+    ranks = spec.model_copy(update=update)
+    return of_ranks(targets, strategy, lambda one: judge(trace(ranks, one), one, spec.name))
 
 
 def _fields(spec: TrainingSpec, strategy: str, names: Sequence[str]) -> Mapping[str, Any]:

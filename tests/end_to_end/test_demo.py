@@ -60,7 +60,7 @@ def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> 
 
 @pytest.mark.slow
 def test_a_scene_whose_run_does_not_reach_its_end_ends_in_one(gpudash: Command) -> None:
-    outcome = gpudash("demo", "--scene", "1", "--simulate", "1MiB")
+    outcome = gpudash("demo", "--scene", "1", "--simulate", "1GiB", "--simulate-others", "1GiB")
     assert outcome.code == 1
     assert "Traceback" not in outcome.stderr
 

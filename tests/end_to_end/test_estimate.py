@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.estimator import Estimator
+from gpudash.session.estimator import OWN_CODE_COMMAND, Estimator
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import Command, environment
 
@@ -88,12 +88,14 @@ def test_what_does_not_fit_is_answered_with_what_would(gpudash: Command) -> None
     assert any(alternative["fields"].get("size", 16384) < 16384 for alternative in fitting)
 
 
-def test_code_of_one_s_own_is_predicted(gpudash: Command, mine: Path) -> None:
-    device = ("--device", "sim:0", "--simulate", "1GiB")
-    outcome = gpudash("estimate", "--callable", "mine:build", *device, "--json")
+@pytest.mark.parametrize("name", ["mine:build", "mine.py:build", "{folder}/mine.py:build", "[my]-train.v2.py:build"])
+def test_code_of_one_s_own_is_predicted(name: str, gpudash: Command, mine: Path) -> None:
+    (mine / "[my]-train.v2.py").write_text((mine / "mine.py").read_text(encoding="utf-8"), encoding="utf-8")
+    device, named = ("--device", "sim:0", "--simulate", "1GiB"), name.format(folder=mine)
+    outcome = gpudash("estimate", "--callable", named, *device, "--json")
     assert outcome.code == 0, outcome.stderr
     categories = outcome.document["by_category"]
-    assert outcome.document["workload"] == "mine:build"
+    assert outcome.document["workload"] == named
     assert categories["weights"] == categories["gradients"] == 4 * MIB
     assert 8 * MIB <= categories["optimizer state"] < 8 * MIB + 4096
 
@@ -106,14 +108,15 @@ def test_code_that_cannot_be_predicted_is_told_in_a_sentence_with_the_way_out_an
     told: dict[str, str] = {}
     try:
         for function in ("reads_numbers", "stays_on_the_cpu", "raises", "missing", "build"):
-            estimator.ask({"callable": f"mine:{function}", "steps": 3, "target": target})
+            command = (*OWN_CODE_COMMAND, sys.executable)
+            estimator.ask({"callable": f"mine:{function}", "steps": 3, "target": target}, command=command)
             answer = estimator.wait(PATIENCE_S)
             assert answer is not None and answer.final
             told[function] = "" if answer.problem is None else answer.problem.message
             assert answer.problem is None or answer.problem.remedy
     finally:
         assert estimator.close(PATIENCE_S)
-    assert ".item()" in told["reads_numbers"]
+    assert "decides by a number of a tensor" in told["reads_numbers"]
     assert "Nothing was allocated on sim:0" in told["stays_on_the_cpu"]
     assert "FileNotFoundError: data.bin" in told["raises"]
     assert "mine:missing cannot be loaded" in told["missing"]

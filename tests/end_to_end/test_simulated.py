@@ -87,7 +87,7 @@ def test_after_an_out_of_memory_the_device_is_back_and_the_next_run_works(runs: 
 
 def test_a_cap_ends_the_run_and_is_gone_with_it(runs: dict[str, Any]) -> None:
     capped = runs["capped"]
-    assert capped["status"] == "out_of_memory" and "51 MiB were allowed" in capped["error"]["message"]
+    assert capped["status"] == "out_of_memory" and "memory cap of 51 MiB" in capped["error"]["message"]
     assert capped["memory"]["peak_reserved_bytes"] <= 0.05 * GIB
     assert runs["uncapped"]["status"] == "finished"
     assert runs["uncapped"]["memory"]["peak_reserved_bytes"] == 256 * MIB
@@ -137,7 +137,7 @@ def test_terminal_recording_and_export_say_simulated(gpudash: Command, tmp_path:
 
 
 WRONG = {
-    "a capacity of zero": (["--simulate", "0"], "between 1 byte and 1 PiB of memory, not 0 B"),
+    "a capacity of zero": (["--simulate", "0"], "A GPU of 0 B has no room for a tensor"),
     "a negative capacity": (["--simulate", "-1GiB"], "'-1GiB' is not a size"),
     "a capacity beyond 2**50": (["--simulate", "1125899906842625"], "outside 0 to 1 PiB"),
     "no size": (["--simulate", "big"], "'big' is not a size"),

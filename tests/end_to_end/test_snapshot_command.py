@@ -59,8 +59,7 @@ def test_a_leak_on_a_simulated_gpu_is_named_and_the_advice_works(gpudash: Comman
     assert (remedy.fits, remedy.verified_by) == (True, "replay")
     assert remedy.change.startswith("let go of what train.py:")
     assert found.remedies_note == (
-        "train.py:14 (losses.append(loss)) keeps loss, and with it the graph that made it: keep loss.item() or "
-        "loss.detach() instead."
+        "train.py:14 (losses.append(loss)) keeps loss, and with it the graph that made it: keep loss.item() instead."
     )
     script.write_text(SCRIPT.replace("losses.append(loss)", "losses.append(loss.item())"))
     mended = tmp_path / "mended.pickle"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, StepFin
 from gpudash.units import GIB
 from gpudash.workloads.context import Context
 from gpudash.workloads.worker import RunRequest, Worker
+from tests.cuda_standin.machine import ASSERT, Machine, is_here
 from tests.gpu.child import Tell
 from tests.gpu.readings import has_context, used_bytes
 
@@ -41,6 +43,8 @@ def harm(spec: HarmSpec, context: Context) -> Mapping[str, Any]:
     context.step(1, 2, loss=1.0)
     if spec.way == "assert":
         index = torch.tensor([2**20], device=context.device)
+        if is_here():  # no kernel asserts anything on the stand-in for CUDA
+            Machine.here().fail("cudaDeviceSynchronize", ASSERT, sticky=True, pid=os.getpid())
         torch.index_select(held, 0, index)
         getattr(torch, context.device.type).synchronize()
         raise RuntimeError("CUDA error: a simulated device asserts nothing")

@@ -86,7 +86,17 @@ def target(device: str, capacity: int) -> dict[str, Any]:
         "overhead_words": "the context left out",
         "margin_ratio": 0.0 if device.startswith("sim") else MARGIN_RATIO,
         "settings": "",
+        "architecture": asked(tell_architecture, device) if device.startswith("cuda") else {},
     }
+
+
+def tell_architecture(device: Any, _argument: None, tell: Tell) -> None:
+    """What of the device's design decides how much memory kernels take."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    tell("capability", [properties.major, properties.minor])
+    tell("multiprocessors", properties.multi_processor_count)
 
 
 def run_for_real(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:

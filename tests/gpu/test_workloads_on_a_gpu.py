@@ -25,15 +25,21 @@ def test_every_workload_finishes_and_gives_its_memory_back(gpu: Runner, name: st
     assert ending.result["memory"]["peak_allocated_bytes"] > 0
 
 
-def test_the_pipeline_changes_the_device_and_not_the_values(gpu: Runner) -> None:
+def test_the_pipeline_changes_the_device(gpu: Runner) -> None:
     result = gpu.run("pipeline", {}).result
 
-    assert result["values"] == [[11, 12, 13], [14, 15, 16], [17, 18, 19]] and result["equal"]
     assert result["original_unchanged"] and not result["same_object"]
     move = next(stage for stage in gpu.of(StageFinished) if stage.name == "move")
     assert move.copied and move.is_cuda and move.device == "cuda:0" and move.bytes == 36
     assert move.remark == "shape unchanged, device changed: cpu → cuda:0"
     assert {transfer.direction for transfer in gpu.of(Transfer)} == {"h2d", "d2h"}
+
+
+@pytest.mark.values("the values of a sum on the GPU")
+def test_the_pipeline_gives_the_values_that_the_cpu_gives(gpu: Runner) -> None:
+    result = gpu.run("pipeline", {}).result
+
+    assert result["values"] == [[11, 12, 13], [14, 15, 16], [17, 18, 19]] and result["equal"]
 
 
 @pytest.mark.parametrize("pitfall", ["unassigned", "mixed_devices", "leaf", "numpy"])
@@ -49,6 +55,7 @@ def test_cuda_lands_on_the_current_device(gpu: Runner) -> None:
     assert (facts["landed"] == "cuda:0") == (torch.cuda.device_count() == 1)
 
 
+@pytest.mark.values("how fast a card copies")
 def test_transfer_rates_are_those_of_bare_copies(gpu: Runner) -> None:
     bare = copies("cuda:0")
     rates = gpu.run("transfer", {"blocks": str(COPY_BYTES)}).result["rates"]
@@ -59,6 +66,7 @@ def test_transfer_rates_are_those_of_bare_copies(gpu: Runner) -> None:
             assert 0.8 < ratio < 1.25, row
 
 
+@pytest.mark.values("the losses that a GPU computes")
 def test_the_same_seed_gives_the_same_losses_when_asked_to_be_deterministic(gpu: Runner) -> None:
     def losses() -> list[float | None]:
         gpu.run("training", {"steps": 20, "deterministic": True})

@@ -132,6 +132,19 @@ def test_the_panel_shows_two_devices_in_place_of_one_and_runs_on_the_gpu(qtbot: 
     assert panel.device.isVisible()
 
 
+def test_any_two_devices_are_compared_whatever_device_was_chosen_for_other_workloads(qtbot: QtBot) -> None:
+    panel = WorkloadPanel()
+    qtbot.addWidget(panel)
+    panel.set_devices([CPU, GPU, Device("cuda:1", "NVIDIA H200", GPU.total_bytes, "GPU-1")], "cuda:0")
+    panel.workload.setCurrentIndex(panel.workload.findData("comparison"))
+    form = panel.form
+    assert isinstance(form, ComparisonForm)
+    for first, second, measured in (("cpu", "cpu", "cpu"), ("cpu", "cuda:1", "cuda:1")):
+        choose(form.first, first)
+        choose(form.second, second)
+        assert form.errors() == {} and panel.device_name == measured
+
+
 def test_where_there_is_no_gpu_the_cpu_is_compared_with_itself(qtbot: QtBot) -> None:
     panel = WorkloadPanel()
     qtbot.addWidget(panel)

@@ -19,6 +19,7 @@ from gpudash.memory.held import Frame, HeldState, Holding, Process, Recorded, Re
 from gpudash.session import Replay
 from gpudash.telemetry.recorder import Recorder
 from gpudash.telemetry.records import EXPLANATION, Note, OutOfMemory, Record, RunStarted, Sample, Warning
+from gpudash.ui.explanation_bar import PartsBar
 from gpudash.ui.explanation_rows import Choice, owner_rows
 from gpudash.ui.explanation_stack import folded
 from gpudash.ui.main_window import MainWindow
@@ -121,6 +122,27 @@ def remedies(*found: Remedy, note: str = "") -> Note:
         "remedies_note": note,
     }
     return Note(time_s=7.0, run_id=1, topic=EXPLANATION, text="Found.", details=details)
+
+
+def test_under_a_cap_the_bar_ends_where_the_cap_does(qtbot: QtBot) -> None:
+    card = simulated_gpu(0, 8 * GIB)
+    capped = HeldState(
+        device="sim:0",
+        product=card.product,
+        simulated=True,
+        capacity=8 * GIB,
+        device_free=6 * GIB,
+        reserved=1536 * MIB,
+        context_bytes=300 * MIB,
+        holdings=(Holding(1536 * MIB, 9, WEIGHTS),),
+        allowed=2 * GIB,
+        request=Request(600 * MIB, 600 * MIB),
+    )
+    bar = PartsBar(DARK)
+    qtbot.addWidget(bar)
+    bar.show_parts(explain(capped))
+    assert "free under the memory cap 512 MiB" in bar.accessibleDescription()
+    assert "barred" not in bar.accessibleDescription()
 
 
 @pytest.fixture

@@ -47,6 +47,21 @@ def test_as_many_as_fit_are_seen_and_the_others_are_in_the_menu(row: Remedies, w
         assert row.more.geometry().right() <= row.width()
 
 
+@pytest.mark.parametrize("commanding", [True, False])
+def test_one_that_is_too_long_for_the_line_ends_in_an_ellipsis_and_is_whole_again_with_room(
+    row: Remedies, commanding: bool
+) -> None:
+    long = Remedy("let go of what train.py:16 (losses.append(loss); ...) keeps at every step", {"batch": 1}, fits=True)
+    row.show_remedies([long, CHANGES[0]], commanding=commanding)
+    row.resize(400, 80)
+    kind = QPushButton if commanding else QLabel
+    words = next(text for text in seen(row, kind) if text.startswith("let go"))
+    alone = next(widget for widget in row.findChildren(kind) if widget.text() == words)
+    assert words.endswith("…") and alone.sizeHint().width() <= alone.width()
+    row.resize(1200, 80)
+    assert remedy_words(long) in seen(row, kind)
+
+
 def test_a_remedy_of_the_menu_is_applied(row: Remedies, qtbot: QtBot) -> None:
     row.show_remedies(CHANGES, commanding=True)
     with qtbot.waitSignal(row.applied) as applied:

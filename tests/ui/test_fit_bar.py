@@ -41,7 +41,7 @@ def test_the_bar_reaches_to_what_is_free_and_its_parts_have_their_colours(bar: F
 def test_the_overhang_of_what_does_not_fit_is_marked_where_free_memory_ends(bar: FitBar) -> None:
     bar.show_estimate(SHORT, bar._palette, stale=False)
     end = bar.free_end()
-    assert end == pytest.approx(300 * 8 / 11)
+    assert end == pytest.approx(300 * 8 / 11.1)
     assert colour_at(bar, end) == bar._palette.critical
     beyond = {colour_at(bar, end + step) for step in range(10, 40)}
     assert part_colour("activations", bar._palette) not in beyond

@@ -198,7 +198,7 @@ def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
     window: MainWindow, session: FakeSession
 ) -> None:
     tell(window, session, replace(SHORT, margin_bytes=100 * MIB))
-    assert window.panel.fit._lines.text() == "needs 11.0 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
+    assert window.panel.fit._lines.text() == "needs 11.1 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
 
 
 def test_what_fits_comes_first_and_what_cannot_be_done_here_has_no_button(

@@ -52,6 +52,14 @@ def test_a_lost_gpu_changes_no_name_of_a_band(store: Store) -> None:
     assert _bands(store) == before
 
 
+def test_the_context_keeps_its_band_when_the_program_has_ended_that_it_was_told_of(store: Store) -> None:
+    _tick(store, 0.1, 6 * GIB, 3 * GIB)
+    before = _bands(store)
+    store.apply(Sample(10.0, "allocator", "cuda:0", {"allocated_bytes": 0, "reserved_bytes": 0}))
+    _tick(store, 10.0, 3 * GIB, None)
+    assert _bands(store) == before
+
+
 @pytest.mark.parametrize(("generation", "lines"), [(4, ["link Gen4 x16"]), (None, [])])
 def test_the_link_line_is_the_most_the_link_can_do_whatever_it_does_now(
     store: Store, generation: int | None, lines: list[str]

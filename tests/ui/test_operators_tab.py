@@ -102,6 +102,12 @@ def test_the_operators_come_by_own_time_and_the_first_is_explained(tab: Operator
     assert tab.words.text() == "Steps 2 to 4 · 20.0 ms each · 10.0 ms without the profiler"
 
 
+def test_steps_that_were_no_faster_without_the_profiler_are_left_out(tab: OperatorsTab) -> None:
+    tab.refresh(None)
+    tab.refresh(run_with(note(plain_step_seconds=0.03)))
+    assert tab.words.text() == "Steps 2 to 4 · 20.0 ms each"
+
+
 def test_any_column_sorts_and_own_and_total_lie_side_by_side(tab: OperatorsTab) -> None:
     headings = [str(tab.table.operators.headerData(place, Qt.Orientation.Horizontal)).strip() for place in range(8)]
     assert headings[2:4] == ["own CPU", "total CPU"] and headings[6:8] == ["own memory", "total memory"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudash.known_gpus import KnownGpu
 from gpudash.ui.script import Script, found_python, python_words
 from gpudash.units import GIB
 
@@ -20,6 +21,11 @@ def file(tmp_path: Path) -> str:
     script.parent.mkdir()
     script.write_text("print(1)")
     return str(script)
+
+
+NO_ROOM = (
+    "A GPU of 1 MiB has no room for a tensor: the CUDA context takes about 300 MiB of it, so simulate 302 MiB or more"
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,7 @@ def file(tmp_path: Path) -> str:
         ("python", "/nowhere/python", "/nowhere/python is not a program that can be run."),
         ("python", __file__, f"{__file__} is not a program that can be run."),
         ("simulate", "8 apples", "'8 apples' is not a size; write for example 512MiB or 8GiB"),
-        ("simulate", "1MiB", "A simulated GPU has 64 MiB or more."),
+        ("simulate", "1MiB", NO_ROOM),
     ],
 )
 def test_each_value_that_cannot_be_used_has_its_own_sentence(file: str, field: str, value: str, words: str) -> None:
@@ -51,14 +57,14 @@ def test_a_whole_form_becomes_a_command_with_its_surroundings(file: str, tmp_pat
     assert script.command == (sys.executable, file, "--name", "a b", "-v")
     assert script.working_folder == tmp_path
     assert script.variables == {"A": "1", "B": "x y", "C": ""}
-    assert script.simulate_bytes == 8 * GIB
+    assert script.simulated_card == 8 * GIB
 
 
 def test_a_script_alone_runs_in_its_own_folder_on_the_python_that_is_found(file: str) -> None:
     script = Script(file)
     assert script.command == (found_python(file), file)
     assert script.working_folder == Path(file).parent
-    assert script.variables == {} and script.simulate_bytes is None
+    assert script.variables == {} and script.simulated_card is None
 
 
 def test_paths_may_be_relative_and_begin_with_a_tilde(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +122,9 @@ def test_a_recorded_run_is_told_from_its_command() -> None:
         arguments="-v", python="./serve", memory_history=False
     )
     assert Script.from_spec({}) == Script(memory_history=False)
+
+
+def test_a_gpu_by_its_name_is_simulated_and_filled_in_again_from_a_recording() -> None:
+    script = Script("train.py", simulate="RTX 4090")
+    assert isinstance(script.simulated_card, KnownGpu) and script.simulated_card.key == "rtx4090"
+    assert Script.from_spec({"command": ["python", "train.py"], "simulate": ["rtx4090"]}).simulate == "rtx4090"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "inputs", "temporary", "workspace")
 """What a block was for; the order in which a bar shows them."""
@@ -63,6 +65,33 @@ class Trace:
         later = [mark.at for mark in self.marks if mark.step > step]
         return starts[0], later[0] if later else len(self.events)
 
+    def to_json(self) -> dict[str, Any]:
+        """As another process can read it, see `from_json`."""
+        return {
+            "events": self.events.tolist(),
+            "sizes": self.sizes.tolist(),
+            "categories": [CATEGORIES.index(category) for category in self.categories],
+            "marks": [[mark.at, mark.step, mark.phase] for mark in self.marks],
+            "followed": self.followed,
+            "streams": [list(item) for item in self.streams.items()],
+        }
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Trace:
+        """The trace that `to_json` wrote.
+
+        Raises:
+            KeyError, IndexError, TypeError, ValueError: when it did not.
+        """
+        return cls(
+            array("q", written["events"]),
+            array("q", written["sizes"]),
+            [CATEGORIES[number] for number in written["categories"]],
+            [Mark(*mark) for mark in written["marks"]],
+            written["followed"],
+            dict(written["streams"]),
+        )
+
     def with_constant(self, size: int, category: str = GRADIENTS) -> Trace:
         """The same beside a block of ``size`` bytes that is there from the beginning to the end."""
         shifted = array("q", (event + 1 if event > 0 else event - 1 for event in self.events))
@@ -71,13 +100,10 @@ class Trace:
         streams = {block + 1: stream for block, stream in self.streams.items()}
         return Trace(array("q", [1, *shifted]), sizes, categories, marks, self.followed, streams)
 
-    def with_sizes(self, category: str, old: int, new: int) -> Trace:
-        """The same with blocks of ``category`` of ``new`` bytes where they had ``old``."""
-        if old == new:
-            return self
+    def without(self, category: str) -> Trace:
+        """The same with every block of ``category`` empty, so that none takes memory."""
         kinds = zip(self.sizes, self.categories, strict=True)
-        sizes = array("q", (new if (size, kind) == (old, category) else size for size, kind in kinds))
-        return replace(self, sizes=sizes)
+        return replace(self, sizes=array("q", (0 if kind == category else size for size, kind in kinds)))
 
 
 def repeated(trace: Trace, steps: int) -> Trace:

@@ -9,9 +9,10 @@ from gpudash.memory.call_sites import SourceLine, no_source
 from gpudash.memory.explain import explain
 from gpudash.memory.explanation import Explanation
 from gpudash.memory.held import Process, Request, Surroundings
-from gpudash.memory.snapshot.explaining import chosen_moment, explain_history
+from gpudash.memory.snapshot.explaining import NOTHING_BEFORE, chosen_moment, explain_history, is_first, of_nothing
 from gpudash.memory.snapshot.history import History
 from gpudash.memory.snapshot.model import DeviceSnapshot, Snapshot
+from gpudash.memory.snapshot.remedies import ENDS_HERE
 from gpudash.memory.snapshot.what_if import WhatIf
 
 
@@ -66,22 +67,23 @@ class Beside:
         self,
         history: History,
         *,
-        capacity: int | None = None,
         source: SourceLine = no_source,
         what_if: WhatIf | None = None,
     ) -> Explanation:
-        """Why memory ran out, or where it was at its peak; on another capacity what was on the card does not count.
+        """Why memory ran out, or where it was at its peak.
 
         Args:
             history: of a device, with these steps.
-            capacity: bytes that PyTorch could have; by default what is known.
             source: reads lines of the program.
             what_if: of the device, where there is one already.
         """
-        found = explain_history(history, capacity=capacity, source=source, what_if=what_if)
+        found = explain_history(history, source=source, what_if=what_if)
         card = self.cards.get(history.device.index)
-        return found if card is None or capacity is not None else on_card(found, history, card, source)
+        return found if card is None else on_card(found, history, card, source)
 
+
+WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."
+"""What tells the needs of a program that ran out on a simulated GPU in its first step."""
 
 NOTHING = Beside()
 """Of a snapshot that lies by itself."""
@@ -102,7 +104,11 @@ def on_card(found: Explanation, history: History, card: Card, source: SourceLine
         context_bytes=card.around.context_bytes,
         processes=card.around.processes,
     )
-    return explain(whole, source).with_remedies(found.remedies, found.remedies_note)
+    told = explain(whole, source)
+    told = of_nothing(told) if is_first(whole) else told.with_remedies(found.remedies, found.remedies_note)
+    if card.simulated and told.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
+        told = told.with_remedies(told.remedies, f"{told.remedies_note} {WATCH_LARGER}")
+    return told
 
 
 def card_of(told: Explanation) -> Card:

@@ -7,19 +7,22 @@ from numpy.typing import NDArray
 
 from gpudash.memory.allocator.trace import CATEGORIES as KINDS
 from gpudash.memory.explanation import NO_STACK as NO_STACK
-from gpudash.memory.held import OTHER_TENSORS
+from gpudash.memory.held import KV_CACHE, OTHER_TENSORS
 from gpudash.memory.snapshot.lives import Lives
 from gpudash.memory.snapshot.phases import Band
 from gpudash.memory.snapshot.roles import BACKWARD, COMPILATION, FORWARD, OPTIMIZER, Role
 
-CATEGORIES = (*KINDS, OTHER_TENSORS, NO_STACK)
+CATEGORIES = (*KINDS, KV_CACHE, OTHER_TENSORS, NO_STACK)
 """Names of categories by their codes."""
 
-_WEIGHTS, _GRADIENTS, _OPTIMIZER_STATE, _ACTIVATIONS, _INPUTS, _TEMPORARY, _WORKSPACE, _OTHER, _NO_STACK = range(9)
+_WEIGHTS, _GRADIENTS, _OPTIMIZER_STATE, _ACTIVATIONS, _INPUTS, _TEMPORARY, _WORKSPACE, _KV, _OTHER, _NO_STACK = range(
+    10
+)
 
 _OF_ROLE = np.zeros(len(Role), np.uint8)
 _OF_ROLE[[Role.WEIGHTS, Role.GRADIENTS, Role.OPTIMIZER_STATE, Role.ACTIVATIONS]] = range(4)
-_OF_ROLE[[Role.INPUTS, Role.WORKSPACE, Role.OTHER, Role.NO_STACK]] = _INPUTS, _WORKSPACE, _OTHER, _NO_STACK
+_OF_ROLE[[Role.INPUTS, Role.WORKSPACE, Role.KV_CACHE]] = _INPUTS, _WORKSPACE, _KV
+_OF_ROLE[[Role.OTHER, Role.NO_STACK]] = _OTHER, _NO_STACK
 
 
 def category_of_role(role: Role) -> str:

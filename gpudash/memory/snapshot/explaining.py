@@ -7,14 +7,17 @@ from dataclasses import replace
 
 from gpudash.memory.call_sites import SourceLine, no_source
 from gpudash.memory.explain import explain
-from gpudash.memory.explanation import NO_STACK, Explanation
+from gpudash.memory.explanation import NO_STACK, Evidence, Explanation
+from gpudash.memory.held import HeldState
+from gpudash.memory.snapshot.card_limits import capacity_words, card_limits, retry_words
 from gpudash.memory.snapshot.history import History
-from gpudash.memory.snapshot.leaks import advice
+from gpudash.memory.snapshot.leak_advice import advice
 from gpudash.memory.snapshot.model import Snapshot
 from gpudash.memory.snapshot.remedies import MOST_EVENTS, remedies
+from gpudash.memory.snapshot.rest_of_step import what_if_of
 from gpudash.memory.snapshot.what_if import WhatIf
 from gpudash.memory.snapshot.wording import moment_words
-from gpudash.memory.wording import available, mostly_from
+from gpudash.memory.wording import mostly_from
 from gpudash.units import format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
@@ -29,7 +32,6 @@ def explain_snapshot(
     device_index: int,
     moment: int | None = None,
     *,
-    capacity: int | None = None,
     source: SourceLine = no_source,
     steps: Sequence[tuple[int, int]] = (),
 ) -> Explanation:
@@ -39,7 +41,6 @@ def explain_snapshot(
         snapshot: as read.
         device_index: of the device, as in the file.
         moment: which state is explained: after this event. By default the last ``oom``, else the peak.
-        capacity: bytes that PyTorch could have; by default what the file tells.
         source: reads lines of the program, for naming them.
         steps: times at which steps began, in microseconds since 1970, and their numbers, from outside.
 
@@ -51,14 +52,26 @@ def explain_snapshot(
         there = ", ".join(str(device.index) for device in snapshot.devices)
         raise ValueError(f"The snapshot has no device {device_index}: it has {there}.")
     history = History(device, snapshot.annotations, steps)
-    return explain_history(history, moment, capacity=capacity, source=source)
+    return explain_history(history, moment, source=source)
+
+
+NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
+
+
+def is_first(state: HeldState) -> bool:
+    """Whether a request was refused before anything was allocated."""
+    return state.request is not None and not state.reserved
+
+
+def of_nothing(found: Explanation) -> Explanation:
+    """``found`` of a request before which there is nothing to know, so that no history is missing either."""
+    return replace(found, evidence=Evidence(began_s=0.0)).with_remedies((), NOTHING_BEFORE)
 
 
 def explain_history(
     history: History,
     moment: int | None = None,
     *,
-    capacity: int | None = None,
     source: SourceLine = no_source,
     what_if: WhatIf | None = None,
 ) -> Explanation:
@@ -70,19 +83,25 @@ def explain_history(
     at = chosen_moment(history) if moment is None else moment
     if not -1 <= at < max(history.count, 0):
         raise ValueError(f"The trace has events 0 to {history.count - 1}, and no event {at}.")
-    state = history.state(at, capacity)
+    state = history.state(at)
     found = explain(state, source)
     if state.request is None:
-        headline = peak_words(history, at, found)
-        found = replace(found, headline=headline, request_words=_headroom(history, at, capacity))
-    if not state.reserved and state.request is None and capacity is None:
-        # of the card nothing is known
-        found = replace(found, parts=())
-    room = capacity if capacity is not None else state.capacity if state.request is not None else None
+        words = peak_words(history, at, found)
+        found = replace(found, verdict="no failure", headline=words, request_words=_card_words(history))
+        if not state.reserved:
+            found = replace(found, parts=())
+    elif history.is_recorded and not history.disagreeing:
+        retries = retry_words(card_limits(history))
+        found = replace(found, request_words=f"{found.request_words} {retries}".strip())
     if not history.is_recorded:
-        return found.with_remedies((), _how_to_record(history))
-    answers = WhatIf(history.device) if what_if is None else what_if
-    return found.with_remedies(remedies(history, answers, found, room), _note(history, found, source))
+        return of_nothing(found) if is_first(state) else found.with_remedies((), _how_to_record(history))
+    ways = remedies(
+        history,
+        what_if or what_if_of(history.device, lambda: history),
+        found,
+        state.capacity if state.request else None,
+    )
+    return found.with_remedies(ways.remedies, ways.note or _note(history, at, found, source))
 
 
 def chosen_moment(history: History) -> int:
@@ -122,18 +141,18 @@ def _category_words(history: History, moment: int, mostly: str, found: Explanati
     return f"{mostly}{mostly_from(mostly, found.owners)}"
 
 
-def _headroom(history: History, moment: int, capacity: int | None) -> str:
-    if capacity is None:
-        most = int(history.reserved.max())
-        # of a trace that contradicts itself nobody knows
-        took = (
-            f"PyTorch took {format_bytes(most)} of the card at most; how" if most and not history.disagreeing else "How"
-        )
-        return f"{took} much the card has is not in the file."
-    reserved = int(history.reserved[moment + 1])
-    if capacity < reserved:
-        return f"That is {format_bytes(reserved - capacity)} more than the {format_bytes(capacity)} asked about."
-    return f"{available(capacity - reserved)} of {format_bytes(capacity)} would still be free."
+def _card_words(history: History) -> str:
+    """What is known of the card where nothing was refused for good."""
+    if history.disagreeing:
+        return "How much the card has is not in the file."  # of a trace that contradicts itself nobody knows the level
+    most = int(history.reserved.max())
+    if not history.is_recorded:
+        if not most:
+            return "How much the card has is not in the file."
+        return f"PyTorch holds {format_bytes(most)}. What it held before and how much the card has are not in the file."
+    limits = card_limits(history)
+    told = (f"PyTorch reserved {format_bytes(most)} at most in this recording.", retry_words(limits))
+    return " ".join([*filter(None, told), capacity_words(limits)])
 
 
 def _how_to_record(history: History) -> str:
@@ -147,7 +166,7 @@ def _how_to_record(history: History) -> str:
     )
 
 
-def _note(history: History, found: Explanation, source: SourceLine) -> str:
+def _note(history: History, moment: int, found: Explanation, source: SourceLine) -> str:
     if history.disagreeing:
         return "The trace and the segments contradict each other, so that nothing is replayed."
     if history.count > MOST_EVENTS:
@@ -155,4 +174,4 @@ def _note(history: History, found: Explanation, source: SourceLine) -> str:
             f"The trace has {format_count(history.count)} events, too many to try changes on the way: ask what-if "
             "questions."
         )
-    return advice(found.growing, source)
+    return advice(history, moment, found.growing, source)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gpudash.memory.explanation import NO_STACK, site_name
 from gpudash.memory.held import Frame as HeldFrame
-from gpudash.memory.held import is_library
+from gpudash.memory.held import is_installed, is_library
 from gpudash.memory.snapshot.model import Stack, is_python
 
 Ints = NDArray[np.int64]
@@ -40,7 +40,7 @@ class Group:
 
 
 class Sites:
-    """The lines of the program that stacks come from: the innermost one of each that is no library's.
+    """The lines of the program that stacks come from: the innermost one of each of its own code, else of a library.
 
     Attributes:
         frames: file, line and function of each site; the last one stands for what has no stack.
@@ -62,7 +62,8 @@ class Sites:
                 number = kept[frame]
                 if number is not None:
                     lines[number] = None
-            own = next(iter(lines), None)
+            own = next((number for number in lines if not is_installed(HeldFrame(*self.frames[number]))), None)
+            own = next(iter(lines), None) if own is None else own
             if own is None and (inner := next(filter(is_python, stack), None)):
                 own = self._number(inner, number_of)
                 lines = {own: None}

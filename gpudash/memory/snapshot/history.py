@@ -23,7 +23,7 @@ from gpudash.memory.snapshot.lives import columns_of, matched
 from gpudash.memory.snapshot.model import ALLOC, NONE, OOM, Annotation, Columns, DeviceSnapshot
 from gpudash.memory.snapshot.phases import Band, bands, numbered, phases, steps
 from gpudash.memory.snapshot.placing import measure, within
-from gpudash.memory.snapshot.roles import PHASES, roles
+from gpudash.memory.snapshot.roles import PHASES, Role, moved_gradients, roles
 from gpudash.memory.snapshot.segment_lives import pieces, reserved_changes
 from gpudash.memory.snapshot.tree import Node, Paths, tree
 
@@ -80,6 +80,7 @@ class History:
         self.peak = int(np.argmax(self.allocated)) - 1
         self.ooms: Ints = np.flatnonzero(self.columns.action == OOM)
         role, phase_of_stack = roles(device.stacks)
+        role[moved_gradients(device.stacks, self.lives.stack, self.lives.requested)] = Role.GRADIENTS
         self.phase = phases(self.columns, phase_of_stack, annotations)
         self.phases: tuple[Band, ...] = bands(self.phase)
         categorise(self.lives, role, self.phase, self.phases)
@@ -208,11 +209,10 @@ class History:
         at = self.last if moment is None else moment
         return growing_lines(self.holdings(at), self.step_at(at), source)
 
-    def state(self, moment: int, capacity: int | None = None) -> HeldState:
+    def state(self, moment: int) -> HeldState:
         """The state at a moment, for `explain`.
 
         Args:
             moment: whose event may be an ``oom``: then the state is the one it was refused in.
-            capacity: bytes that PyTorch may take; by default, and where less than was held, as much as the file tells.
         """
-        return holdings.state(self, moment, capacity)
+        return holdings.state(self, moment)

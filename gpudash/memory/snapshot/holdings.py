@@ -56,18 +56,18 @@ def holdings(history: History, alive: Ints) -> tuple[Holding, ...]:
     return tuple(found)
 
 
-def state(history: History, moment: int, capacity: int | None = None) -> HeldState:
-    """What the device held at a moment; at an ``oom``, with the request that was refused."""
-    request, device_free = None, None
+def state(history: History, moment: int) -> HeldState:
+    """What the device held at a moment; at an ``oom``, with the request that was refused.
+
+    How much the device has is known at an ``oom`` alone; else the capacity is what was reserved.
+    """
+    request, device_free = None, 0
     if 0 <= moment < history.count and history.columns.action[moment] == OOM:
         request = _request(history, moment)
         told = int(history.columns.device_free[moment])
-        device_free = None if told == NONE else told
+        device_free = 0 if told == NONE else told
     # what is alive is there, also where the segments of a trace that contradicts itself do not hold it
     reserved = max(int(history.reserved[moment + 1]), int(history.allocated[moment + 1]))
-    if capacity is None or capacity < reserved:
-        # asked about another card than the one this was held on
-        capacity = reserved + device_free if device_free is not None else most_had(history)
     segments = history.blocks(moment)
     shared = [segment for segment in segments if segment.pool_id == SHARED]
     private = [segment for segment in segments if segment.pool_id != SHARED]
@@ -79,8 +79,8 @@ def state(history: History, moment: int, capacity: int | None = None) -> HeldSta
         usable = [block.size for segment in asked for block in segment.blocks if block.state == FREE]
     return HeldState(
         device=f"device {history.device.index}",
-        capacity=max(capacity, 1),
-        device_free=max(0, capacity - reserved) if device_free is None else min(device_free, capacity),
+        capacity=max(reserved + device_free, 1),
+        device_free=device_free,
         reserved=reserved,
         holdings=holdings(history, history.alive(moment)),
         pending=int(history.lives.bytes[history.pending(moment)].sum()),
@@ -93,13 +93,8 @@ def state(history: History, moment: int, capacity: int | None = None) -> HeldSta
         request=request,
         step=history.step_at(moment),
         time_s=history.time_s(moment) or 0.0,
-        recorded=Recorded(history.count, None, 0.0 if history.count else None),
+        recorded=Recorded(history.count, None, 0.0 if history.is_recorded else None),
     )
-
-
-def most_had(history: History) -> int:
-    """The most that PyTorch is known to have had of the card, in bytes."""
-    return max(int(history.reserved.max()), int(history.allocated.max()))
 
 
 def _request(history: History, moment: int) -> Request:

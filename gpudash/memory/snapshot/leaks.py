@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,17 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.call_sites import SourceLine
-from gpudash.memory.explanation import Explanation, Growth, short
+from gpudash.memory.explanation import Explanation, Growth
 from gpudash.memory.snapshot.history import History
 from gpudash.memory.snapshot.program import compiled
 from gpudash.memory.snapshot.rerun import UNLIMITED, Ran, Rerun
 from gpudash.memory.verdict import SHARE_OF_LEAK
-
-AHEAD = 40
-"""Lines behind one that grows in which the line that keeps its result is looked for."""
-
-_ASSIGNED = re.compile(r"^([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*=[^=]")
 
 Ints = NDArray[np.int64]
 
@@ -47,7 +40,7 @@ def is_leaking(found: Explanation) -> bool:
     For states in which nothing failed, by the measure by which `verdict` blames a failure on them.
     """
     grown = sum(growth.bytes for growth in found.growing)
-    return found.verdict == "headroom" and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
+    return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 
 def let_go(history: History, growing: Sequence[Growth], capacity: int | None = None) -> LetGo | None:
@@ -89,33 +82,3 @@ def _kept(history: History, growing: Sequence[Growth]) -> Ints:
     sites = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
     lives = history.lives
     return np.flatnonzero(sites[history.sites.of_stack[lives.stack]] & (lives.born >= 0))
-
-
-def advice(growing: Sequence[Growth], source: SourceLine) -> str:
-    """What keeps what lines leave behind, as far as the source shows it: a tensor that is kept holds its graph."""
-    for growth in growing:
-        kept = _keeper(growth, source)
-        if kept is not None:
-            line, text, name = kept
-            return (
-                f"{short(growth.file)}:{line} ({text}) keeps {name}, and with it the graph that made it: keep "
-                f"{name}.item() or {name}.detach() instead."
-            )
-    if growing:
-        return "A tensor that is kept holds the graph that made it: keep its .item() or .detach() instead."
-    return ""
-
-
-def _keeper(growth: Growth, source: SourceLine) -> tuple[int, str, str] | None:
-    """Line, text and variable of what keeps the result of a line; ``None`` when the source does not show it."""
-    own = re.search(r"\.append\(\s*([A-Za-z_]\w*)\s*[,)]", growth.text)  # of more than a name it is not clear
-    if own is not None:
-        return growth.line, growth.text, own[1]
-    assigned = _ASSIGNED.match(growth.text)
-    for name in re.split(r"\s*,\s*", assigned[1]) if assigned is not None else ():
-        keeps = re.compile(rf"(?:\.append\(|\+=)\s*{name}\b(?!\s*\.(?:item|detach|cpu)\b)")
-        for line in range(growth.line + 1, growth.line + AHEAD):
-            text = source(growth.file, line)
-            if keeps.search(text):
-                return line, text, name
-    return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.snapshot.model import ALLOC, NONE, Annotation, Columns
+from gpudash.memory.snapshot.model import ALLOC, NONE, OOM, Annotation, Columns
 from gpudash.memory.snapshot.roles import BACKWARD, COMPILATION, FORWARD, NO_PHASE, OPTIMIZER, PHASES
 
 _OPTIMIZES, _COMPILES = "Optimizer.step", "(dynamo_timed)"
@@ -39,13 +39,13 @@ def phases(columns: Columns, phase_of_stack: NDArray[np.uint8], annotations: Seq
     if not count:
         return np.zeros(0, np.uint8)
     code = phase_of_stack[columns.stack]
-    is_alloc = columns.action == ALLOC
+    asks = (columns.action == ALLOC) | (columns.action == OOM)
     has_stack = columns.stack != NONE
-    tells = has_stack & is_alloc
-    if (code[tells] == BACKWARD).any() and tells.sum() >= SHARE_WITH_STACKS * is_alloc.sum():
+    tells = has_stack & asks
+    if (code[tells] == BACKWARD).any() and tells.sum() >= SHARE_WITH_STACKS * asks.sum():
         # the engine's threads have no line of Python
-        code = np.where(is_alloc & ~has_stack, BACKWARD, code)
-        tells = is_alloc
+        code = np.where(asks & ~has_stack, BACKWARD, code)
+        tells = asks
     _annotate(code, columns.time_us, annotations)
     if not code.any():
         return np.zeros(count, np.uint8)

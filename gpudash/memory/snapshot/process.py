@@ -17,15 +17,18 @@ import time
 from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.confinement import die_with_parent, lift_cpu_limit, limit
 from gpudash.memory.snapshot.limits import Limits, TimeRange
-from gpudash.memory.snapshot.model import Snapshot, SnapshotError
+from gpudash.memory.snapshot.model import DeviceSnapshot, Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading import read_snapshot
 from gpudash.memory.snapshot.source import name_of
 from gpudash.memory.snapshot.stored import store
 from gpudash.units import MIB
+
+if TYPE_CHECKING:
+    from gpudash.memory.snapshot.what_if import WhatIf
 
 TOLD_EVERY_S = 0.05
 
@@ -126,11 +129,11 @@ def _answer(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], te
 
 def _prepare(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], answering: dict[int, Any]) -> None:
     """As long as nothing is asked, replay what is likely to be."""
-    from gpudash.memory.snapshot.what_if import WhatIf
-
     try:
         for device in snapshot.devices:
-            known = answering.setdefault(device.index, WhatIf(device))
+            if device.index not in answering:
+                answering[device.index] = _answering(snapshot, device)
+            known = answering[device.index]
             while questions.empty() and known.prepare():
                 pass
     except MemoryError:
@@ -140,16 +143,21 @@ def _prepare(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], a
 
 
 def _result(snapshot: Snapshot, question: Mapping[str, Any], answering: dict[int, Any]) -> Any:
-    # only those who ask wait for it to be imported
-    from gpudash.memory.snapshot.what_if import WhatIf
-
     index = question["device"]
     if index not in answering:
         devices = {device.index: device for device in snapshot.devices}
         if index not in devices:
             raise ValueError(f"The snapshot has no device {index}.")
-        answering[index] = WhatIf(devices[index])
+        answering[index] = _answering(snapshot, devices[index])
     return answering[index].answer(question["capacity"], question["settings"]).to_json()
+
+
+def _answering(snapshot: Snapshot, device: DeviceSnapshot) -> WhatIf:
+    # only those who ask wait for it to be imported
+    from gpudash.memory.snapshot.history import History
+    from gpudash.memory.snapshot.rest_of_step import what_if_of
+
+    return what_if_of(device, lambda: History(device, snapshot.annotations))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def curve(history: History, moment: int, capacity: int | None = None) -> str:
     Args:
         history: of the device.
         moment: that is marked.
-        capacity: bytes that PyTorch could have.
+        capacity: bytes that a what-if question asked about, drawn as a line that says so.
     """
     if not history.count:
         return ""
@@ -40,6 +40,7 @@ def curve(history: History, moment: int, capacity: int | None = None) -> str:
     if capacity is not None:
         y = _y(capacity, top)
         parts.append(f'<line class="capacity" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}">what if: {escape(format_bytes(capacity))}</text>')
     parts += [_mark(history, moment), *_ends(history), "</svg>"]
     return "".join(parts)
 

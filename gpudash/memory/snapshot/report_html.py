@@ -15,12 +15,14 @@ from gpudash.memory.explanation_text import (
     place,
     remedies_title,
     remedy_lines,
+    remedy_rows,
+    ways_title,
 )
 from gpudash.memory.snapshot.beside import NOTHING, Beside
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.model import Snapshot
 from gpudash.memory.snapshot.report_curve import curve
-from gpudash.memory.snapshot.summary import Study, studied
+from gpudash.memory.snapshot.summary import Study, compared, studied
 from gpudash.units import format_bytes, format_count
 
 STYLE = """
@@ -74,6 +76,9 @@ def page(snapshot: Snapshot, studies: Sequence[Study], title: str, capacity: int
     """The same of devices that were studied already."""
     body = [f"<h1>Memory of {escape(title)}</h1>", f'<p class="soft">{escape(_about(snapshot))}</p>']
     body += [f"<p>{escape(warning)}</p>" for warning in snapshot.warnings]
+    comparison = compared(studies)
+    if comparison:
+        body.append(f"<p>{escape(comparison)}</p>")
     for study in studies:
         if len(snapshot.devices) > 1:
             body.append(f"<h2>Device {study.device.index}</h2>")
@@ -98,7 +103,7 @@ def _device(study: Study, capacity: int | None) -> list[str]:
     found = study.found
     parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
     remedies = [line.strip() for line in remedy_lines(found)]
-    if remedies and not found.remedies and found.verdict == "headroom":
+    if remedies and not found.remedies and found.requested_bytes is None:
         parts.append(f"<p>{escape(found.remedies_note)}</p>")
     elif remedies:
         parts += [
@@ -108,7 +113,10 @@ def _device(study: Study, capacity: int | None) -> list[str]:
             "</ul>",
         ]
     if study.outcome_words:
-        parts.append(f"<p>{escape(study.outcome_words)}</p>")
+        parts += ["<h3>What if</h3>", f"<p>{escape(study.outcome_words)}</p>"]
+    if study.ways:
+        rows = [f"<li>{escape(row)}</li>" for row in remedy_rows(study.ways)]
+        parts += [f"<p>{ways_title(study.ways)}:</p>", "<ul>", *rows, "</ul>"]
     drawn = curve(study.history, chosen_moment(study.history), capacity)
     if found.parts:
         parts += ["<h3>What filled it</h3>", filled_bars(found)]

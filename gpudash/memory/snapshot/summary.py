@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.call_sites import SourceLine, no_source
-from gpudash.memory.explanation import Explanation
+from gpudash.memory.explanation import Explanation, Remedy
 from gpudash.memory.replay import Replay, replay
 from gpudash.memory.snapshot.beside import NOTHING, Beside
+from gpudash.memory.snapshot.card_limits import card_limits
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history import History
 from gpudash.memory.snapshot.model import ALLOC, NONE, DeviceSnapshot, Snapshot, SnapshotError, Stack, is_python
+from gpudash.memory.snapshot.remedies import remedies
 from gpudash.memory.snapshot.rerun import Ran
-from gpudash.memory.snapshot.what_if import WhatIf, words
+from gpudash.memory.snapshot.rest_of_step import what_if_of
+from gpudash.units import format_bytes
 
 TOP = 10
 """Stacks that are told."""
@@ -31,6 +35,7 @@ class Study:
         found: why memory ran out, or where it was.
         outcome: with the capacity or settings asked about; ``None`` when nothing was asked or can be replayed.
         outcome_words: the same in a sentence.
+        ways: with which the capacity asked about would do, where it does not; titled by `ways_title`.
     """
 
     def __init__(
@@ -44,14 +49,18 @@ class Study:
     ) -> None:
         self.device = device
         self.history: History = known.history(snapshot, device)
-        self.what_if = WhatIf(device)
-        self.found: Explanation = known.explained(self.history, capacity=capacity, source=source, what_if=self.what_if)
+        self.what_if = what_if_of(device, lambda: self.history)
+        self.found: Explanation = known.explained(self.history, source=source, what_if=self.what_if)
         self.outcome: Ran | None = None
         self.outcome_words = ""
         if self.history.is_recorded and (capacity is not None or settings):
             chosen = AllocatorSettings.parse(settings) if settings else device.settings
             self.outcome = self.what_if.run(capacity, chosen)
-            self.outcome_words = words(self.outcome, capacity, settings)
+            self.outcome_words = self.what_if.words(self.outcome, capacity, settings)
+        self.ways: tuple[Remedy, ...] = ()
+        if self.outcome is not None and not self.outcome.fits:
+            asked = replace(self.found, requested_bytes=None)  # what the program could do is said of the recorded state
+            self.ways = remedies(self.history, self.what_if, asked, capacity).remedies
 
 
 def studied(
@@ -62,7 +71,7 @@ def studied(
     source: SourceLine = no_source,
     known: Beside = NOTHING,
 ) -> list[Study]:
-    """The devices of a snapshot, or the one asked for.
+    """The devices of a snapshot, or the one asked for; those that ran out of memory come first.
 
     Args:
         snapshot: as read.
@@ -79,7 +88,20 @@ def studied(
     if not chosen:
         there = ", ".join(str(one.index) for one in snapshot.devices)
         raise ValueError(f"The snapshot has no device {device}: it has {there}.")
-    return [Study(snapshot, one, capacity, settings, source, known) for one in chosen]
+    studies = [Study(snapshot, one, capacity, settings, source, known) for one in chosen]
+    return sorted(studies, key=lambda study: study.found.requested_bytes is None)
+
+
+def compared(studies: Sequence[Study]) -> str:
+    """What the devices of a snapshot had reserved, in a sentence; "" for one device, or where none had anything."""
+    had = [(study, int(study.history.reserved.max())) for study in studies]
+    if len(had) < 2 or not any(size for _, size in had):
+        return ""
+    recorded = all(study.history.is_recorded for study, size in had if size)
+    told = ", ".join(f"{format_bytes(size)} on device {study.device.index}" for study, size in had)
+    out = [str(study.device.index) for study, _ in had if study.found.requested_bytes is not None]
+    ran_out = f"Device {' and '.join(out)} ran out of memory. " if out else ""
+    return f"{ran_out}PyTorch reserved {f'at most {told}' if recorded else told}."
 
 
 def summary(
@@ -112,6 +134,7 @@ def figures(snapshot: Snapshot, studies: Sequence[Study]) -> dict[str, Any]:
     return {
         "kind": snapshot.kind,
         "events_in_file": snapshot.events_in_file,
+        "compared": compared(studies),
         "devices": [_device(study) for study in studies],
         "replay": replays,
         "allocator_settings": dict(snapshot.settings),
@@ -128,6 +151,7 @@ def _device(study: Study) -> dict[str, Any]:
     actions = Counter({names[code]: int(n) for code, n in enumerate(np.bincount(history.columns.action)) if n})
     at = chosen_moment(history)
     timed = history.count and history.time_us[0] != NONE
+    limits = card_limits(history) if recorded else None
     return {
         "device": device.index,
         "events": history.count,
@@ -141,6 +165,9 @@ def _device(study: Study) -> dict[str, Any]:
         "segments": len(device.segments),
         "duration_s": float(history.time_us[-1] - history.time_us[0]) / 1e6 if timed else None,
         "steps": len(history.steps),
+        "retries": None if limits is None else limits.retries,
+        "capacity_at_least_bytes": None if limits is None else limits.least,
+        "capacity_below_bytes": None if limits is None else limits.below,
         "oom": _oom(history, device),
         "top": [
             {"stack": _frames(device, group.key), "bytes": group.bytes, "count": group.count}
@@ -196,6 +223,7 @@ def _replay(study: Study) -> tuple[dict[str, Any], str]:
         "fits": None,
         "failed_at_event": None,
         "words": study.outcome_words,
+        "remedies": [asdict(remedy) for remedy in study.ways],
     }
     if ran is not None:
         told |= {

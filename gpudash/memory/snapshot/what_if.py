@@ -72,11 +72,19 @@ class WhatIf:
 
     Args:
         device: of a snapshot.
+        program: what is replayed; by default what the trace of the device asked for.
+        ends_refused: whether that ends with a refused request, so that nobody knows what would have come after it.
+
+    Attributes:
+        ends_refused: the same.
+        goes_on: whether more than the trace of the device is replayed.
     """
 
-    def __init__(self, device: DeviceSnapshot) -> None:
+    def __init__(self, device: DeviceSnapshot, program: Program | None = None, *, ends_refused: bool = False) -> None:
+        self.ends_refused = ends_refused
+        self.goes_on = program is not None
         self._device = device
-        self._program: Program | None = None
+        self._program = program
         self._ran: dict[tuple[Any, ...], list[Ran]] = {}
         self._smallest: dict[tuple[Any, ...], int] = {}
         self._checkpoints: dict[tuple[Any, ...], list[Checkpoint]] = {}
@@ -141,7 +149,7 @@ class WhatIf:
         return WhatIfAnswer(
             capacity=capacity,
             settings=settings,
-            words=words(ran, capacity, settings) + (_smallest_words(smallest) if capacity is None else ""),
+            words=self.words(ran, capacity, settings) + (self._smallest_words(smallest) if capacity is None else ""),
             fits=ran.fits,
             failed_at_event=ran.failed_at,
             asked_bytes=ran.asked,
@@ -202,6 +210,30 @@ class WhatIf:
         self._smallest[_key(chosen)] = high * GRANULE
         return high * GRANULE
 
+    def words(self, ran: Ran, capacity: int | None, settings: str | None = None) -> str:
+        """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
+        head = "Without a limit" if capacity is None else format_bytes(capacity)
+        head += f" with {settings}" if settings else ""
+        if ran.failed_at == -1:
+            return f"{head}: too little for what was there before the recording began."
+        if ran.failed_at is not None:
+            held = available(ran.final_allocated)
+            asked = f"{needed(ran.asked)} asked beside {held} in use"
+            return f"{head}: fails at event {format_count(ran.failed_at)}, {asked}."
+        retries = "" if not ran.retries else " after one retry" if ran.retries == 1 else f" after {ran.retries} retries"
+        fits = "gets past the refused request" if self.ends_refused else "fits"
+        end = "; what came after it is not in the file" if self.ends_refused else ""
+        return f"{head}: {fits}{retries}, {format_bytes(ran.peak_reserved)} reserved at most{end}."
+
+    def _smallest_words(self, smallest: int | None) -> str:
+        if smallest is None:
+            return ""
+        if self.ends_refused:
+            return f" It takes {needed(smallest)} at the least to get there."
+        card = smallest_card(smallest)
+        named = "" if card is None else f", such as a card with {card // GIB} GiB has"
+        return f" The least with which it fits is {needed(smallest)}{named}."
+
 
 def _key(settings: AllocatorSettings) -> tuple[Any, ...]:
     return (
@@ -213,24 +245,3 @@ def _key(settings: AllocatorSettings) -> tuple[Any, ...]:
         settings.large_segment_size,
         settings.max_non_split_rounding,
     )
-
-
-def words(ran: Ran, capacity: int | None, settings: str | None = None) -> str:
-    """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
-    head = "Without a limit" if capacity is None else format_bytes(capacity)
-    head += f" with {settings}" if settings else ""
-    if ran.failed_at == -1:
-        return f"{head}: too little for what was there before the recording began."
-    if ran.failed_at is not None:
-        held = available(ran.final_allocated)
-        return f"{head}: fails at event {format_count(ran.failed_at)}, {needed(ran.asked)} asked beside {held} in use."
-    retries = "" if not ran.retries else " after one retry" if ran.retries == 1 else f" after {ran.retries} retries"
-    return f"{head}: fits{retries}, {format_bytes(ran.peak_reserved)} reserved at most."
-
-
-def _smallest_words(smallest: int | None) -> str:
-    if smallest is None:
-        return ""
-    card = smallest_card(smallest)
-    named = "" if card is None else f", such as a card with {card // GIB} GiB has"
-    return f" The least with which it fits is {needed(smallest)}{named}."

@@ -144,6 +144,7 @@ class Tour:
         self._on = False
         self._ending = False
         self._since: float | None = None
+        self._gpu: str | None = None
 
     @property
     def scene(self) -> Scene:
@@ -374,12 +375,13 @@ class Tour:
             self.log.append(act.told(summary))
 
     def _device(self, where: str) -> str | None:
-        """The device for an act; ``None`` when there is none."""
+        """The device for an act, the same GPU in every scene; ``None`` when there is none."""
         if where == "cpu":
             return "cpu"
         usable = [device.name for device in self._session.devices() if device.problem is None]
-        default = self._session.default_device()
+        if self._gpu not in usable:
+            default = self._session.default_device()
+            self._gpu = default if kind_of(default) == "cuda" else None
         simulated = next((name for name in usable if kind_of(name) == "sim"), None)
-        real = default if kind_of(default) == "cuda" else None
-        found = (simulated or real) if self._simulate else (real or simulated)
+        found = (simulated or self._gpu) if self._simulate else (self._gpu or simulated)
         return found or ("cpu" if where == "best" else None)

@@ -17,6 +17,10 @@ ENDING = "status"
 _BESIDE = {"peak_used_bytes": ("peak_allocated_bytes", "peak_reserved_bytes")}
 """Memory in use, other programs' included, does not count against a run whose own memory is counted exactly."""
 
+_TOLD_BY = {"seconds": ("median_throughput", "steps_per_second")}
+"""A whole run's time holds the start of its process, which differs by a quarter between equal runs
+(`noise.SET_UP_SHARE`): where the pace is known it is that which is too noisy or not."""
+
 CROWDED = 0.05
 """Share of the processor taken by others that is worth a sentence."""
 
@@ -60,15 +64,7 @@ class Comparison:
 
     def worse(self, tolerance: float = 0.0) -> list[str]:
         """Names of what counts and is worse in B by more than ``tolerance``, a share of A, and more than the noise."""
-        names = {difference.name for difference in self.differences}
-        found = [
-            difference.name
-            for difference in self.differences
-            if difference.a.judged
-            and difference.b.judged
-            and difference.exceeds(tolerance)
-            and not names.intersection(_BESIDE.get(difference.name, ()))
-        ]
+        found = [difference.name for difference in self._judged(_BESIDE) if difference.exceeds(tolerance)]
         if (
             self.a.view.status == "finished" != self.b.view.status
         ):  # one whose end is not recorded has not done its work
@@ -76,6 +72,19 @@ class Comparison:
         if _has_loss(self.a) and _diverged(self.b):
             found.append(LOSS)
         return found
+
+    def unclear(self, tolerance: float = 0.0) -> list[str]:
+        """Names of what counts and is worse in B by more than ``tolerance``, a share of A, but within the noise."""
+        beside = {**_BESIDE, **_TOLD_BY}
+        return [difference.name for difference in self._judged(beside) if difference.may_exceed(tolerance)]
+
+    def _judged(self, beside: Mapping[str, Sequence[str]]) -> Iterator[Difference]:
+        """What counts against a run, but for figures ``beside`` others, by name, which tell better."""
+        names = {difference.name for difference in self.differences}
+        for difference in self.differences:
+            counts = difference.a.judged and difference.b.judged
+            if counts and not names.intersection(beside.get(difference.name, ())):
+                yield difference
 
     def document(self, tolerance: float | None = None) -> dict[str, Any]:
         """The comparison as ``gpudash compare --json`` prints it."""
@@ -86,6 +95,7 @@ class Comparison:
             "specs": _pairs(self.changed),
             "machine": _pairs(pair for pair in self.machine if pair.differs),
             "worse": self.worse(tolerance or 0.0),
+            "unclear": self.unclear(tolerance or 0.0),
             "tolerance": tolerance,
             "notes": list(self.notes),
         }

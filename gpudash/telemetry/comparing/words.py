@@ -17,6 +17,9 @@ OVER = "B over A"
 
 NO_VALUE = "-"
 
+UNCLEAR = "too noisy to tell"
+"""The verdict on a difference that would matter, and that equal runs may have as well."""
+
 _NAMED = 3
 """Figures or fields that a sentence names; more are counted."""
 
@@ -29,13 +32,15 @@ def headline(comparison: Comparison) -> str:
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
             words.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
-    same = sum(difference.verdict == "same" for difference in found)
+    same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
         words.append("They have no figure in common.")
     elif same == len(found):
         words.append(f"All {same} figures are the same within the noise.")
     else:
         words.append(f"{same} of {len(found)} figures are the same within the noise.")
+    if unclear:
+        words.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
     return " ".join(words)
 
 
@@ -91,7 +96,9 @@ def ratio_words(ratio: float | None) -> str:
 
 
 def verdict_words(difference: Difference) -> str:
-    """ "same", "more", "less", and whether that is better or worse."""
+    """ "same", "more", "less", "too noisy to tell", and whether that is better or worse."""
+    if difference.verdict == "unclear":
+        return UNCLEAR
     judgement = difference.judgement
     return difference.verdict if judgement is None else f"{difference.verdict}, {judgement}"
 

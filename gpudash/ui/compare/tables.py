@@ -24,12 +24,13 @@ _TIPS = {
     "B minus A": "How much more B has; less than nothing where A has more",
     "B over A": "1.00× is equal; above it B has more",
     "noise": "How far two equal runs may lie apart, from how much each run's own stretches differ",
-    "verdict": '"same" within the noise; otherwise whether B has more or less, and whether that is better',
+    "verdict": "Whether B has more or less by more than the noise, and whether that is better; within the noise it is\n"
+    '"same" up to 5 %, and else "too noisy to tell"',
 }
 
 
 class FigureColours(QStyledItemDelegate):
-    """Grey where the runs are the same; else green or red, stronger the larger the difference, beside the word."""
+    """Grey within the noise; else green or red, stronger the larger the difference, beside the word."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -41,7 +42,7 @@ class FigureColours(QStyledItemDelegate):
         if self.palette is None or index.row() >= len(self.differences):
             return
         difference = self.differences[index.row()]
-        if difference.verdict == "same":
+        if difference.verdict in ("same", "unclear"):
             colour = QColor(self.palette.muted)
         elif index.column() < _CHANGE:
             return
@@ -53,8 +54,8 @@ class FigureColours(QStyledItemDelegate):
 
 
 def figure_colour(difference: Difference, palette: Palette) -> QColor:
-    """The colour of a difference: muted when the same, else the fuller the larger it is."""
-    if difference.verdict == "same":
+    """The colour of a difference: muted within the noise, else the fuller the larger it is."""
+    if difference.verdict in ("same", "unclear"):
         return QColor(palette.muted)
     full = {"better": palette.good, "worse": palette.critical}.get(difference.judgement or "", palette.accent)
     strength = LEAST_STRENGTH + (1 - LEAST_STRENGTH) * difference.strength

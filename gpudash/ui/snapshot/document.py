@@ -14,7 +14,8 @@ from PySide6.QtGui import QGuiApplication, QKeySequence, QPixmap, QShortcut
 from PySide6.QtWidgets import QFileDialog, QStackedWidget, QVBoxLayout, QWidget
 
 from gpudash.memory.explanation_text import report
-from gpudash.memory.snapshot.model import Snapshot, SnapshotError
+from gpudash.memory.snapshot.lives import columns_of
+from gpudash.memory.snapshot.model import OOM, Snapshot, SnapshotError
 from gpudash.session.snapshot_opener import OpenedSnapshot
 from gpudash.ui.document import Document
 from gpudash.ui.snapshot.exporting import Reporting, as_csv, not_written, picture
@@ -297,10 +298,11 @@ class SnapshotDocument(Document):
 
 
 def fullest(snapshot: Snapshot) -> int:
-    """Place of the device of which there is most to see: most events, then most memory."""
+    """Place of the device of which there is most to see: one that ran out, then most events, then most memory."""
 
-    def weight(number: int) -> tuple[int, int]:
+    def weight(number: int) -> tuple[bool, int, int]:
         device = snapshot.devices[number]
-        return len(device.trace), sum(segment.total_size for segment in device.segments)
+        ran_out = bool((columns_of(device).action == OOM).any())
+        return ran_out, len(device.trace), sum(segment.total_size for segment in device.segments)
 
     return max(range(len(snapshot.devices)), key=weight)

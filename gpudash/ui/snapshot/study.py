@@ -15,7 +15,9 @@ from gpudash.memory.explanation import Explanation, Growth, Part, StackLine
 from gpudash.memory.held import Frame, is_library
 from gpudash.memory.snapshot.beside import NOTHING, Beside
 from gpudash.memory.snapshot.explaining import chosen_moment
-from gpudash.memory.snapshot.model import NONE, Snapshot
+from gpudash.memory.snapshot.lives import columns_of
+from gpudash.memory.snapshot.model import NONE, OOM, DeviceSnapshot, Snapshot
+from gpudash.memory.snapshot.segment_lives import reserved_changes
 from gpudash.memory.snapshot.tree import ROOT, Paths, tree
 from gpudash.session.report_folder import beside
 from gpudash.ui.snapshot.call_tree import Branch, own_code, whole
@@ -26,6 +28,7 @@ from gpudash.ui.snapshot.memory_map import Map, map_of
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.ui.snapshot.timeline_picture import place_words
+from gpudash.units import format_bytes
 
 Ints = NDArray[np.int64]
 
@@ -196,7 +199,7 @@ class Study:
         beside = [part for part in self.explanation.parts if part.kind in ("process", "context", "unattributed")]
         parts += beside
         taken = sum(part.bytes for part in parts)
-        full = max(taken, self.explanation.capacity_bytes)
+        full = max(taken, self.explanation.capacity_bytes) if self.knows_capacity else taken
         parts.append(Part("free", "free", full - taken))
         return tuple(part for part in parts if part.bytes), full
 
@@ -251,5 +254,13 @@ class Studying(threading.Thread):
 
 
 def device_names(snapshot: Snapshot) -> Sequence[str]:
-    """What the devices of a snapshot are called."""
-    return [f"GPU {device.index}" for device in snapshot.devices]
+    """What the devices of a snapshot are called, with what each had reserved at most."""
+    return [_device_name(device) for device in snapshot.devices]
+
+
+def _device_name(device: DeviceSnapshot) -> str:
+    columns = columns_of(device)
+    changes = np.cumsum(np.append(0, reserved_changes(columns)))
+    reserved = sum(segment.total_size for segment in device.segments) - int(changes[-1]) + int(changes.max())
+    ran_out = ", out of memory" if (columns.action == OOM).any() else ""
+    return f"GPU {device.index}: {format_bytes(reserved)} reserved{ran_out}"

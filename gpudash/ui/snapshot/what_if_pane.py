@@ -8,11 +8,13 @@ from typing import Protocol
 
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from gpudash.devices import parse_card, size_of
+from gpudash.known_gpus import KNOWN_GPUS
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.estimate import CARDS_BYTES
 from gpudash.memory.snapshot.what_if import WhatIfAnswer
 from gpudash.ui.tables import Column, Table
-from gpudash.units import GIB, format_bytes, parse_size
+from gpudash.units import GIB, format_bytes
 
 COLUMNS = (
     Column("card"),
@@ -63,8 +65,10 @@ class WhatIfPane(QWidget):
         self.capacity = QComboBox()
         self.capacity.setEditable(True)
         self.capacity.setAccessibleName("Memory of the card")
-        self.capacity.setToolTip("How much the card has for PyTorch, such as 23GiB; empty for a card without end")
-        self.capacity.addItems([f"{size // GIB} GiB" for size in CARDS_BYTES])
+        self.capacity.setToolTip(
+            "How much the card has for PyTorch, such as 23GiB, or its name, such as l4; empty for a card without end"
+        )
+        self.capacity.addItems([*(f"{size // GIB} GiB" for size in CARDS_BYTES), *(gpu.key for gpu in KNOWN_GPUS)])
         self.capacity.setCurrentText("24 GiB")
         self.settings = QComboBox()
         self.settings.setEditable(True)
@@ -179,11 +183,11 @@ def _capacity(text: str) -> int | None:
     """Bytes of a card, ``None`` for one without end.
 
     Raises:
-        ValueError: one sentence, when the text is no size.
+        ValueError: one sentence, when the text is no size and no GPU's name.
     """
     if not text.strip():
         return None
-    size = parse_size(text)
+    size = size_of(parse_card(text))
     if not size:
         raise ValueError("a card has more than 0 bytes")
     return size

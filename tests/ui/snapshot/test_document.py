@@ -143,7 +143,7 @@ def test_the_document_opens_on_the_device_with_most_events(two_devices: Snapshot
     document = open_document(two_devices)
     assert fullest(two_devices) == 1
     choice = document.page.header.device
-    assert choice.isVisible() and choice.currentText() == "GPU 3"
+    assert choice.isVisible() and choice.currentText() == "GPU 3: 242 MiB reserved, out of memory"
     assert "OUT OF MEMORY" in document.page.header.title.text()
 
 

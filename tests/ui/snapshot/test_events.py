@@ -77,7 +77,7 @@ def test_the_cells_say_what_the_event_is() -> None:
         (Filter(action="alloc", least_bytes=5120), [10, 11]),
         (Filter(action="oom"), []),
         (Filter(action="segments"), []),
-        (Filter(text="BUILD"), [3, 9]),
+        (Filter(text="BUILD"), [3, 6, 10]),
         (Filter(text="nowhere"), []),
     ],
 )

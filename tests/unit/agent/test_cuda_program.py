@@ -136,6 +136,11 @@ def test_what_torch_refuses_never_reaches_the_program(torch: FakeTorch) -> None:
     torch.cuda.memory._record_memory_history = refuse
     watched = Watched(torch, history=True)
     torch.initialise()
+    assert watched.gpus.look() and watched.gpus.look()
+    assert [(told["history"], told["problem"]) for told in watched.of("torch")] == [
+        (True, None),
+        (False, "No memory history is recorded: this allocator knows no observers."),
+    ]
     watched.gpus.forked()
     assert watched.of("torch")[-1]["history"] is False
 

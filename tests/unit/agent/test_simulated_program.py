@@ -110,6 +110,7 @@ print("goes on")
 """
     done = dashboard.run("-c", code, simulate=[420 * MIB])
     assert (done.stdout, done.returncode) == ("goes on\n", 0)
+    assert {full["context_bytes"] for full in dashboard.of("oom")} == {300 * MIB}
     assert len(dashboard.of("oom")) == 40 and not dashboard.of("raised")
     assert len(list(dashboard.folder.glob("*.pickle"))) == 3
 
@@ -237,6 +238,11 @@ def test_a_gpu_that_cannot_be_simulated_is_told_in_a_sentence_and_the_program_go
     done = dashboard.run(str(SCRIPTS / "train.py"), "5", **config)
     (told,) = dashboard.of("torch")
     assert done.returncode == 0 and sentence in told["problem"] and told["problem"].endswith(".")
+
+
+def test_a_gpu_by_its_name_is_what_the_program_finds(dashboard: Dashboard) -> None:
+    code = "import torch; print(torch.sim.get_device_name(0), torch.sim.get_device_capability(0))"
+    assert dashboard.run("-c", code, simulate=["l4", 2**30]).stdout == "Simulated L4 (8, 9)\n"
 
 
 def test_memory_that_others_hold_is_missing_on_the_first_card(dashboard: Dashboard) -> None:

@@ -16,6 +16,8 @@ TRANSFORMERS = {
     "transformers/__init__.py": "",
     "transformers/trainer_callback.py": """
 class CallbackHandler:
+    def on_step_begin(self, args, state, control):
+        return self.call_event("on_step_begin", args, state, control)
     def on_step_end(self, args, state, control):
         return self.call_event("on_step_end", args, state, control)
     def on_log(self, args, state, control, logs):
@@ -29,6 +31,7 @@ from transformers.trainer_callback import CallbackHandler
 class State: global_step, epoch = 0, 0.0
 handler, state = CallbackHandler(), State()
 for step in range(1, 5):
+    assert handler.on_step_begin(None, state, "control") == "control"
     state.global_step, state.epoch = step, step / 4
     assert handler.on_step_end(None, state, "control") == "control"
     if step % 2 == 0:
@@ -85,6 +88,8 @@ def test_steps_and_losses_of_transformers_are_heard(dashboard: Dashboard, tmp_pa
         4: (0.4, 0.75, 1.0),
     }
     assert {message["source"] for message in dashboard.of("steps")} == {"transformers"}
+    first = dashboard.of("steps")[0]
+    assert first["began_us"] <= first["steps"][0][1]
 
 
 @pytest.mark.parametrize("module", ["lightning.pytorch", "pytorch_lightning"])
@@ -96,6 +101,8 @@ def test_steps_and_losses_of_lightning_are_heard(dashboard: Dashboard, tmp_path:
     assert (done.stdout, done.stderr) == (unwatched(script).stdout, "")
     assert steps(dashboard) == {1: (0.1, None, 0.0), 2: (0.3, None, 0.0), 3: (0.4, None, 1.0)}
     assert {message["source"] for message in dashboard.of("steps")} == {"lightning"}
+    first = dashboard.of("steps")[0]
+    assert first["began_us"] <= first["steps"][0][1]
 
 
 @pytest.mark.parametrize("text", ["", "CallbackHandler = None", "class CallbackHandler: pass"])

@@ -23,7 +23,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def compared(folder: Path, made: Made, *more: str) -> int:
+def compared(folder: Path, made: Made, *more: str, a: Made | None = None) -> int:
+    if a is not None:
+        (folder / "a.gpudash").unlink()
+        a.record(folder / "a.gpudash")
+    (folder / "b.gpudash").unlink(missing_ok=True)
     made.record(folder / "b.gpudash")
     return run(["compare", "a.gpudash", "b.gpudash", *more])
 
@@ -81,6 +85,24 @@ def test_exit_codes_for_ci(
 ) -> None:
     assert compared(folder, MADE.but(**changes), "--tolerance", tolerance) == code
     assert why in capsys.readouterr().err
+
+
+FEW = {"steps": 4}
+"""Steps that do not tell how much they vary, so that a tenth is assumed."""
+
+
+def test_a_gate_fails_on_what_is_too_noisy_to_tell_unless_noise_is_allowed(folder: Path, capsys: Capture) -> None:
+    slower, flags = MADE.but(step_s=0.0113, **FEW), ("--tolerance", "10%")
+    assert compared(folder, slower, *flags, a=MADE.but(**FEW)) == 1
+    printed = capsys.readouterr()
+    assert "too noisy to tell" in printed.out
+    assert printed.err.startswith(
+        "Too noisy to tell: median_throughput (1\u202f600 items/s in A, 1\u202f416 items/s in B, "
+    )
+    assert printed.err.rstrip().endswith("; repeat both with more steps, or on a quieter machine.")
+    assert compared(folder, slower, *flags, "--allow-noise", a=MADE.but(**FEW)) == 0
+    assert "Too noisy to tell: median_throughput" in capsys.readouterr().err
+    assert compared(folder, slower, "--tolerance", "20%", a=MADE.but(**FEW)) == 0
 
 
 def test_the_table_keeps_its_words_whole_on_a_narrow_terminal(

@@ -111,6 +111,14 @@ def test_the_document_has_the_promised_keys_and_a_run_that_does_not_fit_is_an_an
     assert document["warnings"] == []
 
 
+def test_a_simulated_gpu_that_is_asked_for_is_what_the_prediction_is_for(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(estimate=ESTIMATE)
+    assert run(["estimate", "training", "--simulate", "8GiB"]) == 0
+    assert capsys.readouterr().out.startswith("training on sim:0 (SIMULATED)")
+
+
 def test_a_person_reads_the_verdict_a_bar_its_parts_and_what_would_fit(
     answers: Answers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,8 +209,11 @@ def test_what_was_known_when_the_time_was_over_is_printed_with_a_warning(
         (["training", "--device", "tpu:0"], "not a device"),
         (["training", "--device", "sim:7", "--simulate", "1GiB"], "no device 'sim:7'"),
         (["training", "--device", "cpu", "--move-at-epoch", "1"], "--move-at-epoch 1"),
-        (["training", "--simulate", "0"], "between 1 byte and 1 PiB"),
+        (["training", "--simulate", "0"], "has no room for a tensor"),
+        (["training", "--simulate", "8"], "did you mean 8GiB?"),
+        (["training", "--simulate", "a100"], "did you mean a100-80gb or a100-40gb"),
         (["training", "--simulate", "-5GiB"], "-5GiB"),
+        (["training", "--simulate", "[8GiB]"], "'[8GiB]' is not a size"),
         (["training", "--simulate", "2000PiB"], "2000PiB"),
         (["training", "--time-limit", "0"], "time-limit"),
     ],

@@ -33,7 +33,7 @@ OF_RANKS: dict[str, Any] = {
     "device": "cpu",
     "overhead_bytes": 300 * MIB + NCCL_BYTES,
     "communication_bytes": NCCL_BYTES,
-    "ranks": [RANK, {**RANK, "rank": 1, "free_bytes": 16 * GIB, "fits": True}],
+    "ranks": [RANK, {**RANK, "rank": 1, "free_bytes": 16 * GIB, "fits": True, "spare_bytes": round(5.5 * GIB)}],
     "deciding_rank": 0,
     "strategy": "fsdp",
     "largest_global_batch": 24,

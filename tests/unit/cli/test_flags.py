@@ -28,8 +28,9 @@ def test_flags_that_take_sizes_say_so_and_show_their_defaults_as_one_types_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = helped(capsys, "run", "pressure")
-    for name in ("--step", "--cap", "--guard", "--simulate", "--simulate-others"):
+    for name in ("--step", "--cap", "--guard", "--simulate-others"):
         assert f"{name} SIZE " in lines[name]
+    assert "--simulate SIZE|GPU " in lines["--simulate"]
     assert "[default: 64MiB]" in lines["--step"]
     assert all("default" not in lines[name] for name in ("--cap", "--guard", "--simulate"))
     assert "--seed INT " in lines["--seed"]

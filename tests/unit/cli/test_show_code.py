@@ -61,6 +61,11 @@ def test_the_simulated_gpus_and_what_others_hold_of_them_are_those_that_were_ask
     assert "simulate(1073741824, 2147483648, others=268435456)" in capsys.readouterr().out
 
 
+def test_a_gpu_that_was_asked_for_by_name_is_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "matmul", "--show-code", "--device", "sim:1", "--simulate", "8GiB,H100"]) == 0
+    assert "simulate(8589934592, 'h100')  # a GPU's name, or bytes;" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("pattern", ["ramp", "leak", "sawtooth", "fragmentation", "spike"])
 @pytest.mark.parametrize(
     ("flags", "room"),

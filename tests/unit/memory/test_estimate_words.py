@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.estimate import Alternative, Estimate
-from gpudash.memory.estimate_words import change_words, headline, largest_batch, needed_bytes, price, segments, verdict
+from gpudash.memory.estimate_words import (
+    bar_bytes,
+    change_words,
+    headline,
+    largest_batch,
+    largest_batch_remark,
+    need_words,
+    price,
+    release_words,
+    segments,
+    verdict,
+)
 from gpudash.units import GIB, MIB
 
 FITS = Estimate(
@@ -20,7 +31,7 @@ FITS = Estimate(
     peak_reserved_bytes=4 * GIB,
     overhead_bytes=300 * MIB,
     by_category={"weights": GIB, "activations": 2 * GIB},
-    free_bytes=8 * GIB,
+    free_bytes=4 * GIB + 300 * MIB + round(2.3 * GIB),
     fits=True,
     spare_bytes=round(2.3 * GIB),
 )
@@ -32,7 +43,8 @@ FITS = Estimate(
         ({}, "fits", "fits, 2.30 GiB spare"),
         ({"spare_bytes": 0}, "fits", "fits, with nothing to spare"),
         ({"fits": False, "spare_bytes": -round(3.1 * GIB)}, "short", "does not fit, 3.10 GiB short"),
-        ({"fits": False, "spare_bytes": -1}, "short", "does not fit"),
+        ({"fits": False, "spare_bytes": None}, "short", "takes all there is and runs out, as it is meant to"),
+        ({"released_bytes": 100 * MIB}, "fits", "fits only after releasing its cache"),
         ({"fits": None, "margin_bytes": 120 * MIB}, "uncertain", "may fit: within the margin of 120 MiB"),
         ({"fits": None, "free_bytes": None}, "unknown", "needs 4.29 GiB; what is free is not known"),
         ({"peak_allocated_bytes": None}, "unknown", "cannot be predicted"),
@@ -66,12 +78,47 @@ def test_the_parts_add_up_to_what_is_needed(overhead: int, by_category: dict[str
         by_category=by_category,
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=allocated + idle,
+        spare_bytes=2 * GIB,
+        free_bytes=overhead + allocated + idle + 2 * GIB,
     )
-    assert sum(size for _name, size in segments(estimate)) == needed_bytes(estimate)
+    assert bar_bytes(estimate) == estimate.needed_bytes == overhead + allocated + idle
 
 
-def test_on_a_device_without_a_caching_allocator_what_is_allocated_is_needed() -> None:
-    assert needed_bytes(replace(FITS, peak_reserved_bytes=None, overhead_bytes=0)) == 3 * GIB
+def test_what_is_needed_where_memory_is_short_is_more_than_there_is() -> None:
+    short = replace(FITS, fits=False, free_bytes=4 * GIB, spare_bytes=-200 * MIB)
+    assert short.needed_bytes == bar_bytes(short) == 4 * GIB + 200 * MIB
+
+
+def test_without_knowing_what_is_free_the_peak_is_needed() -> None:
+    unknown = replace(FITS, free_bytes=None, spare_bytes=None, fits=None)
+    assert unknown.needed_bytes == 4 * GIB + 300 * MIB
+    assert replace(unknown, peak_reserved_bytes=None, overhead_bytes=0).needed_bytes == 3 * GIB
+    assert replace(unknown, peak_reserved_bytes=None, peak_allocated_bytes=None).needed_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "needs 4.29 GiB of 6.59 GiB free"),
+        ({"margin_bytes": 40 * MIB}, "needs 4.29 GiB ± 40 MiB of 6.59 GiB free"),
+        ({"free_bytes": None, "spare_bytes": None}, "needs 4.29 GiB"),
+        ({"free_bytes": 8 * GIB, "spare_bytes": 2 * MIB}, "needs 8190 MiB of 8192 MiB free"),
+        ({"free_bytes": 470 * MIB - 1, "spare_bytes": -1}, "needs 492830720 B of 492830719 B free"),
+        ({"free_bytes": 470 * MIB, "spare_bytes": 0}, "needs 470 MiB of 470 MiB free"),
+        ({"fits": False, "spare_bytes": None}, ""),
+    ],
+)
+def test_need_and_free_memory_read_alike_only_when_they_are(changes: dict[str, object], words: str) -> None:
+    assert need_words(replace(FITS, **changes)) == words  # type: ignore[arg-type]
+
+
+def test_what_the_allocator_releases_on_the_way_is_said_with_its_price() -> None:
+    assert release_words(FITS) == ""
+    assert release_words(replace(FITS, released_bytes=GIB, retries=5)) == (
+        "PyTorch has to release its cache 5 times in the steps followed, which takes time; "
+        "with room to spare it would reserve 5.00 GiB"
+    )
+    assert price(Alternative("x", fits=True, releases_cache=True)) == "only after releasing its cache"
 
 
 @pytest.mark.parametrize(
@@ -97,5 +144,14 @@ def test_another_device_that_is_simulated_says_so() -> None:
 
 
 def test_no_batch_that_fits_is_said_in_words() -> None:
-    assert largest_batch(12) == "largest batch that fits: 12"
-    assert largest_batch(0) == "not even a batch of 1 fits"
+    assert largest_batch(FITS) == ""
+    assert largest_batch(replace(FITS, largest_batch_size=12)) == "largest batch that fits: 12"
+    assert largest_batch(replace(FITS, largest_batch_size=0)) == "not even a batch of 1 fits"
+
+
+def test_the_largest_batch_says_what_it_rests_on() -> None:
+    found = replace(FITS, largest_batch_size=12)
+    assert largest_batch_remark(found) == ""
+    assert largest_batch_remark(replace(found, largest_batch_releases=True, margin_bytes=MIB)) == (
+        "the largest batch fits also if the prediction is off by its margin, and only after releasing its cache"
+    )

@@ -2,16 +2,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpudash
 from gpudash.memory.allocator.trace import ACTIVATIONS, CATEGORIES, GRADIENTS, WEIGHTS
-from gpudash.memory.call_sites import MOST_OWNERS, growing_lines, site_of
+from gpudash.memory.call_sites import MOST_OWNERS, growing_lines, owners
 from gpudash.memory.explain import explain, parts_of
 from gpudash.memory.explanation import explanation_from_json
-from gpudash.memory.held import OTHER_TENSORS, Frame, HeldState, Holding, Process, Recorded, Request, is_library
+from gpudash.memory.explanation_text import place, report
+from gpudash.memory.held import (
+    MACHINERY,
+    OTHER_TENSORS,
+    Frame,
+    HeldState,
+    Holding,
+    Process,
+    Recorded,
+    Request,
+    is_library,
+    site_of,
+)
 from gpudash.units import GIB, MIB
 
 TRAIN = Frame("/home/mia/project/train.py", 41, "step")
@@ -120,7 +134,55 @@ def test_a_cap_of_this_process_is_not_blamed_on_the_others() -> None:
         device_free=2 * GIB,
         processes=(Process(3 * GIB, 1, "python"),),
     )
-    assert explain(capped).verdict == "real capacity"
+    assert explain(capped).verdict == "memory cap"
+
+
+CAPPED = state(
+    capacity=8 * GIB,
+    device_free=6 * GIB,
+    context_bytes=300 * MIB,
+    holdings=(Holding(GIB, 9, WEIGHTS),),
+    reserved=1536 * MIB,
+    allowed=2 * GIB,
+    request=Request(600 * MIB, 600 * MIB),
+)
+
+
+def test_a_cap_that_refused_what_the_device_had_is_the_cause_in_the_first_sentence() -> None:
+    found = explain(CAPPED)
+    assert (found.verdict, found.allowed_bytes) == ("memory cap", 2 * GIB)
+    assert found.headline == (
+        "The memory cap of 2.00 GiB refused this, not the device: 6.00 of 8.00 GiB of it were free. "
+        "Memory was full of weights: 1.00 of 2.00 GiB."
+    )
+    assert "needed 88 MiB more than could be had" in found.request_words
+    full = explain(replace(CAPPED, device_free=500 * MIB))
+    assert full.verdict == "real capacity" and "cap" not in full.headline
+
+
+def test_a_leak_under_a_cap_is_named_with_the_cap_and_measured_by_it() -> None:
+    leak = replace(CAPPED, holdings=leaking(30), step=30)
+    found = explain(leak)
+    assert found.verdict == "leak"
+    assert found.headline.startswith("The memory cap of 2.00 GiB refused this, not the device: 6.00 of 8.00 GiB")
+    assert " of 2.00 GiB, from " in found.headline
+
+
+def test_a_card_that_is_mostly_its_context_is_not_called_full_of_tensors() -> None:
+    small = replace(CAPPED, allowed=None, capacity=440 * MIB, device_free=0, reserved=140 * MIB)
+    found = explain(replace(small, holdings=(Holding(87 * MIB, 9, WEIGHTS),), request=Request(2 * MIB, 2 * MIB)))
+    assert found.headline == "The context takes 300 of 440 MiB; most of the rest was weights: 87 MiB."
+
+
+def test_what_a_cap_bars_is_not_called_free() -> None:
+    found = explain(CAPPED)
+    assert (found.part_bytes("free"), found.part_bytes("barred")) == (512 * MIB, 6 * GIB - 512 * MIB)
+    assert sum(part.bytes for part in found.parts) == 8 * GIB
+    lines = report(found)
+    row = next(line for line in lines if "barred by the memory cap" in line)
+    assert row.endswith("5.50 GiB")  # and no bar
+    assert "  together 8.00 GiB, of which PyTorch may have 2.00 GiB; asked for 600 MiB more" in lines
+    assert explanation_from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 def test_the_first_sentence_names_the_cause_and_the_second_the_request() -> None:
@@ -175,6 +237,9 @@ def test_the_site_is_the_innermost_line_of_the_users_own_code() -> None:
         ("/src/pytorch/torch/nn/modules/module.py", True),
         ("/opt/app/gpudash/simulator/storage.py", True),
         ("/opt/app/gpudash/workloads/run.py", True),
+        ("/tmp/torchinductor_mia/ey/file.py", True),
+        (f"/scratch/cache/ab/cab{'x7' * 24}q.py", True),
+        (f"/home/mia/ab/cxy{'x7' * 24}q.py", False),
         ("<frozen importlib._bootstrap>", True),
         ("??", True),
         ("/opt/app/gpudash/workloads/training_step.py", False),
@@ -185,6 +250,34 @@ def test_the_site_is_the_innermost_line_of_the_users_own_code() -> None:
 )
 def test_torch_and_the_standard_library_are_told_from_the_users_code(file: str, library: bool) -> None:
     assert is_library(Frame(file, 1, "f")) is library
+
+
+def test_whatever_runs_a_workload_is_a_module_of_the_package() -> None:
+    # a module that is renamed must be renamed there too, or explanations would name it as the user's line
+    folder = Path(gpudash.__file__).parent / "workloads"
+    assert not {name for name in MACHINERY if not (folder / f"{name}.py").is_file()}
+
+
+EINOPS = Frame("/venv/lib/python3.11/site-packages/einops/_backends.py", 288, "einsum")
+GENERATED = Frame("/tmp/torchinductor_mia/ey/file.py", 4270, "call")
+
+
+def test_a_library_and_generated_code_yield_to_the_programs_line() -> None:
+    assert site_of((GENERATED, TORCH, EINOPS, TRAIN, MAIN)) == TRAIN
+    assert site_of((GENERATED, TORCH, EINOPS)) == EINOPS
+    assert site_of((GENERATED, TORCH)) == GENERATED
+
+
+def test_an_owner_is_the_programs_line_with_the_library_that_it_called() -> None:
+    other = Frame(EINOPS.file, 291, "einsum")
+    stacks = ((EINOPS, TRAIN), (other, TRAIN), (TORCH, TRAIN), (EINOPS,))
+    found = owners([Holding(size, 1, ACTIVATIONS, stack=stack) for size, stack in enumerate(stacks, 1)])[0]
+    assert [(place(owner), owner.bytes) for owner in found] == [
+        ("_backends.py:288 einsum", 4),
+        (f"train.py:{TRAIN.line} {TRAIN.name}", 3),
+        (f"train.py:{TRAIN.line} {TRAIN.name} (_backends.py:291 einsum)", 2),
+        (f"train.py:{TRAIN.line} {TRAIN.name} (_backends.py:288 einsum)", 1),
+    ]
 
 
 def test_a_line_that_keeps_something_of_every_step_grows() -> None:

@@ -58,7 +58,7 @@ def test_remedies_are_told_with_peak_price_and_flags() -> None:
     lines = report(found().with_remedies((remedy, Remedy("batch 8", changes_training=True)), "Stopped early."))
     price = "+33 % time, from FLOPs of the dry run"
     assert f"  activation checkpointing  peak 1.00 GiB, by dry run  {price}  --checkpointing" in lines
-    assert any(line.split() == ["batch", "8", "may", "change", "convergence"] for line in lines)
+    assert any(line.split() == ["batch", "8", "not", "tried", "may", "change", "convergence"] for line in lines)
     assert "  Stopped early." in lines
 
 
@@ -134,7 +134,8 @@ def test_a_replay_shows_that_expandable_segments_mend_fragmentation() -> None:
     )
     assert told.verdict == "fragmentation"
     (remedy,) = replay_remedies(in_pieces(), told)
-    assert remedy.allocator == "expandable_segments:True" and remedy.fits and remedy.verified_by == "replay"
+    assert remedy.allocator == "expandable_segments:True" and remedy.verified_by == "replay"
+    assert remedy.fits is None  # what came after the refused request is not in the trace
     assert remedy.predicted_peak_bytes is not None and remedy.predicted_peak_bytes < GIB
 
 

@@ -13,9 +13,9 @@ from gpudash.memory.estimate_words import (
     assumed_words,
     headline,
     largest_batch,
-    needed_bytes,
     price,
     rank_lines,
+    rank_words,
     segments,
 )
 from gpudash.memory.rank_estimates import GLOO_WORDS, NCCL_BYTES, NCCL_WORDS, deciding, of_ranks, ranks_on, unequal
@@ -67,7 +67,7 @@ def test_what_is_assumed_for_nccl_is_a_part_of_its_own_and_said_to_be_assumed() 
     found = predicted(card(0), card(1))
     parts = dict(segments(found))
     assert (parts[CONTEXT], parts[COMMUNICATION]) == (500 * MIB, NCCL_BYTES)
-    assert sum(parts.values()) == needed_bytes(found)
+    assert sum(parts.values()) == found.needed_bytes
     assert assumed_words(found) == "assumed: NCCL about 192 MiB per rank"
     assert NCCL_WORDS in found.method
 
@@ -99,8 +99,20 @@ def test_of_more_than_four_ranks_only_the_fullest_is_told() -> None:
 
 
 def test_the_largest_batch_is_told_per_rank_and_in_all() -> None:
-    assert largest_batch(24, 48) == "largest batch: 24 per rank, 48 in all"
-    assert largest_batch(0, 0) == "not even a batch of 1 fits"
+    found = predicted(card(0), card(1))
+    both = replace(found, largest_batch_size=24, largest_global_batch=48)
+    assert largest_batch(both) == "largest batch: 24 per rank, 48 in all"
+    none = replace(found, largest_batch_size=0, largest_global_batch=0)
+    assert largest_batch(none) == "not even a batch of 1 fits"
+
+
+def test_a_rank_that_has_to_release_its_cache_says_so() -> None:
+    # 20 MiB in pieces, freed, then 30 MiB: on 40 MiB the first segment has to go back
+    trace = Trace(array("q", [1, -1, 2]), array("q", [20 * MIB, 30 * MIB]), [WEIGHTS, WEIGHTS])
+    tight, roomy = (Target(f"sim:{number}", free, free) for number, free in enumerate((40 * MIB, GIB)))
+    found = of_ranks([roomy, tight], "ddp", lambda target: judge(trace, target, "training"))
+    assert headline(found) == "fits only after releasing its cache on rank 1"
+    assert rank_words(found.ranks[1]) == "rank 1 on sim:0: 30 MiB of 40 MiB free, fits only after releasing its cache"
 
 
 def test_the_price_of_several_gpus_is_how_many() -> None:

@@ -86,17 +86,15 @@ def test_a_constant_block_is_there_at_the_peak() -> None:
     assert with_it.steady - without.steady == 32 * MIB
 
 
-def test_blocks_of_a_category_and_a_size_can_be_given_another_size() -> None:
+def test_a_category_can_be_left_out() -> None:
     trace = stepping(3, 1)
-    smaller = trace.with_sizes(ACTIVATIONS, MIB, MIB // 4)
-    assert peaks(trace).allocated - peaks(smaller).allocated == 3 * MIB // 4
-    assert peaks(trace.with_sizes(GRADIENTS, MIB, 1)) == peaks(trace)
-    assert trace.with_sizes(ACTIVATIONS, MIB, MIB) is trace
+    smaller = trace.without(ACTIVATIONS)
+    assert peaks(trace).allocated - peaks(smaller).allocated == peaks(trace).by_category[ACTIVATIONS] > 0
 
 
 def test_what_is_made_of_a_trace_was_followed_for_as_many_steps() -> None:
     trace = replace(stepping(3, 1), followed=3)
-    made = [repeated(trace, 20), trace.with_constant(MIB), trace.with_sizes(ACTIVATIONS, MIB, 1)]
+    made = [repeated(trace, 20), trace.with_constant(MIB), trace.without(ACTIVATIONS)]
     assert [one.followed for one in made] == [3, 3, 3]
 
 

@@ -24,6 +24,13 @@ def test_hopper_and_later_cards_have_a_larger_one(capability: tuple[int, int] | 
     assert workspace_bytes(None, capability) == size
 
 
+def test_an_older_torch_gives_the_larger_one_to_hopper_alone() -> None:
+    sizes = {
+        capability: workspace_bytes(None, capability, (2, 11)) for capability in ((8, 0), (9, 0), (10, 0), (12, 0))
+    }
+    assert sizes == {(8, 0): USUAL_BYTES, (9, 0): HOPPER_BYTES, (10, 0): USUAL_BYTES, (12, 0): USUAL_BYTES}
+
+
 @pytest.mark.parametrize(
     ("configured", "size"),
     [(":4096:8", 32 * MIB), (":16:8", 128 * KIB), (":4096:2:16:8", USUAL_BYTES), (":0:0", 0), ("", None), ("4M", None)],

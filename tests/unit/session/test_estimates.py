@@ -12,11 +12,12 @@ import pytest
 from gpudash.devices import Simulation
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.environment import VARIABLES
-from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
+from gpudash.memory.architecture import Architecture
+from gpudash.session import estimates as session_estimates
 from gpudash.session import estimator
 from gpudash.session.contexts import measured_context, remember_context
 from gpudash.session.room import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
-from gpudash.simulator.card import CONTEXT_BYTES
+from gpudash.simulator.card import A100, CONTEXT_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Sample
 from gpudash.units import GIB, MIB
@@ -95,6 +96,17 @@ def test_a_gpu_this_process_uses_has_its_context_and_its_idle_cache_is_free(make
     assert target.free_bytes == 20 * GIB + 300 * MIB
 
 
+def test_the_context_of_a_run_that_has_ended_with_its_process_has_to_be_made_again(make: Make) -> None:
+    live = with_gpu(make)
+    machine = live.session._machine
+    machine.host_run("GPU-0", 4711)
+    live.session.emit(Sample(0.5, "gpu", "GPU-0", {"process_bytes": 900 * MIB}))
+    live.settle()
+    assert live.session.estimates.target("cuda:0").overhead_bytes == 0
+    machine.host_run("GPU-0", None)
+    assert live.session.estimates.target("cuda:0").overhead_bytes == ASSUMED_CONTEXT_BYTES
+
+
 def test_what_a_context_took_is_known_to_later_sessions(make: Make) -> None:
     live = with_gpu(make, process_bytes=900 * MIB)
     live.session.emit(Sample(0.6, "allocator", "cuda:0", {"reserved_bytes": 400 * MIB, "allocated_bytes": 100 * MIB}))
@@ -149,6 +161,7 @@ def echo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = tmp_path / "echo.py"
     script.write_text(ECHO, encoding="utf-8")
     monkeypatch.setattr(estimator, "COMMAND", (sys.executable, "-I", str(script)))
+    monkeypatch.setattr(session_estimates, "OWN_CODE_COMMAND", (sys.executable, "-I", str(script)))
 
 
 @pytest.mark.usefixtures("echo")
@@ -207,15 +220,12 @@ def test_a_simulated_gpu_is_no_way_out_for_a_run_on_a_real_device(make: Make) ->
     assert elsewhere == {"cpu": {"cuda:0"}, "cuda:0": {"cpu"}, "sim:0": {"cpu", "cuda:0", "sim:1"}}
 
 
-def test_the_workspace_of_cublas_is_the_card_s_own_unless_the_environment_says_how_much(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+@pytest.mark.usefixtures("echo")
+def test_a_target_says_how_the_gpu_is_made_as_far_as_its_driver_tells(make: Make) -> None:
     live = with_gpu(make)
-    assert live.session.estimates.target("cuda:0").workspace_bytes == HOPPER_BYTES
-    assert live.session.estimates.target("cpu").workspace_bytes == USUAL_BYTES
-    monkeypatch.setenv(VARIABLE, ":4096:2")
-    assert live.session.estimates.target("cuda:0").workspace_bytes == USUAL_BYTES
+    assert live.session.estimates.target("cuda:0").architecture == Architecture((9, 0), A100.multiprocessors)
+    live.session.estimates.ask(TrainingSpec(), "cuda:0")
+    assert asked(live)["target"]["architecture"] == {"capability": [9, 0], "multiprocessors": A100.multiprocessors}
 
 
 @pytest.mark.usefixtures("echo")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.devices import Simulation
+from gpudash.session import estimates as session_estimates
 from gpudash.session import estimator
 from gpudash.simulator.card import CONTEXT_BYTES
 from gpudash.specs import TrainingSpec
@@ -25,6 +26,7 @@ def test_the_process_is_told_of_no_more_room_than_the_cap_leaves_beside_the_cont
     script = tmp_path / "echo.py"
     script.write_text(ECHO, encoding="utf-8")
     monkeypatch.setattr(estimator, "COMMAND", (sys.executable, "-I", str(script)))
+    monkeypatch.setattr(session_estimates, "OWN_CODE_COMMAND", (sys.executable, "-I", str(script)))
     estimates = make(simulation=Simulation((8 * GIB, 2 * GIB))).session.estimates
     for ask in (
         lambda: estimates.ask(TrainingSpec(), "sim:0", memory_cap=cap),

@@ -129,6 +129,22 @@ def test_an_out_of_memory_becomes_one_folder_however_often_it_comes(
     assert found.newest is not None and found.newest["who"] == ""
 
 
+def test_the_context_of_a_program_that_has_told_no_figures_yet_is_known(
+    around: Surrounded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explaining = Explaining()
+    monkeypatch.setattr(flight_recorder, "explained", explaining)
+    found, news, memory = reports(around)
+    for context in (300 * MIB, 0):
+        found.refused(news, peer(), oom(staged(found), context_bytes=context), memory)
+        found.finish()
+    found.close()
+    assert [(asked.around.context_bytes, asked.is_context) for asked in explaining.asked] == [
+        (300 * MIB, False),
+        (0, True),
+    ]
+
+
 def test_steps_that_are_counted_have_the_numbers_that_blocks_are_born_under(
     around: Surrounded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from gpudash.devices import Simulation
-from gpudash.session.machine import Machine
+from gpudash.session.machine import GPU_PATIENCE_S, Machine
 from gpudash.session.simulated import SimulatedGpus
 from gpudash.sources.discovery import survey_host
+from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
-from tests.unit.session.conftest import CPU_TORCH, FakeMonitor
+from tests.unit.session.conftest import CPU_TORCH, FakeMonitor, gpu
 
 
 @pytest.fixture
@@ -35,3 +36,15 @@ def test_the_facts_say_what_driver_torch_and_environment_answer(
 def test_checking_asks_the_monitor_to_look(machine: Machine) -> None:
     machine.check_gpus()
     assert machine._monitor.looked == 1  # type: ignore[attr-defined]
+
+
+def test_a_run_begins_only_when_the_memory_of_every_gpu_was_read_or_was_said_to_be_unreadable(machine: Machine) -> None:
+    machine.torch = CPU_TORCH
+    machine._monitor.gpus = (gpu(0), gpu(1))  # type: ignore[misc, assignment]
+    store = machine._store
+    store.apply(Sample(0.1, "host", None, {"used_bytes": 5}))
+    store.apply(Sample(0.2, "gpu", "GPU-0", {"used_bytes": 7}))
+    assert not machine.knows_enough(0.3)
+    assert machine.knows_enough(GPU_PATIENCE_S)
+    store.apply(Sample(0.4, "gpu", "GPU-1", {"used_bytes": State.NO_PERMISSION}))
+    assert machine.knows_enough(0.5)

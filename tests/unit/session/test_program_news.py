@@ -36,10 +36,19 @@ def test_steps_come_with_their_own_times_losses_and_accuracies() -> None:
     around.now_s = 30.0
     news.take(peer(), steps([0, us(21.0), 2.5, None, None], [1, us(22.5), float("nan"), 0.5, 0.1]))
     first, second = around.events(StepFinished)
-    assert (first.step, first.time_s, first.seconds, first.loss, first.accuracy) == (0, 21.0, 1.0, 2.5, None)
+    assert (first.step, first.time_s, first.seconds, first.loss, first.accuracy) == (0, 21.0, None, 2.5, None)
     assert (second.step, second.time_s, second.seconds, second.accuracy) == (1, 22.5, 1.5, 0.5)
     assert second.loss != second.loss
     assert (news.steps, news.stepped_s) == (2, 22.5)
+
+
+def test_the_first_step_lasts_from_where_a_trainer_began_it_and_not_from_the_start_of_the_program() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 30.0
+    for rows in ([[1, us(25.5), None, None]], [[2, us(26.0), None, None]]):
+        news.take(peer(), {"type": "steps", "steps": rows, "source": "transformers", "began_us": us(24.5)})
+    assert [event.seconds for event in around.events(StepFinished)] == [1.0, 0.5]
 
 
 def test_times_outside_of_the_run_are_those_of_its_edges() -> None:

@@ -14,10 +14,10 @@ from gpudash.devices import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
 from gpudash.memory.estimate import Alternative
 from gpudash.memory.explain import explain
-from gpudash.memory.explanation import Explanation
+from gpudash.memory.explanation import Explanation, Remedy
 from gpudash.memory.held import HeldState, Holding, Process, Request
 from gpudash.session.estimator import Estimator
-from gpudash.session.remedies import ALONE, Remedies, flags, remedies
+from gpudash.session.remedies import ALONE, Remedies, flags, remedies, words
 from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
@@ -193,6 +193,15 @@ def test_remedies_of_a_replay_are_kept(live: Live) -> None:
     found = looking.note().details["remedies"]
     assert [remedy["change"] for remedy in found] == ["expandable segments"]
     assert looking.remedies.close()
+
+
+def test_what_only_got_past_the_request_gives_way_to_a_prediction_of_the_whole_run(live: Live) -> None:
+    past = Remedy("expandable segments", allocator="expandable_segments:True", verified_by="replay")
+    looking = Looking(live, PREDICTS)
+    looking.fail(out_of_memory().with_remedies((past,)))
+    assert "expandable segments" not in [remedy["change"] for remedy in looking.note().details["remedies"]]
+    assert looking.remedies.close()
+    assert words((past,), "") == "Would have got past this request: expandable segments."
 
 
 def test_nothing_is_looked_for_without_an_explanation(live: Live) -> None:

@@ -54,11 +54,13 @@ def test_with_the_steps_alone_the_growth_is_named(snapshot: Path) -> None:
     assert found(read, snapshot).growing[0].bytes_per_step == 6 * MIB
 
 
-def test_on_another_card_nobody_else_holds_anything(snapshot: Path) -> None:
+def test_another_card_is_a_what_if_that_leaves_the_recorded_state_alone(snapshot: Path) -> None:
     read, steps = leaking()
     write_json(snapshot.with_name("explanation.json"), explanation_of(read, refused(steps)).to_json())
-    other = studied(read, GIB, known=beside(snapshot))[0].found
-    assert other.capacity_bytes == GIB and not other.part_bytes("process", "context")
+    as_it_was, asked = (studied(read, capacity, known=beside(snapshot))[0] for capacity in (None, GIB))
+    assert asked.found.capacity_bytes == as_it_was.found.capacity_bytes == 600 * MIB
+    assert asked.found.parts == as_it_was.found.parts
+    assert asked.outcome is not None and as_it_was.outcome is None
 
 
 def test_a_snapshot_that_is_not_of_a_report_is_known_by_itself(tmp_path: Path) -> None:

@@ -164,6 +164,21 @@ def test_a_guard_without_a_reading_to_put_it_above_is_refused(make: Make) -> Non
     assert not live.session.running
 
 
+def test_a_gpu_that_nobody_reads_is_not_guarded_by_the_hosts_memory(make: Make) -> None:
+    live = make()
+    live.worker.torch(
+        {**CUDA_TORCH, "devices": [{"name": "cuda:0", "product": "NVIDIA H200", "total_bytes": 141 * GIB}]}
+    )
+    live.monitor.host(4 * GIB)
+    live.settle()
+    assert live.session.default_device() == "cuda:0"
+    assert (live.session.gpu_problem or "").startswith("NVIDIA's library of readings (NVML) answers for no GPU: ")
+    with pytest.raises(ValueError, match="needs a reading"):
+        live.session.start_run(PressureSpec(), "cuda:0", guard_bytes=GIB)
+    live.session.start_run(PressureSpec(), "cuda:0")
+    assert live.worker.request.memory() is None
+
+
 def test_a_guard_ends_with_its_run(make: Make) -> None:
     live = make()
     live.monitor.host(4 * GIB)

@@ -33,6 +33,9 @@ def test_the_script_of_a_command_is_known(command: Sequence[str], script: str | 
 def test_a_program_is_called_by_its_script_or_by_itself() -> None:
     assert program_name(["python", "a/train.py"]) == "train.py"
     assert program_name(["/usr/bin/torchrun", "train.py"]) == "torchrun"
+    assert program_name(["env", "OMP_NUM_THREADS=1", "A=b", "python", "train.py"]) == "train.py"
+    assert program_name(["env", "-i", "A=b", "python", "train.py"]) == "env"
+    assert program_name(["env"]) == program_name(["env", "A=b"]) == "env"
 
 
 def refusal(command: Sequence[str], folder: Path | None = None) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from gpudash.devices import Gpu
 from gpudash.session.watched_memory import WatchedMemory
-from gpudash.telemetry.records import DEVICE, Note, Warning
+from gpudash.telemetry.records import DEVICE, Note, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.watched import Surrounded
 
@@ -128,6 +128,26 @@ def test_what_else_holds_memory_of_a_simulated_card_is_known() -> None:
     assert found.context_bytes == 300 * MIB
     assert [process.bytes for process in found.processes] == [2 * MIB]
     assert memory.surroundings("cuda:9").context_bytes is None
+    memory.close()
+
+
+def test_a_context_is_measured_while_nothing_is_allocated_and_not_against_an_older_list_of_processes() -> None:
+    around = Surrounded(gpus=(GPU,))
+    memory = memory_of(around)
+
+    def at(now_s: float, reserved: int, listed: int | None = None) -> int | None:
+        around.now_s = now_s
+        if listed is not None:
+            row = {"pid": 7, "name": "python", "user": "mia", "memory_bytes": listed}
+            around.store.apply(Sample(now_s, "process", "GPU-1", row))
+        memory.take_allocator(7, "python", told("cuda:0", reserved_bytes=reserved))
+        return memory.surroundings("cuda:0").context_bytes
+
+    assert at(11.0, 20 * MIB) is None
+    assert at(12.0, 20 * MIB, listed=520 * MIB) == 500 * MIB
+    assert at(12.1, 900 * MIB) == 500 * MIB
+    assert at(12.2, 900 * MIB) == 500 * MIB
+    assert at(13.0, 10 * MIB, listed=1400 * MIB) == 500 * MIB
     memory.close()
 
 

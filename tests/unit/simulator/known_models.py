@@ -13,7 +13,7 @@ The model is made on the host and moved; the batches of five steps before the re
 own. A training step drops the gradients, takes model and loss (under bf16 autocast where that is asked for), goes
 backward and takes a step of an AdamW of its own: decay by ``p.data -= …``, first and second moment replaced by new
 tensors, and the parameter's change by ``p.data -= …``; logits and loss live as long as the step. Inference is the model
-alone without gradients. The sixth step was recorded.
+alone in inference mode. The sixth step was recorded.
 
 **Attention alone.** Query, key and value of (8, 4096, 16), all requiring gradients; products by ``torch.einsum``, the
 same softmax written out, the sum of the result, one backward pass; from an empty cache, recorded from the first
@@ -240,7 +240,7 @@ def decoder(context: int, *, trains: bool, bf16: bool) -> Callable[[torch.device
 
         def infer() -> None:
             (tokens,) = next(coming)
-            with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 logits = model(tokens)
             del logits
 

@@ -89,6 +89,11 @@ CHOSEN = [
     (torch.float32, {"enable_gqa": True}, SDPBackend.MATH),
     (torch.bfloat16, {"kernel": SDPBackend.MATH}, SDPBackend.MATH),
     (torch.bfloat16, {"kernel": SDPBackend.EFFICIENT_ATTENTION}, SDPBackend.EFFICIENT_ATTENTION),
+    (torch.bfloat16, {"capability": (9, 0)}, SDPBackend.CUDNN_ATTENTION),
+    (torch.bfloat16, {"capability": (9, 0), "mask": True}, SDPBackend.CUDNN_ATTENTION),
+    (torch.bfloat16, {"capability": (9, 0), "dropout": 0.1}, SDPBackend.FLASH_ATTENTION),
+    (torch.float32, {"capability": (9, 0)}, SDPBackend.EFFICIENT_ATTENTION),
+    (torch.bfloat16, {"capability": (12, 0)}, SDPBackend.FLASH_ATTENTION),
 ]
 
 
@@ -101,7 +106,8 @@ def test_the_kernel_is_the_one_that_cuda_would_choose(
     mask = torch.ones(4, 4, dtype=torch.bool, device="sim") if options.get("mask") else None
     kernel = options.get("kernel")
     with sdpa_kernel(kernel) if kernel is not None else contextlib.nullcontext():
-        assert choose(query, key, value, mask, False, grouped) == expected
+        capability, dropout = options.get("capability", (8, 0)), options.get("dropout", 0.0)
+        assert choose(query, key, value, mask, False, grouped, dropout, capability) == expected
 
 
 def test_no_kernel_left_is_told_in_the_words_of_torch() -> None:
@@ -126,8 +132,9 @@ def test_flash_attention_keeps_the_result_one_sum_a_row_and_the_state_of_the_gen
     kept, peak = kept_and_peak(tensors)
     sums = BATCH * HEADS * LENGTH * 4
     assert kept == elements * 2 + sums + 2 * 512
-    # with the result's gradient, three gradients, and float32 for the sums and the query's gradient on the way
-    assert peak == kept + elements * 2 * 4 + sums + elements * 4
+    # with the result's gradient, the result and it laid out by positions, three gradients, and float32 for the sums and
+    # the query's gradient on the way
+    assert peak == kept + elements * 2 * 6 + sums + elements * 4
 
 
 def test_the_efficient_kernel_keeps_the_result_and_its_sums() -> None:
@@ -136,8 +143,8 @@ def test_the_efficient_kernel_keeps_the_result_and_its_sums() -> None:
     kept, peak = kept_and_peak(tensors)
     sums = BATCH * HEADS * LENGTH * 4
     assert kept == elements * 4 + sums
-    # the sums are gone when the second gradient is laid out as its tensor: result, its gradient, three, and that copy
-    assert peak == elements * 4 * 6
+    # result, its gradient, three gradients, the product of the first two, and its sums, which are laid out anew
+    assert peak == elements * 4 * 6 + 3 * sums
     tensors = made(torch.float32)
     assert kept_and_peak(tensors, SDPBackend.MATH)[0] > SCORES * 4
 
@@ -154,3 +161,15 @@ def test_attention_under_vmap_and_autocast_works() -> None:
         result = module(values, values, values, need_weights=False)[0]
     assert result.dtype == torch.bfloat16
     result.sum().backward()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 1, 3)])
+@pytest.mark.parametrize("last", [WIDTH, 16])
+def test_the_result_of_cudnns_attention_lies_in_the_order_of_the_query(order: tuple[int, ...], last: int) -> None:
+    sizes = (BATCH, HEADS, LENGTH, WIDTH)
+    lying = torch.empty([sizes[axis] for axis in order], dtype=torch.bfloat16, device="sim")
+    query = lying.permute([order.index(axis) for axis in range(4)])
+    value = query[..., :last].contiguous()
+    result = torch.ops.aten._scaled_dot_product_cudnn_attention(query, query, value, None, False)[0]
+    assert result.shape == (BATCH, HEADS, LENGTH, last)
+    assert result.permute(order).is_contiguous()

@@ -86,7 +86,20 @@ def test_a_cast_weight_is_kept_once_until_the_outermost_autocast_ends() -> None:
     assert torch.sim.memory_allocated() == before
 
 
-@pytest.mark.parametrize("kind", ["no gradient", "not wanted", "not a leaf", "disabled"])
+def test_a_cast_made_without_gradients_is_kept_and_used_where_they_are_wanted() -> None:
+    weight = torch.randn(512, 512, device="sim", requires_grad=True)
+    values = torch.zeros(1, 512, device="sim", dtype=torch.bfloat16)
+    values @ values.t()
+    before = torch.sim.memory_allocated()
+    with torch.autocast("sim", dtype=torch.bfloat16):
+        with torch.no_grad():
+            functional.linear(values, weight)
+        assert torch.sim.memory_allocated() - before == weight.numel() * 2
+        assert functional.linear(values, weight).requires_grad
+        assert torch.sim.memory_allocated() - before == weight.numel() * 2
+
+
+@pytest.mark.parametrize("kind", ["inference", "not wanted", "not a leaf", "disabled"])
 def test_other_casts_are_not_kept(kind: str) -> None:
     weight = torch.randn(512, 512, device="sim", requires_grad=kind != "not wanted")
     used = weight * 1 if kind == "not a leaf" else weight
@@ -94,7 +107,7 @@ def test_other_casts_are_not_kept(kind: str) -> None:
     values @ values.t()
     before = torch.sim.memory_allocated()
     with torch.autocast("sim", dtype=torch.bfloat16, cache_enabled=kind != "disabled"):
-        with torch.set_grad_enabled(kind != "no gradient"):
+        with torch.inference_mode(kind == "inference"):
             functional.linear(values, used)
         assert torch.sim.memory_allocated() == before
         torch.clear_autocast_cache()

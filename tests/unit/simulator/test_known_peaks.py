@@ -1,7 +1,8 @@
 """The dry run against peaks that were measured on a real GPU.
 
-The predictions were written down before they were compared. They rest on one constant that a model does not tell, the
-bytes of cuBLAS's workspace (`gpudash.memory.workspace.USUAL_BYTES`).
+The first predictions were written down before they were compared; those that are recorded now follow rules that were
+held against torch's own allocator since. They rest on one constant that a model does not tell, the bytes of cuBLAS's
+workspace (`gpudash.memory.workspace.USUAL_BYTES`).
 """
 
 from __future__ import annotations

@@ -56,9 +56,18 @@ def test_a_capped_run_leaves_the_fraction_that_was_set_before_it(sim: Backend) -
     assert torch.sim.get_per_process_memory_fraction(0) == 0.5
 
 
+def test_a_gpu_can_be_simulated_by_its_name(sim: Backend) -> None:
+    simulate("H100", GIB)
+    told = torch.sim.get_device_properties(0)
+    assert (told.name, told.major, told.multi_processor_count) == ("Simulated H100 80GB", 9, 132)
+    assert told.total_memory == 81_089 * 2**20
+    assert [torch.sim.get_device_name(index) for index in range(2)] == ["Simulated H100 80GB", "Simulated GPU"]
+
+
 @pytest.mark.parametrize(
     ("sizes", "options", "kind", "said"),
     [
+        (("a100",), {}, ValueError, "knows no GPU 'a100', but a100-80gb, a100-40gb"),
         ((), {}, TypeError, "at least one GPU"),
         (("8GiB",), {}, TypeError, "whole numbers of bytes, such as 8 [*] 2[*][*]30, not '8GiB'"),
         ((True,), {}, TypeError, "not True"),

@@ -11,6 +11,7 @@ import torch
 from torch.cuda import _memory_viz
 
 from gpudash.memory.allocator import CachingAllocator, DeviceMemory
+from gpudash.memory.architecture import Architecture
 from gpudash.simulator import probe
 from gpudash.simulator.backend import Backend, register
 from gpudash.simulator.card import CONTEXT_BYTES, Card
@@ -79,6 +80,13 @@ def test_figures_are_told_as_by_cuda(sim: Backend) -> None:
     with pytest.raises(AttributeError, match=r"torch\.sim has no 'nonsense'"):
         _ = torch.sim.nonsense
     assert torch.sim.memory.memory_allocated() == 0 and torch.sim.get_device_capability() == (8, 0)
+
+
+def test_a_card_can_be_made_like_another_gpu(sim: Backend) -> None:
+    sim.engine.replace([Card(0, FIRST_BYTES, architecture=Architecture((9, 0), 132))])
+    properties = torch.sim.get_device_properties(0)
+    assert (properties.major, properties.minor) == torch.sim.get_device_capability(0) == (9, 0)
+    assert (properties.multi_processor_count, properties.max_threads_per_multi_processor) == (132, 2048)
 
 
 def test_an_out_of_memory_is_torchs_and_leaves_nothing(sim: Backend) -> None:

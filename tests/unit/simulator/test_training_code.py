@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.usefixtures("sim")
@@ -104,6 +105,34 @@ def test_parameters_stay_the_same_objects_when_a_module_moves() -> None:
     both.half().cpu()
     assert module.weight is weight and weight.dtype == torch.float16 and weight.grad.device.type == "cpu"
     assert torch.sim.memory_allocated() == 0 or torch.sim.memory_allocated() % 8_519_680 == 0
+
+
+def lazy_layers() -> list[Any]:
+    return [
+        (nn.LazyConv2d(4, 3), (2, 3, 8, 8)),
+        (nn.LazyConvTranspose1d(4, 3), (2, 3, 8)),
+        (nn.LazyLinear(4, dtype=torch.float64), (2, 6)),
+        (nn.LazyBatchNorm2d(), (2, 3, 4, 4)),
+        (nn.Sequential(nn.LazyConv1d(4, 3), nn.LazyInstanceNorm1d(affine=True)), (2, 3, 8)),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(len(lazy_layers())))
+def test_lazy_modules_get_their_sizes_on_the_device_that_they_were_moved_to(kind: int) -> None:
+    layer, size = lazy_layers()[kind]
+    before = list(map(id, layer.parameters()))
+    assert layer.to("sim:0") is layer
+    assert list(map(id, layer.parameters())) == before
+    after = dict([*layer.named_parameters(), *layer.named_buffers()])
+    assert any(map(is_lazy, after.values()))
+    assert {tensor.device for tensor in after.values()} == {torch.device("sim:0")}
+    dtype = next(layer.parameters()).dtype
+    result = layer(torch.ones(size, device="sim:0", dtype=dtype))
+    assert result.device == torch.device("sim:0") and result.dtype == dtype
+    result.sum().backward()
+    assert not any(map(is_lazy, layer.parameters()))
+    assert all(weight.grad is not None and weight.grad.device == weight.device for weight in layer.parameters())
+    assert layer.state_dict().keys() == after.keys()
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])

@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.workspace import USUAL_BYTES, VARIABLE
+from gpudash.memory.architecture import Architecture
+from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
 from gpudash.simulator import autograd
 from gpudash.simulator.backend import Backend
+from gpudash.simulator.card import Card
 from gpudash.simulator.tracking import Tracker
 from gpudash.specs import TrainingSpec
+from gpudash.units import GIB
 from gpudash.workloads import dry_run
 from gpudash.workloads.context import Context
 
@@ -52,6 +55,15 @@ def test_the_environment_says_how_large_it_is(sim: Backend, monkeypatch: pytest.
     product = x @ x
     after = sim.cards[0].statistics()["allocated_bytes.all.current"]
     assert after - before == 4096 * 8 * 1024 + 512 and product.nbytes < 512
+
+
+def test_from_hopper_on_it_is_larger(sim: Backend) -> None:
+    sim.engine.replace([Card(0, GIB, architecture=Architecture((9, 0), 132))])
+    x = torch.ones(4, 4, device="sim")
+    before = sim.cards[0].statistics()["allocated_bytes.all.current"]
+    product = x @ x
+    after = sim.cards[0].statistics()["allocated_bytes.all.current"]
+    assert after - before == HOPPER_BYTES + 512 and product.nbytes < 512
 
 
 def test_the_backward_pass_takes_another_one_and_only_once(sim: Backend) -> None:

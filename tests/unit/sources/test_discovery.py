@@ -27,6 +27,7 @@ def test_a_survey_has_every_gpu_with_its_readings_and_versions(play: Play) -> No
     assert found.gpus[0].states["power_w"] is State.OK
     assert found.gpus[0].processes[0]["memory_bytes"] == GIB
     assert found.gpus[0].gpu.cuda_capability == (9, 0)
+    assert found.gpus[0].gpu.multiprocessors == 132
 
 
 def test_the_host_is_there_whatever_the_driver_does(play: Play) -> None:

@@ -176,8 +176,8 @@ times = st.floats(0, 100, allow_nan=False)
 spans = st.floats(0, 50, allow_nan=False)
 happenings = st.one_of(
     st.builds(StageFinished, time_s=times, run_id=st.just(1), name=st.sampled_from("ab"), seconds=spans),
-    st.builds(StepFinished, time_s=times, run_id=st.just(1), step=st.just(1), steps=st.just(9), seconds=spans,
-              loss=st.floats()),
+    st.builds(StepFinished, time_s=times, run_id=st.just(1), step=st.just(1), steps=st.just(9),
+              seconds=st.none() | spans, loss=st.floats()),
     st.builds(Marker, time_s=times, label=st.text(st.characters(exclude_categories=("Cs",)), max_size=5)),
 )  # fmt: skip
 

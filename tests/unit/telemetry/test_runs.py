@@ -65,6 +65,12 @@ def test_the_summary_has_exactly_the_keys_of_the_contract() -> None:
     assert summary["recording"] == "a.gpudash"
 
 
+def test_a_capacity_that_nobody_reads_is_as_the_run_itself_tells_it() -> None:
+    memory = {"peak_reserved_bytes": 700, "beside_bytes": 300, "capacity_bytes": 2000}
+    end = RunFinished(time_s=12, run_id=1, status="finished", seconds=2, steps=1, result={"memory": memory})
+    assert view(end).summary()["memory"]["capacity_bytes"] == 2000
+
+
 @pytest.mark.parametrize(
     ("memory", "used"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from gpudash.units import GIB, MIB
 from gpudash.workloads import cuda_blocks
 from gpudash.workloads.cuda_blocks import CudaBlocks
 from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for
+from tests.unit.torch_names import set_in_torch_c
 
 USER = {"filename": "/home/mia/train.py", "line": 41, "name": "step"}
 
@@ -55,14 +58,14 @@ class Cuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     fake = Cuda()
-    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", fake.observers.append, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_recordMemoryHistory", None, raising=False)
+    set_in_torch_c(monkeypatch, "_cuda_attach_out_of_memory_observer", fake.observers.append)
+    set_in_torch_c(monkeypatch, "_cuda_record_memory_history", None)
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", fake.record)
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", fake.snapshot)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _index: (2 * GIB, 8 * GIB))
     properties = SimpleNamespace(total_memory=8 * GIB, name="NVIDIA GeForce RTX 4090")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: properties)
-    monkeypatch.setattr(cuda_blocks._full, "is_attached", False, raising=False)
+    monkeypatch.setattr(cuda_blocks, "_observing", [])
     return fake
 
 
@@ -100,6 +103,19 @@ def test_an_out_of_memory_is_kept_with_step_stage_and_stack(cuda: Cuda) -> None:
     assert (state.request.bytes, state.request.step, state.request.stage) == (5 * GIB, 7, "forward")
     assert any(frame.name.startswith("test_an_out_of_memory") for frame in state.request.stack)
     assert explain(state).verdict == "real capacity"
+
+
+def test_an_out_of_memory_on_the_thread_of_a_backward_pass_is_that_of_the_line_that_waits_for_it(cuda: Cuda) -> None:
+    blocks = CudaBlocks(0, lambda: 1.5)
+    blocks.start()
+    # torch's thread has no line of Python below the observer
+    _thread.start_new_thread(cuda.observers[0], (0, 5 * GIB, 8 * GIB, 2 * GIB))
+    pause, looks = threading.Event(), 0
+    while blocks.refused is None and looks < 1000:
+        looks += int(not pause.wait(0.01))
+    blocks.stop()
+    assert blocks.refused is not None and blocks.refused.request is not None
+    assert any(frame.name.startswith("test_an_out_of_memory_on_the_thread") for frame in blocks.refused.request.stack)
 
 
 def test_a_limit_of_the_process_is_told_from_the_capacity(cuda: Cuda) -> None:

@@ -15,6 +15,7 @@ from gpudash.workloads.endings import WorkloadError
 from gpudash.workloads.installed import torch_words
 from gpudash.workloads.run import confirm, release
 from gpudash.workloads.stages import CudaTiming, Stages
+from tests.unit.torch_names import set_in_torch_c
 
 pytestmark = pytest.mark.usefixtures("no_simulated_gpu")
 
@@ -58,7 +59,7 @@ def test_letting_go_gives_back_what_cuda_holds_idle_once_a_run_has_used_it(monke
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: reserved[0])
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: reserved.__setitem__(0, 20))
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    set_in_torch_c(monkeypatch, "_cuda_clearCublasWorkspaces", lambda: None)
 
     assert release() == (100, 100)
     assert release(cache=True) == (100, 20)
@@ -173,7 +174,8 @@ def test_the_peak_is_that_since_the_last_reading_and_the_runs_maximum_is_kept(mo
     assert (first["allocated_bytes"], first["peak_allocated_bytes"]) == (200, 900)
     assert (second["allocated_bytes"], second["peak_allocated_bytes"]) == (100, 300)
     assert first["allocation_retries"] == 0 and second["allocation_retries"] == 2
-    assert probe.peaks() == {"peak_allocated_bytes": 900, "peak_reserved_bytes": 1800, "beside_bytes": 300}
+    told = {"peak_allocated_bytes": 900, "peak_reserved_bytes": 1800, "beside_bytes": 300, "capacity_bytes": 10000}
+    assert probe.peaks() == told
 
 
 def test_a_peak_before_the_run_is_not_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
-from gpudash.memory.estimate import Alternative, Estimate, Target
+from gpudash.memory.architecture import Architecture
+from gpudash.memory.estimate import Alternative, Estimate, Target, judge
 from gpudash.memory.rank_estimates import of_ranks
-from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES
+from gpudash.memory.workspace import USUAL_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
 from gpudash.workloads import estimate as predicting
-from gpudash.workloads.judging import judged, unchanged
+from gpudash.workloads import own_code_process
+from gpudash.workloads.judging import unchanged
+from gpudash.workloads.own_code_process import OwnCode
 from tests.unit.memory.example_traces import holes
 
 WEIGHT_BYTES = 64 * MIB
@@ -119,54 +123,59 @@ def test_a_card_that_is_named_has_room_for_the_margin_too() -> None:
     assert named(uncertain, "a card").change == "a card with 6 GiB"
 
 
-class Followed:
-    """Dry runs that have found the same every time."""
+class Following:
+    """A Python in which the code asked for the same every time."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    def record(self, _run: object) -> Trace:
-        return self._trace
+    def follow(self, code: OwnCode, _architecture: Architecture) -> tuple[Trace, tuple[str, ...]]:
+        return replace(self._trace, followed=code.steps), ("mine.py:3: it is finite",)
 
 
 def test_code_of_one_s_own_is_told_what_would_let_it_fit_as_it_is() -> None:
-    dry: Any = Followed(training(TrainingSpec(batch=104)))
-    other = Target("sim:1", 8 * GIB, 8 * GIB)
-    found = predicting.estimate_callable(len, SMALL, dry, steps=4, name="mine:build", elsewhere=[other])  # type: ignore[arg-type]
+    follower: Any = Following(training(TrainingSpec(batch=104)))
+    code, other = OwnCode("mine:build", 4), Target("sim:1", 8 * GIB, 8 * GIB)
+    found = own_code_process.estimate(code, follower, SMALL, [other])
     assert (found.workload, found.fits, ", 4 steps followed" in found.method) == ("mine:build", False, True)
+    assert found.assumptions == ("mine.py:3: it is finite",)
     assert [one.change for one in found.alternatives if one.fits] == ["on sim:1", "a card with 4 GiB"]
-    alone = predicting.estimate_callable(len, SMALL, dry, elsewhere=[other], alternatives=False)  # type: ignore[arg-type]
+    alone = own_code_process.estimate(code, follower, SMALL, [other], alternatives=False)
     assert alone.alternatives == ()
 
 
-def test_the_workspace_is_the_one_of_the_card() -> None:
-    trace = training(TrainingSpec(batch=1))
-    usual, hopper = (
-        judged(trace, Target("cuda:0", workspace_bytes=size), "x").by_category[WORKSPACE]
-        for size in (USUAL_BYTES, HOPPER_BYTES)
-    )
-    assert (usual, hopper) == (USUAL_BYTES, HOPPER_BYTES)
+def test_the_run_is_followed_on_the_card_that_it_is_to_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[Architecture] = []
+
+    def trace(spec: TrainingSpec, *_given: Any, architecture: Architecture) -> Trace:
+        followed.append(architecture)
+        return training(spec)
+
+    monkeypatch.setattr(predicting, "trace_of", trace)
+    hopper, ada = Architecture((9, 0), 132), Architecture((8, 9), 128)
+    target, other = replace(SMALL, architecture=hopper), Target("sim:1", GIB, GIB, architecture=ada)
+    predicted(target, (other, Target("cpu", GIB, GIB)), batch=1)
+    assert set(followed) == {hopper, ada}
 
 
-def test_a_workspace_that_the_run_has_sized_itself_is_kept() -> None:
+def test_on_the_cpu_there_are_no_workspaces() -> None:
     trace = training(TrainingSpec(batch=1))
-    trace.sizes[2] = 4 * MIB
-    found = judged(trace, Target("cuda:0", workspace_bytes=HOPPER_BYTES), "x")
-    assert found.by_category[WORKSPACE] == 4 * MIB
+    assert judge(trace, Target("sim:0"), "x").by_category[WORKSPACE] == USUAL_BYTES
+    assert WORKSPACE not in judge(trace, Target("cpu"), "x").by_category
 
 
 def test_a_run_as_it_is_may_fit_with_other_segments_on_another_device_or_a_larger_card() -> None:
     trace = holes()
     target, other = Target("sim:0", GIB, 100 * MIB), Target("sim:1", GIB, GIB)
-    told = list(unchanged(trace, target, judged(trace, target, "mine:build"), [other]))
+    told = list(unchanged(lambda _target: trace, target, judge(trace, target, "mine:build"), [other]))
     assert [(one.allocator, one.device, one.fits) for one in told] == [
         ("expandable_segments:True", None, True),
         ("", "sim:1", True),
         ("", None, True),
     ]
     assert told[-1].change == "a card with 4 GiB"
-    both = of_ranks([target, other], "ddp", lambda one: judged(trace, one, "mine:build"))
-    assert [one.change for one in unchanged(trace, target, both, [])][-1] == "2 cards with 4 GiB each"
+    both = of_ranks([target, other], "ddp", lambda one: judge(trace, one, "mine:build"))
+    assert [one.change for one in unchanged(lambda _target: trace, target, both, [])][-1] == "2 cards with 4 GiB each"
     settings = AllocatorSettings(expandable_segments=True)
     grown = Target("sim:0", GIB, 100 * MIB, settings=settings)
-    assert not list(unchanged(trace, grown, judged(trace, grown, "mine:build"), []))
+    assert not list(unchanged(lambda _target: trace, grown, judge(trace, grown, "mine:build"), []))

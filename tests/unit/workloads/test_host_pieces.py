@@ -12,7 +12,8 @@ import pytest
 
 from gpudash.agent.wire import MOST_BYTES, Decoder
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.simulator.card import CONTEXT_BYTES, Card
+from gpudash.memory.architecture import Architecture
+from gpudash.simulator.card import A100, CONTEXT_BYTES, Card
 from gpudash.specs import MatmulSpec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import (
@@ -187,7 +188,10 @@ def passed_on(request: RunRequest) -> RunRequest:
 
 def test_a_request_arrives_whole() -> None:
     settings = AllocatorSettings.parse("roundup_power2_divisions:[256:1,>:4],expandable_segments:True")
-    cards = (Card(0, GIB, others={4711: MIB}, settings=settings), Card(1, 2 * GIB))
+    cards = (
+        Card(0, GIB, others={4711: MIB}, settings=settings),
+        Card(1, 2 * GIB, architecture=Architecture((9, 0), 132)),
+    )
     request = RunRequest(
         MatmulSpec(size=64, dtype="bfloat16"),
         "sim:1",
@@ -209,6 +213,7 @@ def test_a_request_arrives_whole() -> None:
         (1, 2 * GIB, {}),
     ]
     assert [card.settings for card in found.cards] == [settings, AllocatorSettings()]
+    assert [card.architecture for card in found.cards] == [A100, Architecture((9, 0), 132)]
 
 
 def test_a_field_that_was_not_given_is_not_given_there_either() -> None:

@@ -108,7 +108,7 @@ def test_a_product_tells_its_rate_from_its_median(context: Context, told: Told) 
 def test_a_large_product_leaves_one_core_alone_and_a_wish_for_threads_is_obeyed(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matmul_spec.os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    monkeypatch.setattr(matmul_spec.os, "sched_getaffinity", lambda pid: set(range(6)))
     used: list[int] = []
     monkeypatch.setattr(context, "use_threads", used.append)
 

@@ -17,10 +17,10 @@ from gpudash.workloads.spreading import COUNTS, spread_over
 PER_ITEM = 64 * MIB
 
 
-def trace_of(weights: int) -> Callable[[Spec], Trace]:
+def trace_of(weights: int) -> Callable[[Spec, Target], Trace]:
     """Dry runs of a model of ``weights`` bytes: FSDP2 leaves each rank its share of them."""
 
-    def trace(spec: Spec) -> Trace:
+    def trace(spec: Spec, _target: Target) -> Trace:
         assert isinstance(spec, TrainingSpec)
         kept = weights // spec.world_size if spec.parallel == "fsdp" else weights
         sizes = array("q", [kept, PER_ITEM * spec.rank_batch])

@@ -352,6 +352,7 @@ def test_epochs_together_have_exactly_the_steps_asked_for(steps: int, epochs: in
         ("cpu", 3.0, 2.0, 0, "loss rose by 50 %; took 2.0 s instead of 1.0 s"),
         ("cuda:0", 1.0, 0.25, 0, "moved from cpu to cuda:0: 4.0× as fast"),
         ("cuda:0", 1.0, 2.0, 0, "moved from cpu to cuda:0: 2.0× slower"),
+        ("sim:0", 1.0, 2.0, 0, "moved from cpu to sim:0 (SIMULATED), where times are the CPU's"),
         ("cpu", math.nan, 1.0, 5, "5 steps had no finite loss"),
     ],
 )
@@ -362,6 +363,13 @@ def test_an_epoch_is_observed_against_the_one_before(
 
     assert observation(before, device, loss, seconds, lost) == words
     assert observation(None, "cpu", 1.0, 1.0, 0) == "first epoch, with the warm-up"
+
+
+def test_no_speed_of_a_simulated_gpu_is_told_of_an_epoch() -> None:
+    before = Epoch(1, "sim:0", 2.0, 0.1, 1.0, "")
+    assert observation(before, "sim:0", 1.0, 9.0, 0) == "loss fell by 50 %"
+    back = observation(before, "cpu", 1.0, 0.1, 0)
+    assert back == "moved from sim:0 (SIMULATED) to cpu, where times are the CPU's"
 
 
 def test_the_generated_classes_can_be_told_apart_and_are_the_same_for_a_seed() -> None:

@@ -27,9 +27,10 @@ FORWARD = called((f"{TORCH}/nn/modules/module.py", 1790, "_call_impl"), (TRAIN, 
 BACKWARD = called((f"{TORCH}/autograd/graph.py", 824, "_engine_run_backward"), (TRAIN, 42, "step"))
 OPTIMIZER = called((f"{TORCH}/optim/adam.py", 120, "_init_group"), (TRAIN, 43, "step"))
 WEIGHTS = called((f"{TORCH}/nn/modules/module.py", 900, "_apply"), (TRAIN, 10, "build"))
+MOVED_GRADIENT = called((f"{TORCH}/nn/modules/module.py", 915, "_apply"), (TRAIN, 10, "build"))
 KEPT = called((TRAIN, 44, "step"))
 EMPTIES = called((f"{TORCH}/cuda/memory.py", 222, "empty_cache"), (TRAIN, 45, "step"))
-STACKS = (FORWARD, BACKWARD, OPTIMIZER, WEIGHTS, KEPT, EMPTIES)
+STACKS = (FORWARD, BACKWARD, OPTIMIZER, WEIGHTS, KEPT, EMPTIES, MOVED_GRADIENT)
 
 
 class Made:

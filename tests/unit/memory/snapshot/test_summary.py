@@ -70,7 +70,7 @@ def test_the_figures_are_those_of_the_allocator() -> None:
     assert replay["allocations"] == replay["allocations_at_real_address"] == figures["allocation.all.allocated"]
     assert (replay["fits"], replay["failed_at_event"]) == (None, None)
     assert device["top"][0]["stack"][1] == {"file": "/home/mia/train.py", "line": 41, "name": "step"}
-    assert json.loads(json.dumps(told))["devices"][0]["explanation"]["verdict"] == "headroom"
+    assert json.loads(json.dumps(told))["devices"][0]["explanation"]["verdict"] == "no failure"
 
 
 def test_a_capacity_and_settings_are_answered_by_replay() -> None:
@@ -92,11 +92,21 @@ def test_an_out_of_memory_is_told() -> None:
     assert oom["stack"][0]["name"] == "_call_impl"
 
 
+def test_retries_and_the_bounds_of_the_card_are_told() -> None:
+    made = Made(capacity=130 * MIB)
+    for size in (60, 64, 70):
+        made.free(made.malloc(size * MIB))
+    (device,) = summary(made.snapshot())["devices"]
+    bounds = device["capacity_at_least_bytes"], device["capacity_below_bytes"]
+    assert (device["retries"], *bounds) == (1, 124 * MIB, 194 * MIB)
+
+
 def test_without_a_trace_nothing_is_said_of_peaks_or_replays() -> None:
     made = trained()
     told = summary(replace(made.snapshot(), devices=(replace(made.device(), trace=()),)))
     (device,) = told["devices"]
     assert device["peak_allocated_bytes"] is device["peak_reserved_bytes"] is device["duration_s"] is None
+    assert device["retries"] is device["capacity_at_least_bytes"] is None
     assert told["replay"] == []
 
 
@@ -125,6 +135,36 @@ def test_one_device_can_be_asked_for() -> None:
     assert [device["device"] for device in summary(two, device=3)["devices"]] == [3]
     with pytest.raises(ValueError, match=r"no device 1: it has 0, 3\."):
         summary(two, device=1)
+
+
+def test_another_capacity_is_a_question_and_leaves_the_recorded_state_alone() -> None:
+    made = trained()
+    plain, asked = summary(made.snapshot()), summary(made.snapshot(), capacity=GIB)
+    assert asked["devices"] == plain["devices"]
+    assert asked["replay"][0]["words"] == "1.00 GiB: fits, 100 MiB reserved at most."
+    assert not any(part["kind"] == "unattributed" for part in asked["devices"][0]["explanation"]["parts"])
+    text = Page(report(made.snapshot(), "run.pickle", capacity=GIB)).text
+    assert "What if1.00 GiB: fits, 100 MiB reserved at most." in text and "what if: 1.00 GiB" in text
+
+
+def test_what_would_do_where_the_capacity_asked_about_does_not_is_told_beside_it() -> None:
+    (replayed,) = summary(trained().snapshot(), capacity=80 * MIB)["replay"]
+    assert replayed["fits"] is False
+    assert [remedy["fits"] for remedy in replayed["remedies"]] == [True] * len(replayed["remedies"])
+    assert replayed["remedies"][-1]["change"].endswith(" MiB for PyTorch, a card with 4 GiB")
+
+
+def test_devices_are_compared_and_the_one_that_ran_out_comes_first() -> None:
+    calm, full = trained(), Made(capacity=60 * MIB)
+    full.until_full(30 * MIB, 0)
+    first = calm.snapshot()
+    snapshot = replace(first, devices=(*first.devices, replace(full.device(), index=1)))
+    told = summary(snapshot)
+    assert [device["device"] for device in told["devices"]] == [1, 0]
+    words = "Device 1 ran out of memory. PyTorch reserved at most 32 MiB on device 1, 100 MiB on device 0."
+    assert told["compared"] == words
+    assert words in Page(report(snapshot, "run.pickle")).text
+    assert summary(first)["compared"] == ""
 
 
 class Page(HTMLParser):

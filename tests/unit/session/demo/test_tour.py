@@ -226,6 +226,15 @@ def test_a_real_gpu_comes_before_a_simulated_one_unless_that_is_asked_for(simula
     assert session.started[0][1] == device
 
 
+def test_every_scene_is_played_on_the_gpu_of_the_first_also_when_another_has_more_memory_by_then() -> None:
+    played = Played(TWO, CPU, CUDA, Device("cuda:1", "NVIDIA H200", CUDA.total_bytes, "GPU-1")).start()
+    played.session._devices.reverse()
+    assert played.session.default_device() == "cuda:1"
+    played.session.finish()
+    played.wait().wait(PACE.act)
+    assert [device for _, device, _ in played.session.started] == ["cuda:0", "cuda:0"]
+
+
 def test_running_out_is_wanted_and_the_first_change_that_trains_as_before_mends_it() -> None:
     played = Played(MENDING).start()
     assert played.session.started == [("training", "sim:0", CAP)]

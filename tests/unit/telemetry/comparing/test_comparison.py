@@ -79,7 +79,15 @@ def test_a_run_against_itself_is_the_same_everywhere(made: Made) -> None:
 @given(MADES, MADES)
 def test_swapping_flips_signs_and_nothing_else(a: Made, b: Made) -> None:
     there, back = compare(a.run("a"), b.run("b")), compare(b.run("b"), a.run("a"))
-    turned = {"more": "less", "less": "more", "same": "same", "better": "worse", "worse": "better", None: None}
+    turned = {
+        "more": "less",
+        "less": "more",
+        "same": "same",
+        "unclear": "unclear",
+        "better": "worse",
+        "worse": "better",
+        None: None,
+    }
     assert by_name(there).keys() == by_name(back).keys()
     for name, difference in by_name(there).items():
         other = by_name(back)[name]
@@ -122,6 +130,39 @@ def test_worse_within_the_tolerance_or_within_the_noise_is_not_told() -> None:
     crowded = compare(MADE.run(crowding=0.3), slower.run("b", crowding=0.3))
     assert crowded.worse(0.01) == []
     assert any("Other programs took time on the processor" in note for note in crowded.notes)
+
+
+def test_what_would_matter_and_is_within_the_noise_is_too_noisy_to_tell() -> None:
+    """A quarter less throughput, of which 30 % of the processor's time was others', is not "the same"."""
+    slower = MADE.but(step_s=0.0135)
+    crowded = compare(MADE.run(crowding=0.3), slower.run("b", crowding=0.3))
+    throughput = by_name(crowded)["median_throughput"]
+    assert (throughput.verdict, throughput.judgement) == ("unclear", None)
+    assert verdict_words(throughput) == "too noisy to tell"
+    assert "too noisy to tell" in headline(crowded)
+    assert (crowded.worse(0.1), crowded.unclear(0.1)) == ([], ["median_throughput"])
+    assert crowded.unclear(0.5) == []
+    assert crowded.document(0.1)["unclear"] == ["median_throughput"]
+    faster = compare(slower.run(crowding=0.3), MADE.run("b", crowding=0.3))
+    assert (faster.unclear(0.1), by_name(faster)["median_throughput"].verdict) == ([], "unclear")
+    quiet = compare(MADE.run(), slower.run("b"))
+    assert (quiet.worse(0.1), quiet.unclear(0.1)) == (["median_throughput", "seconds"], [])
+
+
+def test_a_small_difference_within_the_noise_is_the_same_at_any_tolerance() -> None:
+    crowded = compare(MADE.run(crowding=0.3), MADE.but(step_s=0.0104).run("b", crowding=0.3))
+    assert by_name(crowded)["median_throughput"].verdict == "same"
+    assert crowded.unclear(0.0) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(MADES, MADES, st.floats(0, 1))
+def test_nothing_is_both_worse_and_too_noisy_to_tell(a: Made, b: Made, tolerance: float) -> None:
+    comparison = compare(a.run("a"), b.run("b"))
+    assert not set(comparison.worse(tolerance)) & set(comparison.unclear(tolerance))
+    for difference in comparison.differences:
+        if difference.may_exceed(tolerance):
+            assert abs(difference.difference) <= difference.noise
 
 
 def test_more_memory_is_worse_and_less_is_better() -> None:

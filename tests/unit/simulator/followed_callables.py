@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from gpudash.memory.estimate import Target
+from gpudash.memory.allocator.settings import AllocatorSettings
+from gpudash.memory.fit import peaks
 from gpudash.simulator.dry_run import FEW_NUMBERS, DryRun
+from gpudash.simulator.own_code import follow, load
+from gpudash.simulator.refusals import CannotPredictError
 from gpudash.simulator.tracking import Tracker
-from gpudash.workloads.estimate import CannotPredictError, estimate_callable
-from gpudash.workloads.estimate_process import _callable
 
 Build = Callable[[torch.device], Callable[[], object]]
 Use = Callable[[torch.Tensor, torch.Tensor], object]
 
 kept: list[Any] = []
+kept_numbers: list[float] = []
+collected: list[torch.Tensor] = []
 
 
 def step_then(use: Use) -> Build:
@@ -95,22 +101,141 @@ def cycle(result: torch.Tensor, _loss: torch.Tensor) -> None:
     holder.append(holder)
 
 
+def shown(_result: torch.Tensor, loss: torch.Tensor) -> None:
+    """What a training loop does with its loss."""
+    average = 0.9 * kept_numbers[-1] + 0.1 * loss.item() if kept_numbers else loss.item()
+    kept_numbers.append(average)
+    said = f"{loss.item():.4f} {loss:.3f} {loss.item() * 4:>9} {round(average, 3)} {loss.item():d} {-average}"
+    said += "%.2f %s" % (sum(kept_numbers) / len(kept_numbers), loss.tolist())  # noqa: UP031
+    if math.isnan(loss.item()) or not math.isfinite(loss.item()) or average != average:
+        raise FloatingPointError(said)
+    if not torch.isfinite(loss) or torch.isnan(loss).any():
+        raise FloatingPointError(said)
+
+
+def compared(result: torch.Tensor, _loss: torch.Tensor) -> None:
+    """Copies that are collected on the CPU, and compared there with labels that have never left it."""
+    collected.append(result.cpu())
+    every = torch.cat(collected)
+    right = (result.cpu().argmax(1) == torch.zeros(4, dtype=torch.long)).float()
+    said = f"{every} {every.mean():.3f} {every.max(0)} {right.mean().item():.1%}"
+    every[0] = 3.0
+    if every.device.type != "cpu" or every.t().reshape(-1).shape != (every.numel(),) or "..." not in said:
+        raise ValueError(said)
+
+
+def saved(result: torch.Tensor, _loss: torch.Tensor) -> None:
+    """A checkpoint, in a file that has one already."""
+    path = Path(tempfile.mkdtemp()) / "best.pt"
+    path.write_text("of a real run")
+    torch.save({"result": result, "copy": result.cpu()}, path)
+    if path.read_text() != "of a real run":
+        raise ValueError("overwritten")
+
+
+def bounded(_result: torch.Tensor, loss: torch.Tensor) -> None:
+    """The best accuracy yet, and a guard against numbers that explode."""
+    if not loss.item() > 0.0 or loss.item() > 1e9 or loss.item() == 0 or min(1e30, loss.item()) == 1e30:
+        raise ValueError
+
+
+class Best:
+    """Keeps the smallest loss, and asks for a tensor whenever it has improved."""
+
+    def __init__(self) -> None:
+        self.loss = math.inf
+
+    def __call__(self, result: torch.Tensor, loss: torch.Tensor) -> None:
+        if loss.item() < self.loss:
+            self.loss = loss.item()
+            kept.append(torch.empty(1 << 20, device=result.device))
+
+
+def hits(result: torch.Tensor, _loss: torch.Tensor) -> None:
+    """The accuracy of a batch, added up."""
+    labels = torch.zeros(4, dtype=torch.long, device=result.device)
+    right = (result.argmax(1) == labels).sum().item()
+    kept_numbers.append(right / len(labels) + (result[0, 0].item() > 3))
+
+
+def masked(device: torch.device) -> Callable[[], object]:
+    """A loss over the words that a batch's own mask marks, as of padded text."""
+    layer = nn.Linear(64, 64).to(device)
+    host = torch.ones(8, 16, dtype=torch.long)
+    host[:, 12:] = 0
+
+    def step() -> None:
+        mask = host.to(device)
+        if mask.bool().all() or mask.sum().item() != 96 or int(mask.sum(1).max()) != 12 or mask.tolist()[0][15]:
+            raise ValueError("not the mask that was given")
+        chosen = layer(torch.ones(8, 16, 64, device=device))[mask.bool()]
+        if chosen.shape != (96, 64) or mask.nonzero().shape != (96, 2):
+            raise ValueError("not what the mask marks")
+        chosen.sum().backward()
+
+    return step
+
+
+@torch.library.custom_op("followed::doubled", mutates_args=())
+def doubled(values: torch.Tensor) -> torch.Tensor:
+    """An operation of the code's own, written for numpy."""
+    return torch.from_numpy(2 * values.numpy())
+
+
+@doubled.register_fake
+def _(values: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(values)
+
+
+def sharded(device: torch.device) -> Callable[[], object]:
+    """A model that FSDP2 is to shard."""
+    from torch.distributed.fsdp import fully_shard
+
+    layer = nn.Linear(8, 8).to(device)
+    fully_shard(layer)
+    return lambda: layer(torch.ones(1, 8, device=device))
+
+
+def waits(_device: torch.device) -> Callable[[], object]:
+    """Waits for a process that never comes."""
+    torch.distributed.init_process_group("gloo", init_method="tcp://127.0.0.1:1", rank=0, world_size=2)
+    raise NotImplementedError
+
+
 def interrupt(_result: torch.Tensor, _loss: torch.Tensor) -> None:
     raise KeyboardInterrupt
 
 
 CALLABLES: dict[str, Build] = {
-    "item of a copy": step_then(lambda result, loss: allocate_by(loss.cpu().item(), result)),
+    "item of a copy": step_then(lambda result, loss: allocate_by(int(loss.cpu().item()), result)),
     "int of a copy": step_then(lambda result, loss: allocate_by(int(result.to("cpu")[0, 0]), result)),
-    "copy to list": step_then(lambda result, loss: result.cpu().tolist()),
+    "copy to list": step_then(lambda result, loss: kept.append(result.cpu().tolist())),
     "copy to numpy": step_then(lambda result, loss: result.cpu().numpy()),
     "condition on a copy": step_then(lambda result, loss: 1 if loss.cpu() > 0 else 2),
     "copy and host tensor": step_then(lambda result, loss: result.cpu() + torch.ones(4, 8)),
+    "compared on the cpu": step_then(compared),
+    "condition on what a copy gave": step_then(lambda result, loss: bool((result.cpu() + torch.ones(4, 8)).mean() > 1)),
+    "saved": step_then(saved),
     "into a host tensor": step_then(lambda result, loss: torch.zeros(4, 8).copy_(result)),
     "to list": step_then(lambda result, loss: result.tolist()),
     "item": step_then(lambda result, loss: loss.item()),
     "mask": step_then(lambda result, loss: result[result > 0]),
     "unique": step_then(lambda result, loss: result.unique()),
+    "shown": step_then(shown),
+    "hits": step_then(hits),
+    "bounded": step_then(bounded),
+    "best": step_then(Best()),
+    "branch": step_then(lambda result, loss: 1 if loss.item() > 0.5 else 2),
+    "index": step_then(lambda result, loss: kept_numbers[: loss.item()]),  # type: ignore[misc]
+    "plain": step_then(lambda result, loss: kept_numbers.append(float(loss))),
+    "into a tensor": step_then(lambda result, loss: torch.zeros(2).__setitem__(0, loss.item())),
+    "of a list": step_then(lambda result, loss: torch.tensor([0.0, loss.item()]).mean()),
+    "masked": masked,
+    "custom operation": step_then(lambda result, loss: kept.append(doubled(result))),
+    "sharded": sharded,
+    "ranks": waits,
+    "wrapped": lambda device: nn.parallel.DistributedDataParallel(nn.Linear(8, 8).to(device)),
+    "no step": lambda device: None,  # type: ignore[arg-type, return-value]
     "exit": step_then(lambda result, loss: sys.exit(3)),
     "interrupt": step_then(interrupt),
     "division": step_then(lambda result, loss: 1 / 0),
@@ -130,11 +255,11 @@ CALLABLES: dict[str, Build] = {
 
 def answers() -> dict[str, dict[str, Any]]:
     """What is predicted for every callable, or why nothing is."""
-    dry, target = DryRun(), Target("cuda:0", capacity_bytes=2**33, free_bytes=2**33)
+    dry = DryRun()
     found: dict[str, dict[str, Any]] = {}
     for name, build in CALLABLES.items():
-        found[name] = asked(lambda build=build: estimate_callable(build, target, dry).peak_allocated_bytes)
-    found["module that exits"] = asked(lambda: _callable("tests.unit.workloads.module_that_exits:build"))
+        found[name] = asked(lambda build=build: follow(build, dry, steps=3))
+    found["module that exits"] = asked(lambda: load("tests.unit.simulator.module_that_exits:build"))
     found["data parallel again"] = {"works": nn.DataParallel(nn.Linear(2, 2)).module.in_features}
     found["trusted"] = {"read": trusted(dry)}
     return found
@@ -160,7 +285,8 @@ def trusted(dry: DryRun) -> list[float]:
 def asked(predict: Callable[[], Any]) -> dict[str, Any]:
     """The answer of ``predict`` as JSON."""
     try:
-        return {"peak": predict()}
+        found = predict()
+        return {"peak": peaks(found.trace, AllocatorSettings()).allocated, "assumed": found.assumptions}
     except CannotPredictError as error:
         return {"kind": error.kind, "message": str(error), "remedy": error.remedy}
 

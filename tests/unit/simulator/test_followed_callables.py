@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from gpudash.simulator.unknown_numbers import AS_ONE, FALLS, FINITE, ORDINARY
+
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
-SHOWN = "tests/unit/workloads/followed_callables.py"
+SHOWN = "tests/unit/simulator/followed_callables.py"
 
 Answers = dict[str, dict[str, Any]]
 
@@ -21,7 +23,7 @@ Answers = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def answers() -> Answers:
     """Of every callable, from one process of dry runs."""
-    command = [sys.executable, "-W", "error", "-m", "tests.unit.workloads.followed_callables"]
+    command = [sys.executable, "-W", "error", "-m", "tests.unit.simulator.followed_callables"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     found: Answers = json.loads(done.stdout.splitlines()[-1])
@@ -32,15 +34,14 @@ def answers() -> Answers:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("item of a copy", "needs the numbers in a tensor"),
-        ("int of a copy", "needs the numbers in a tensor"),
-        ("copy to list", "needs the numbers in a tensor"),
+        ("item of a copy", "reads a number out of a tensor"),
+        ("int of a copy", "reads a number out of a tensor"),
         ("copy to numpy", "needs the numbers in a tensor"),
-        ("condition on a copy", "needs the numbers in a tensor"),
-        ("copy and host tensor", "needs the numbers in a tensor"),
-        ("to list", "needs the numbers in a tensor"),
+        ("condition on what a copy gave", "decides by a number of a tensor"),
+        ("condition on a copy", "decides by a number of a tensor"),
         ("into a host tensor", "copies numbers from the device into a tensor that lies on the CPU"),
-        ("item", "reads a number out of a tensor"),
+        ("branch", "decides by a number of a tensor (as an if on a tensor or on .item() does)"),
+        ("index", "reads a number out of a tensor"),
         ("mask", "picks elements by the numbers in a tensor"),
         ("unique", "calls unique, whose result cannot be told without the numbers in a tensor"),
     ],
@@ -57,14 +58,71 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
 
 @pytest.mark.parametrize(
     "name",
-    ["kept copy", "printed", "on the cpu", "saved on the cpu", "pinned on the cpu", "scaler", "cycle", "after a cycle"],
+    [
+        "item",
+        "shown",
+        "hits",
+        "bounded",
+        "best",
+        "plain",
+        "into a tensor",
+        "of a list",
+        "masked",
+        "custom operation",
+        "to list",
+        "copy to list",
+        "copy and host tensor",
+        "compared on the cpu",
+        "saved",
+        "kept copy",
+        "printed",
+        "on the cpu",
+        "saved on the cpu",
+        "pinned on the cpu",
+        "scaler",
+        "cycle",
+        "after a cycle",
+    ],
 )
 def test_code_that_decides_by_no_number_is_predicted(name: str, answers: Answers) -> None:
     assert answers[name].get("peak", 0) > 0, answers[name]
 
 
+def test_what_is_taken_for_granted_is_said_with_its_line(answers: Answers) -> None:
+    def lines_of(text: str) -> int:
+        return 1 + next(number for number, line in enumerate(SOURCE) if text in line)
+
+    assert answers["item"]["assumed"] == answers["hits"]["assumed"] == answers["masked"]["assumed"] == []
+    improved = f"{SHOWN}:{lines_of('if loss.item() < self.loss')}"
+    assert answers["best"]["assumed"] == [f"{improved}: {FINITE}", f"{improved}: {FALLS}"]
+    assert answers["bounded"]["assumed"] == [f"{SHOWN}:{lines_of('if not loss.item() > 0.0')}: {FINITE}"]
+    guarded = f"{SHOWN}:{lines_of('if math.isnan(loss.item())')}"
+    ordinary = f"{SHOWN}:{lines_of('if not torch.isfinite(loss)')}"
+    assert answers["shown"]["assumed"] == [f"{guarded}: {FINITE}", f"{ordinary}: {ORDINARY}"]
+    for name in ("plain", "into a tensor", "of a list"):
+        assert answers[name]["assumed"] == [f"{SHOWN}:{lines_of(chr(34) + name + chr(34))}: {AS_ONE}"]
+
+
+def test_a_loss_that_is_the_best_yet_is_followed_where_it_improves(answers: Answers) -> None:
+    assert answers["best"]["peak"] - answers["item"]["peak"] > 11 * 2**20  # three of 4 MiB
+
+
+@pytest.mark.parametrize("name", ["sharded", "ranks", "wrapped"])
+def test_code_that_asks_for_other_processes_is_told_at_once_how_its_share_is_predicted(
+    name: str, answers: Answers
+) -> None:
+    assert answers[name]["kind"] == "several_gpus"
+    assert f"The code asks for other processes at {SHOWN}:" in answers[name]["message"]
+    assert "gpudash estimate training --devices sim:0,sim:1 --parallel fsdp" in answers[name]["remedy"]
+
+
+def test_a_function_that_returns_no_step_is_told_so(answers: Answers) -> None:
+    assert answers["no step"]["kind"] == "callable"
+    assert "returned nothing in place of its step" in answers["no step"]["message"]
+
+
 def test_a_printed_tensor_shows_its_sizes_in_place_of_numbers(answers: Answers) -> None:
-    expected = "tensor(..., device='sim:0', size=(4, 8)) tensor(..., device='meta', size=())"
+    expected = "tensor(..., device='sim:0', size=(4, 8)) tensor(..., device='cpu', size=())"
     assert answers["printed"]["lines"] == [expected] * 3
 
 
@@ -87,7 +145,7 @@ def test_code_with_data_parallel_is_told_why_nothing_is_predicted_and_torch_is_l
 ) -> None:
     told = answers["data parallel"]
     assert told["kind"] == "data_parallel"
-    assert "from one process" in told["message"] and "choose ddp" in told["message"]
+    assert "from one process" in told["message"] and "DistributedDataParallel" in told["remedy"]
     assert answers["data parallel again"] == {"works": 2}
 
 
@@ -97,5 +155,5 @@ def test_a_module_that_exits_as_it_is_imported_is_told_in_words(answers: Answers
 
 
 def test_only_an_error_that_no_device_can_change_is_said_to_happen_anywhere(answers: Answers) -> None:
-    assert answers["unknown name"]["remedy"] == "Mend that first; it happens without a GPU too."
+    assert answers["unknown name"]["remedy"] == "Fix that first; it happens without a GPU too."
     assert "happens without a GPU" not in answers["division"]["remedy"]

@@ -1,0 +1,58 @@
+"""What dry runs of the configurations come to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.architecture import Architecture
+from gpudash.memory.fit import peaks, run_on
+from gpudash.simulator.dry_run import DryRun
+from tests.allocator_matrix.configurations import ALLOCATORS, CAPABILITIES, Configuration, named
+from tests.allocator_matrix.program import STEPS, build
+
+
+def trace_of(one: Configuration, dry: DryRun) -> Trace:
+    """What a configuration asks of the allocator."""
+
+    def run(tracker: Any) -> None:
+        torch.manual_seed(0)
+        step = build(one, torch.device("sim", 0))
+        for number in range(1, STEPS + 1):
+            tracker.step = number
+            step()
+        tracker.finish()
+
+    return dry.record(run, architecture=Architecture(*CAPABILITIES[one.capability]))
+
+
+def predict(one: Configuration, dry: DryRun) -> dict[str, Any]:
+    """The peaks of a configuration, in bytes."""
+    found = peaks(trace_of(one, dry), AllocatorSettings.parse(ALLOCATORS[one.allocator]))
+    return {"name": one.name, "allocated": found.allocated, "reserved": found.reserved}
+
+
+def in_room(one: Configuration, room: int, dry: DryRun) -> dict[str, Any]:
+    """How a configuration ends where the allocator can have ``room`` bytes, and the most that it reserves."""
+    outcome = run_on(trace_of(one, dry), room, AllocatorSettings.parse(ALLOCATORS[one.allocator]))
+    return {"name": one.name, "room": room, "fits": outcome.fits, "retries": outcome.retries, "reserved": outcome.taken}
+
+
+def main(names: list[str]) -> None:
+    """Tell what each is predicted to come to, a line of JSON each; of ``NAME@BYTES`` how it ends with so much room."""
+    torch.set_num_threads(1)
+    dry = DryRun()
+    for name in names:
+        chosen, _at, room = name.partition("@")
+        told = in_room(named(chosen), int(room), dry) if room else predict(named(chosen), dry)
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

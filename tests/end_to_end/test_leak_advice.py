@@ -1,0 +1,112 @@
+"""Trainings that keep something of every step until a simulated GPU is full: doing what is advised ends each leak."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpudash.memory.growth_notice import source_line
+from gpudash.memory.snapshot.explaining import explain_snapshot
+from gpudash.memory.snapshot.reading import read_snapshot
+from tests.end_to_end.conftest import environment
+
+STEPS = 120
+
+PROGRAM = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(256, 256)
+        self.second = torch.nn.Linear(256, 256)
+
+    def forward(self, inputs):
+        hidden = torch.relu(self.first(inputs))
+        return self.second(hidden)
+
+
+kept, sums = [], torch.zeros((), device="sim:0")
+table = torch.zeros(2048, 256, device="sim:0")
+net = Net().to("sim:0")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range({steps}):
+    inputs = torch.randn(2048, 256, device="sim:0")
+    out = net(inputs)
+    loss = out.square().mean()
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with torch.no_grad():
+        embedding = inputs * 2.0
+    {keeps}
+    del inputs, out, loss, embedding
+"""
+
+ONE_AFTER_THE_OTHER = """\
+import gc, runpy, sys
+import torch
+from gpudash.simulator import simulate
+
+simulate(400 * 2**20)
+for path in sys.argv[1:]:
+    torch.sim.memory._record_memory_history(max_entries=100_000)
+    try:
+        runpy.run_path(path)
+    except torch.OutOfMemoryError:
+        torch.sim.memory._dump_snapshot(path + ".pickle")
+    torch.sim.memory._record_memory_history(enabled=None)
+    gc.collect()
+    torch.sim.empty_cache()
+"""
+
+GRAPH = "and with it the graph that made it"
+HOST = "keep less of it, or {}.detach().cpu(), which takes 2 MiB of host memory at each step."
+ITSELF = f"keeps {{}} itself, 2 MiB of every step: {HOST}"
+ADVICE = (
+    ("kept.append(loss)", "loss", f"keeps loss, {GRAPH}: keep loss.item() instead."),
+    ("kept.append((step, loss))", "loss", f"keeps loss, {GRAPH}: keep loss.item() instead."),
+    ("sums += loss", "loss", f"adds up loss, {GRAPH}: add loss.detach() instead."),
+    ("table += out", "out", f"adds up out, {GRAPH}: add out.detach() instead."),
+    ("kept.append(out)", "out", f"keeps out, {GRAPH}: {HOST.format('out')}"),
+    ("kept.append(out.detach())", "out.detach()", ITSELF.format("out.detach()", "out")),
+    ("kept.append(embedding)", "embedding", ITSELF.format("embedding", "embedding")),
+    ("kept.append(inputs.square())", "inputs.square()", ITSELF.format("inputs.square()", "inputs.square()")),
+)
+"""Statement that keeps something, what it keeps, and the advice."""
+
+
+def trained(home: Path, scripts: list[Path]) -> None:
+    subprocess.run(
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *map(str, scripts)],
+        env={**environment(home), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=True,
+    )
+
+
+@pytest.mark.slow
+def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Path) -> None:
+    leaking, mended = [], []
+    for number, (keeps, _, _) in enumerate(ADVICE):
+        leaking.append(tmp_path / f"leak{number}.py")
+        leaking[-1].write_text(PROGRAM.format(steps=STEPS, keeps=keeps))
+    trained(home, leaking)
+    for script, (keeps, value, advice) in zip(leaking, ADVICE, strict=True):
+        found = explain_snapshot(read_snapshot(Path(f"{script}.pickle")), 0, source=source_line)
+        assert found.verdict == "leak"
+        assert found.remedies_note.startswith(f"{script.name}:")
+        assert advice in found.remedies_note
+        instead = re.search(r"(?:keep|add|or) (\S+\(\))(?: instead|, which)", found.remedies_note)
+        assert instead is not None
+        mended.append(script.with_name(f"mended-{script.name}"))
+        mended[-1].write_text(PROGRAM.format(steps=STEPS, keeps=keeps.replace(value, instead[1])))
+    trained(home, mended)
+    assert [script.name for script in mended if Path(f"{script}.pickle").exists()] == []

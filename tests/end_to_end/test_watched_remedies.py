@@ -1,0 +1,50 @@
+"""What a watched program is advised after an out-of-memory, done: it runs to its end, or less was promised."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpudash.memory.explanation import Explanation, explanation_from_json
+from gpudash.units import MIB
+from tests.end_to_end.conftest import Command
+
+SCRIPTS = Path(__file__).parent / "watched_scripts"
+
+
+def watched(gpudash: Command, script: str, mib: int, settings: str = "") -> Explanation | None:
+    """What is said of a program on a simulated GPU of so many MiB; ``None`` when it ran to its end."""
+    command = ("watch", "--simulate", f"{mib}MiB", "--json", "--", sys.executable, str(SCRIPTS / script))
+    outcome = gpudash(*command, env={"PYTORCH_CUDA_ALLOC_CONF": settings} if settings else None)
+    found = outcome.document
+    assert found["status"] in ("finished", "out_of_memory"), outcome.stderr
+    return None if found["status"] == "finished" else explanation_from_json(found["error"]["explanation"])
+
+
+@pytest.mark.parametrize(("script", "mib"), [("convolutions.py", 560), ("decoder.py", 1020)])
+def test_what_is_said_to_fit_runs_to_its_end(gpudash: Command, script: str, mib: int) -> None:
+    found = watched(gpudash, script, mib)
+    assert found is not None and found.step == 2
+    fitting = [remedy for remedy in found.remedies if remedy.fits]
+    assert any("for PyTorch" in remedy.change for remedy in fitting)
+    beside = found.part_bytes("context") // MIB
+    for remedy in fitting:
+        size = mib if remedy.allocator else beside + int(remedy.change.split()[0])
+        assert watched(gpudash, script, size, remedy.allocator) is None
+    assert [remedy.change[:10] for remedy in found.remedies if not remedy.verified_by] == [
+        "half the b",
+        "activation",
+        "bf16 autoc",
+    ]
+
+
+def test_of_a_first_step_that_nobody_saw_the_rest_of_no_more_is_said_than_at_least(gpudash: Command) -> None:
+    found = watched(gpudash, "recurrent.py", 440)
+    assert found is not None
+    assert not any(remedy.fits for remedy in found.remedies)
+    size = next(remedy.change for remedy in found.remedies if "for PyTorch" in remedy.change)
+    assert size.startswith("at least ")
+    assert "what the rest of the step takes is not known" in found.remedies_note
+    assert "--simulate 24GiB" in found.remedies_note

@@ -1,0 +1,417 @@
+"""What CUDA's kernels take beside their results, against what torch's CUDA build asked its allocator for.
+
+The requests of ``recorded/reductions.json`` are those of torch 2.13's own code on a stand-in for the CUDA libraries,
+which computes nothing: ``[function, dtype, sizes, strides, offset, dimensions, capability, multiprocessors,
+requests]``, a request being positive and what is given back negative.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from gpudash.memory.architecture import Architecture
+from gpudash.simulator.backend import Backend
+from gpudash.simulator.card import Card
+
+REDUCTIONS = json.loads((Path(__file__).parent / "recorded" / "reductions.json").read_text(encoding="utf-8"))
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor, list[int]], Any]] = {
+    "sum": lambda x, dims: x.sum(dims),
+    "sum32": lambda x, dims: x.sum(dims, dtype=torch.float32),
+    "mean": lambda x, dims: x.mean(dims),
+    "norm": lambda x, dims: torch.linalg.vector_norm(x, 2, dims),
+    "amax": lambda x, dims: x.amax(dims),
+    "argmax": lambda x, dims: x.argmax(dims[0]),
+    "max": lambda x, dims: x.max(dims[0]),
+    "maxall": lambda x, _dims: x.max(),
+    "any": lambda x, dims: x.any(dims[0]),
+    "var": lambda x, dims: x.var(dims),
+    "prod": lambda x, dims: x.prod(dims[0]),
+}
+
+
+@pytest.fixture
+def dry(sim: Backend, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """The simulated device without numbers, which has no room for what is not to be computed."""
+    monkeypatch.setattr(sim.engine, "computes", False)
+    return sim
+
+
+def like(backend: Backend, capability: str = "8.0", multiprocessors: int = 108) -> list[int]:
+    """Make the card one of this design; gets what is asked of its allocator from then on."""
+    major, minor = (int(part) for part in capability.split("."))
+    card = Card(0, 2**40, context=0, computes=False, architecture=Architecture((major, minor), multiprocessors))
+    backend.engine.replace([card])
+    asked: list[int] = []
+
+    def happened(action: str, _address: int, size: int, _stream: int) -> None:
+        if action in ("alloc", "free_completed"):
+            asked.append(size if action == "alloc" else -size)
+
+    card.observe(happened)
+    return asked
+
+
+@pytest.mark.parametrize("row", REDUCTIONS, ids=[f"{row[0]} {row[1]} {row[2]} {row[6]}" for row in REDUCTIONS])
+def test_a_reduction_takes_what_torch_takes_on_a_card_of_this_design(row: list[Any], dry: Backend) -> None:
+    function, dtype, sizes, strides, offset, dims, capability, multiprocessors, requests = row
+    asked = like(dry, capability, multiprocessors)
+    room = offset + 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    tensor = torch.empty(room, dtype=getattr(torch, dtype), device="sim").as_strided(sizes, strides, offset)
+    asked.clear()
+    result = FUNCTIONS[function](tensor, dims)
+    assert asked == requests and result is not None
+
+
+def test_a_reduction_beyond_32_bits_is_launched_in_parts(dry: Backend) -> None:
+    asked = like(dry)
+    tensor = torch.empty(3 * 2**30, dtype=torch.bfloat16, device="sim")
+    asked.clear()
+    result = tensor.sum()
+    buffer = [size for size in asked if size > 4]
+    assert result.numel() == 1 and asked[1] == 4, "one for what the parts add up to"
+    assert len(buffer) > 1 and sum(asked) == 2
+
+
+def test_what_is_added_up_as_integers_is_converted_first(dry: Backend) -> None:
+    asked = like(dry)
+    truths = torch.empty(1024, 5000, dtype=torch.bool, device="sim")
+    asked.clear()
+    assert truths.sum().dtype == torch.int64
+    assert asked[:4] == [8, 8 * truths.numel(), 3456, 4]
+
+
+def backward(function: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor, asked: list[int]) -> list[int]:
+    """What a backward pass asks for."""
+    made = function(tensor)
+    grad = torch.empty_like(made)
+    asked.clear()
+    made.backward(grad)
+    return list(asked)
+
+
+def test_an_embedding_of_many_tokens_sorts_them_in_the_backward_pass(dry: Backend) -> None:
+    weight = torch.empty(5000, 256, device="sim", requires_grad=True)
+    asked = like(dry)
+    tokens, listed = torch.zeros(8192, dtype=torch.int64, device="sim"), 8192 * 8
+    found = backward(lambda weight: functional.embedding(tokens, weight), weight, asked)
+    assert found[:7] == [listed, listed, listed, 138_751, -138_751, -listed, 5_120_000]
+    assert 5_958_656 in found and sum(found) == 5_120_000
+    few = torch.zeros(3072, dtype=torch.int64, device="sim")
+    weight.grad = None
+    assert backward(lambda weight: functional.embedding(few, weight), weight, asked) == [5_120_000]
+
+
+def test_a_group_norm_keeps_factors_of_the_channels_while_it_works(dry: Backend) -> None:
+    asked = like(dry)
+    images = torch.empty(8, 32, 48, 48, device="sim", requires_grad=True)
+    norm = torch.nn.GroupNorm(8, 32, device="sim")
+    asked.clear()
+    result = norm(images)
+    assert asked == [images.nbytes, 256, 256, 1024, 1024, -1024, -1024]
+    grad = torch.empty_like(result)
+    asked.clear()
+    result.backward(grad)
+    assert asked[:10] == [images.nbytes, 128, 128, 1024, 1024, 256, 256, 1024, -256, -256]
+
+
+def test_a_layer_norm_of_many_short_rows_adds_up_its_weights_gradients_in_two_stages(dry: Backend) -> None:
+    asked = like(dry)
+    rows = torch.empty(100_000, 64, device="sim", requires_grad=True)
+    found = backward(torch.nn.LayerNorm(64, device="sim"), rows, asked)
+    once = [256, 409_600, 4, -4, -409_600, -256]
+    assert found[:17] == [rows.nbytes, 256, 256, 800_000, 800_000, *once, *once]
+
+
+def test_a_mean_squared_error_keeps_the_room_of_the_errors(dry: Backend) -> None:
+    asked = like(dry)
+    values = torch.empty(1024, 5000, device="sim")
+    asked.clear()
+    loss = functional.mse_loss(values, values)
+    assert loss.nbytes == 4
+    assert asked == [values.nbytes, values.nbytes, 1728, 4, -4, -1728, -values.nbytes]
+
+
+def test_a_convolution_copies_the_part_of_a_gradient_that_lies_beside_another(dry: Backend) -> None:
+    asked = like(dry)
+    images = torch.empty(5, 48, 28, 28, device="sim", requires_grad=True)
+    both = torch.empty(5, 48, 28, 28, device="sim")
+    for part, copies in ((both[:, :24], 1), (both[:, :24].contiguous(), 0)):
+        result = torch.nn.Conv2d(48, 24, 1, device="sim")(images)
+        asked.clear()
+        result.backward(part)
+        assert asked.count(part.numel() * 4) == asked.count(-part.numel() * 4) == copies
+        images.grad = None
+
+
+CONVOLUTIONS = [
+    # of input, weight and gradient: channels first or last; requests of the pass forward, and of the one backward
+    ("fff", [46080], [30720, 13824]),
+    ("ffl", [46080], [46080, 30720, 13824, -46080]),
+    ("flf", [30720, 46080, -30720], [30720, 46080, 30720, 13824, -46080, -30720]),
+    ("fll", [30720, 46080, -30720], [30720, 30720, 13824, -30720]),
+    ("llf", [46080], [46080, 30720, 13824, -46080]),
+    ("lll", [46080], [30720, 13824]),
+]
+
+
+@pytest.mark.parametrize(("channels", "forward", "backward"), CONVOLUTIONS)
+def test_a_convolution_copies_what_lies_otherwise_and_leaves_channels_last_where_they_were(
+    dry: Backend, channels: str, forward: list[int], backward: list[int]
+) -> None:
+    asked = like(dry)
+    layouts = [torch.channels_last if letter == "l" else torch.contiguous_format for letter in channels]
+    shapes = ((4, 16, 10, 12), (24, 16, 3, 3), (4, 24, 10, 12))
+    images, weight, grad = (
+        torch.empty(shape, device="sim", memory_format=layout) for shape, layout in zip(shapes, layouts, strict=True)
+    )
+    rest = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
+    asked.clear()
+    result = torch.ops.aten.convolution(images, weight, None, *rest)
+    assert asked == forward
+    asked.clear()
+    gradients = torch.ops.aten.convolution_backward(grad, images, weight, None, *rest, [True, True, False])
+    assert asked == backward
+    layout = torch.channels_last if "l" in channels[:2] else torch.contiguous_format
+    assert all(one.is_contiguous(memory_format=layout) for one in (result, *gradients[:2]))
+
+
+def test_a_convolutions_bias_adds_up_gradients_as_they_lie_when_their_copy_is_given_back(dry: Backend) -> None:
+    asked = like(dry, "9.0", 132)
+    patches = torch.empty(16, 196, 384, device="sim").transpose(1, 2).view(16, 384, 14, 14)
+    few = torch.empty(8, 3, 512, 512, device="sim")
+    for grad, side, expected in (
+        (patches, 16, [4816896, 1179648, 1536, -4816896, 9633792, 12, -12, -9633792]),
+        (few, 1, [36, 12, 2112, 12, -12, -2112]),
+    ):
+        channels, high, wide = grad.shape[1:]
+        images = torch.empty((), device="sim").expand(len(grad), 3, high * side, wide * side)
+        weight = torch.empty(channels, 3, side, side, device="sim")
+        asked.clear()
+        results = torch.ops.aten.convolution_backward(
+            grad, images, weight, [channels], [side, side], [0, 0], [1, 1], False, [0, 0], 1, [False, True, True]
+        )
+        assert asked == expected
+        del results
+
+
+def test_weights_given_another_dtype_are_replaced_one_by_one(dry: Backend) -> None:
+    asked = like(dry)
+    module = torch.nn.Sequential(torch.nn.Linear(512, 512, bias=False), torch.nn.Linear(512, 512, bias=False)).to("sim")
+    asked.clear()
+    module.to(torch.bfloat16)
+    size = 512 * 512 * 4
+    assert asked == [size // 2, -size, size // 2, -size]
+
+
+def test_the_softmax_of_halves_is_taken_in_full_precision_at_once(dry: Backend) -> None:
+    asked = like(dry)
+    scores = torch.empty(64, 1000, dtype=torch.float16, device="sim", requires_grad=True)
+    asked.clear()
+    shares = scores.softmax(-1, dtype=torch.float32)
+    assert asked == [shares.nbytes] == [64 * 1000 * 4]
+    grad = torch.empty_like(shares)
+    asked.clear()
+    shares.backward(grad)
+    assert asked == [scores.nbytes, grad.nbytes, -grad.nbytes]
+
+
+def test_the_softmax_of_halves_has_its_numbers_and_gradients(sim: Backend) -> None:
+    for function in (torch.softmax, torch.log_softmax):
+        there = torch.randn(4, 8, dtype=torch.float16, device="sim").requires_grad_()
+        here = there.detach().cpu().float().requires_grad_()
+        result, expected = function(there, -1, dtype=torch.float32), function(here, -1)
+        torch.testing.assert_close(result.cpu(), expected)
+        (result * result).sum().backward()
+        (expected * expected).sum().backward()
+        assert there.grad is not None and here.grad is not None
+        torch.testing.assert_close(there.grad.cpu(), here.grad.half(), atol=2e-3, rtol=2e-2)
+
+
+ROWS = 300 * 512 * 2
+NORMED = 40 * 64 * 128 * 4
+SUMS = 40 * 64 * 4
+IMAGES = 4 * 32 * 24 * 24 * 4
+
+
+def turned() -> torch.Tensor:
+    return torch.empty(512, 300, dtype=torch.float16, device="sim").T
+
+
+def swapped() -> torch.Tensor:
+    return torch.empty(40, 64, 128, device="sim").transpose(0, 1)
+
+
+def channels_last() -> torch.Tensor:
+    return torch.empty(4, 24, 24, 32, device="sim").permute(0, 3, 1, 2)
+
+
+def a_slice() -> torch.Tensor:
+    return torch.empty(4, 64, 24, 24, device="sim")[:, :32]
+
+
+def softmax_backward(grad: torch.Tensor) -> Any:
+    return torch.ops.aten._softmax_backward_data(grad, grad.contiguous(), -1, grad.dtype)
+
+
+def log_softmax_backward(grad: torch.Tensor) -> Any:
+    return torch.ops.aten._log_softmax_backward_data(grad, grad, -1, grad.dtype)
+
+
+def layer_norm_backward(tensor: torch.Tensor) -> Any:
+    sums, mask = tensor[..., :1], [True, False, False]
+    return torch.ops.aten.native_layer_norm_backward(tensor, tensor, [128], sums, sums, None, None, mask)
+
+
+def pooled_backward(grad: torch.Tensor) -> Any:
+    images = torch.empty((), device="sim").expand(4, 32, 48, 48)
+    return torch.ops.aten._adaptive_avg_pool2d_backward(grad, images)
+
+
+def upsampled_backward(how: str) -> Callable[[torch.Tensor], Any]:
+    backward = getattr(torch.ops.aten, f"upsample_{how}2d_backward")
+    more = [] if how == "nearest" else [False]
+    return lambda grad: backward(grad, [24, 24], [4, 32, 12, 12], *more, None, None)
+
+
+@pytest.mark.parametrize(
+    ("function", "made", "expected"),
+    [
+        (lambda x: x.softmax(-1), turned, [ROWS, ROWS, -ROWS]),
+        (lambda x: x.log_softmax(-1, dtype=torch.float32), turned, [2 * ROWS, ROWS, -ROWS]),
+        (log_softmax_backward, turned, [ROWS, ROWS, ROWS, -ROWS, -ROWS]),
+        (softmax_backward, turned, [ROWS, ROWS, ROWS, ROWS, -ROWS, -ROWS, -ROWS]),
+        (lambda x: torch.native_layer_norm(x, (128,), None, None, 0.0), swapped, [NORMED, NORMED, SUMS, SUMS, -NORMED]),
+        (layer_norm_backward, swapped, [NORMED, NORMED, NORMED, -NORMED, -NORMED]),
+        (lambda x: functional.group_norm(x, 8), channels_last, [IMAGES, IMAGES, 128, 128, -128, -128, -IMAGES]),
+        (lambda x: functional.avg_pool2d(x, 2), a_slice, [IMAGES // 4, IMAGES, -IMAGES]),
+        (lambda x: functional.avg_pool2d(x, 2), channels_last, [IMAGES // 4]),
+        (lambda x: torch.ops.aten.max_pool2d_with_indices(x, 2), a_slice, [IMAGES // 4, IMAGES // 2, IMAGES, -IMAGES]),
+        (lambda x: functional.adaptive_avg_pool2d(x, 6), a_slice, [IMAGES, IMAGES // 16, -IMAGES]),
+        (pooled_backward, channels_last, [4, 4 * IMAGES, IMAGES, -IMAGES, -4]),
+        (lambda x: functional.interpolate(x, scale_factor=2), a_slice, [4 * IMAGES, IMAGES, -IMAGES]),
+        (upsampled_backward("nearest"), channels_last, [IMAGES // 4]),
+        (upsampled_backward("bilinear"), channels_last, [IMAGES // 4]),
+        (upsampled_backward("bilinear"), a_slice, [IMAGES // 4, IMAGES, -IMAGES]),
+        (upsampled_backward("bicubic"), channels_last, [IMAGES // 4, IMAGES, -IMAGES]),
+    ],
+)  # fmt: skip
+def test_what_does_not_lie_in_order_is_copied_where_the_kernel_on_cuda_needs_it(
+    dry: Backend, function: Callable[[torch.Tensor], Any], made: Callable[[], torch.Tensor], expected: list[int]
+) -> None:
+    asked = like(dry)
+    tensor = made()
+    asked.clear()
+    result = function(tensor)
+    assert asked == expected
+    del result
+
+
+def test_gradients_of_several_uses_are_added_up_in_place_as_far_as_nobody_else_holds_them(dry: Backend) -> None:
+    asked = like(dry)
+    x = torch.empty(1024, 1024, device="sim", requires_grad=True)
+    size = x.nbytes
+    rising = [step for step in backward(lambda x: (x * 1).tanh() + x.tanh() + x.tanh(), x, asked) if step > 0]
+    assert rising == [size] * 4, "a gradient of each tanh and of the product; nothing for the sums"
+    x.grad = None
+
+    def beside(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        return y + y.tanh()
+
+    rising = [step for step in backward(beside, x, asked) if step > 0]
+    assert rising == [size] * 3, "the incoming gradient is held outside, so that the sum is a new tensor"
+
+
+def test_added_up_gradients_have_the_numbers_of_the_cpu(sim: Backend) -> None:
+    there = torch.randn(4, 4, device="sim").requires_grad_()
+    here = there.detach().cpu().requires_grad_()
+    for x in (there, here):
+        y = x * 2
+        (y.tanh() + y.exp() + y).sum().backward()
+    assert there.grad is not None and here.grad is not None
+    torch.testing.assert_close(there.grad.cpu(), here.grad)
+
+
+def test_a_dropout_s_mask_comes_first_and_scales_what_it_keeps(sim: Backend) -> None:
+    x = torch.ones(1000, device="sim", requires_grad=True)
+    result = functional.dropout(x, 0.25, training=True)
+    assert {round(value, 4) for value in set(result.tolist())} == {0.0, round(1 / 0.75, 4)}
+    result.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad.cpu(), result.detach().cpu())
+    assert math.isclose(result.gt(0).float().mean().item(), 0.75, abs_tol=0.1)
+
+
+def test_a_fused_step_of_sgd_is_taken(sim: Backend) -> None:
+    weight = torch.nn.Parameter(torch.ones(4, device="sim"))
+    weight.grad = torch.ones(4, device="sim")
+    torch.optim.SGD([weight], 0.5, fused=True).step()
+    assert weight.tolist() == [0.5] * 4
+
+
+LAYER = (256, 4, 1024)
+"""Width, heads and inner width of the encoder layers whose requests are written down below."""
+
+MASKED = [1_048_576, 4096, 4096, 3_145_728, 8_519_680, 3_145_728, 2_097_152, 1024, 2_097_152, 1_048_576, 1_048_576]
+FUSED = [524_288, 4096, 4096, 1_572_864, 8_519_680, 524_288, 16_384, 16, 8, 524_288]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_padded", "attended"), [(torch.float32, True, MASKED), (torch.float16, False, FUSED)]
+)
+def test_an_encoder_layer_at_inference_takes_the_memory_of_its_parts(
+    dtype: torch.dtype, is_padded: bool, attended: list[int], dry: Backend
+) -> None:
+    asked = like(dry)
+    layer = torch.nn.TransformerEncoderLayer(*LAYER, batch_first=True, norm_first=True, device="sim", dtype=dtype)
+    tokens = torch.empty(8, 128, 256, device="sim", dtype=dtype)
+    padding = torch.empty(8, 128, device="sim", dtype=dtype) if is_padded else None
+    layer.eval()
+    asked.clear()
+    with torch.no_grad():
+        result = layer(tokens, src_key_padding_mask=padding)
+    nbytes = tokens.nbytes
+    assert [size for size in asked if size > 0] == [*attended, nbytes, 4096, 4096, 4 * nbytes, nbytes]
+    assert sum(asked) == result.nbytes + 8_519_680
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_recurrent_network_is_laid_together_for_cudnn_with_room_for_biases(has_bias: bool, dry: Backend) -> None:
+    asked = like(dry)
+    network = torch.nn.GRU(128, 256, 2, bias=has_bias)
+    network.to("sim")
+    assert asked[-1 - len(network._flat_weights)] == 2_764_800 == sum(asked)
+    asked.clear()
+    with torch.backends.cudnn.flags(enabled=False):
+        network.flatten_parameters()
+    assert not asked
+
+
+def test_a_gru_keeps_its_gates_before_the_state_and_an_lstm_too(dry: Backend) -> None:
+    asked = like(dry)
+    state = torch.empty(16, 256, device="sim")
+    products = {count: torch.empty(16, count * 256, device="sim") for count in (3, 4)}
+    asked.clear()
+    made = [torch.ops.aten._thnn_fused_gru_cell(products[3], products[3], state)]
+    made.append(torch.ops.aten._thnn_fused_lstm_cell(products[4], products[4], state))
+    assert made
+    assert asked == [81_920, 16_384, 65_536, 16_384, 16_384]
+
+
+def test_an_embedding_of_a_part_copies_its_tokens_and_its_gradient_first(dry: Backend) -> None:
+    weight = torch.empty(5000, 256, device="sim", requires_grad=True)
+    asked = like(dry)
+    tokens = torch.zeros(16, 65, dtype=torch.int64, device="sim")[:, :-1]
+    made = functional.embedding(tokens, weight)
+    grad = torch.empty(64, 16, 256, device="sim").transpose(0, 1)
+    asked.clear()
+    made.backward(grad)
+    assert asked == [8192, 1_048_576, 5_120_000, -1_048_576, -8192]

@@ -1,0 +1,67 @@
+"""What a block is for, as the modules and optimizers at work tell it: also 8-bit state, and state within state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import pytest
+import torch
+from torch import nn
+
+from gpudash.simulator.backend import Backend
+from gpudash.simulator.tracking import Tracker
+
+
+class EightBits(torch.Tensor):
+    """A tensor of floats that is kept as codes of a byte each, and scales of blocks of them."""
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor, scales: torch.Tensor) -> Self:
+        return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32, device=codes.device)
+
+    def __init__(self, codes: torch.Tensor, scales: torch.Tensor) -> None:
+        self.codes, self.scales = codes, scales
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["codes", "scales"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError(func)
+
+
+def eight_bits(weight: torch.Tensor) -> EightBits:
+    return EightBits(torch.zeros_like(weight, dtype=torch.uint8), torch.zeros(4, device=weight.device))
+
+
+def nested(weight: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+    return {"moments": [torch.zeros_like(weight, dtype=torch.uint8), torch.zeros(4, device=weight.device)]}
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Keeps state of some kind, and changes nothing."""
+
+    def __init__(self, weights: Any, state: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__(weights, {})
+        self._state_of = state
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                self.state[weight]["kept"] = self._state_of(weight)
+
+
+@pytest.mark.parametrize("state", [eight_bits, nested])
+def test_the_parts_of_state_are_optimizer_state(sim: Backend, state: Callable[[torch.Tensor], Any]) -> None:
+    tracker = Tracker(sim.engine)
+    tracker.start()
+    try:
+        model = nn.Linear(64, 64, bias=False, device="sim:0")
+        model(torch.ones(2, 64, device="sim:0")).sum().backward()
+        optimizer = Optimizer(model.parameters(), state)
+        optimizer.step()
+        found = sorted(tracker.categories().values())
+    finally:
+        tracker.stop()
+    assert found == ["gradients", "optimizer state", "optimizer state", "weights"]
