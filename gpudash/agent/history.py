@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import cuda_snapshot, simulating
+from . import simulating, snapshots
 from .steps import Steps
 from .wire import Message
 
@@ -107,7 +107,7 @@ class History:
                 yield f"sim:{card.index}", list(history.held(card))
         torch: Any = sys.modules["torch"]
         if torch.cuda.is_initialized():
-            yield from self._cuda_held(cuda_snapshot.take(torch))
+            yield from self._cuda_held(snapshots.take(torch))
 
     def _cuda_held(self, snapshot: Any) -> list[tuple[str, list[Holding]]]:
         """From torch's snapshot: the step of a block's birth by the time of its allocation in the trace."""

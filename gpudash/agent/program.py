@@ -131,7 +131,7 @@ class Program:
 
     def _torch_imported(self, torch: Any) -> None:
         from .gpus import Gpus
-        from .optimizer_steps import OptimizerSteps
+        from .steps import OptimizerSteps
 
         guarded(OptimizerSteps(self._steps, guarded(self._stepped)).follow)()
         self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps)
@@ -164,7 +164,7 @@ class Program:
             self.keep(raised(args.exc_value, getattr(args.thread, "name", None) or "thread"))
 
     def _logging_imported(self, logging: Any) -> None:
-        from .step_logging import listen
+        from .steps import listen
 
         listen(logging, guarded(self._logged))
 
@@ -175,12 +175,12 @@ class Program:
             self._sample()
 
     def _transformers_imported(self, module: Any) -> None:
-        from .trainers import follow_transformers
+        from .steps import follow_transformers
 
         follow_transformers(module, self._steps)
 
     def _lightning_imported(self, module: Any) -> None:
-        from .trainers import follow_lightning
+        from .steps import follow_lightning
 
         follow_lightning(module, self._steps)
 

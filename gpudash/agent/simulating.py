@@ -61,7 +61,7 @@ def simulate(folder: str, capacities: Sequence[int | str], others: int) -> str |
 
 def backend() -> Any:
     """The simulated devices of this process, also those the program registered itself; ``None`` without any."""
-    module = sys.modules.get("gpudash.simulator.backend")
+    module = sys.modules.get("gpudash.simulator.device.backend")
     # while another thread imports it, not all of it is there
     registered = getattr(module, "registered", None)
     return None if registered is None else registered()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from gpudash import __version__
-from gpudash.cli.output import (
+from gpudash.cli.qt import has_display
+from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
     RequestInterruptedError,
@@ -20,7 +21,6 @@ from gpudash.cli.output import (
     print_notice,
     stdout,
 )
-from gpudash.cli.qt import has_display
 from gpudash.specs import invalid_fields
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _open_window() -> int:
     """The window alone: neither the parser of command lines nor what the other commands need is loaded for it."""
-    from gpudash.cli.window import open_window
+    from gpudash.cli.qt import open_window
 
     try:
         return open_window()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from gpudash.cli.output import Exit, RequestError, print_json, print_notice, stdout
+from gpudash.cli.terminal.output import Exit, RequestError, print_json, print_notice, stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,8 +100,8 @@ def parse_share(text: str) -> float:
 
 
 def _run(text: str) -> "ComparedRun":
-    from gpudash.session.comparing import load_run, split_run
-    from gpudash.telemetry.recorder import RecordingError
+    from gpudash.session.recordings.comparison_loader import load_run, split_run
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
         path, number = split_run(text)
@@ -166,7 +166,7 @@ def _print(comparison: "Comparison") -> None:
 
 
 def _described(run: "ComparedRun") -> str:
-    from gpudash.devices import shown_devices
+    from gpudash.devices.names import shown_devices
 
     status = run.view.status.replace("_", " ")
     return f"{run.label}: {run.view.workload} on {shown_devices(run.view.device, run.view.spec)}, {status}"

@@ -10,10 +10,10 @@ from cyclopts import Parameter
 from rich.padding import Padding
 from rich.text import Text
 
-from gpudash.cli.interruption import Interruption, interruptible
-from gpudash.cli.output import Exit, RequestError, leave, print_notice, stdout
+from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.qt import has_display, require_qt
-from gpudash.cli.simulation import SimulateOptions
+from gpudash.cli.terminal.interruption import Interruption, interruptible
+from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
 from gpudash.settings import load_settings
 
 if TYPE_CHECKING:

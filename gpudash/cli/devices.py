@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.table import Table
 
-from gpudash.cli.output import Exit, print_json, stdout
-from gpudash.cli.simulation import SimulateOptions
-from gpudash.devices import (
+from gpudash.cli.flags import SimulateOptions
+from gpudash.cli.terminal.output import Exit, print_json, stdout
+from gpudash.devices.known_gpus import KNOWN_GPUS
+from gpudash.devices.names import (
     Device,
     Simulation,
     cuda_devices,
@@ -20,7 +21,6 @@ from gpudash.devices import (
     unread_gpus,
     why_torch_has_no_gpu,
 )
-from gpudash.known_gpus import KNOWN_GPUS
 from gpudash.telemetry.records import Sample, State
 from gpudash.units import format_bytes
 
@@ -92,7 +92,7 @@ def _list_known(*, as_json: bool) -> int:
 
 def inventory(simulation: Simulation) -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
-    from gpudash.session.allocator_settings import allocator_settings
+    from gpudash.session.live.simulated_gpus import allocator_settings
     from gpudash.sources.discovery import survey
     from gpudash.workloads import torch_report, torch_words
 
@@ -162,8 +162,8 @@ def _without_readings(device: Device) -> dict[str, Any]:
 
 def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> list[dict[str, Any]]:
     """The GPUs that are simulated, as a session would read them before anything runs there."""
-    from gpudash.session.simulated import SimulatedGpus
-    from gpudash.sources.simulated_cards import CardReader
+    from gpudash.session.live.simulated_gpus import SimulatedGpus
+    from gpudash.sources.simulated_gpus import CardReader
 
     simulated = SimulatedGpus(simulation)
     simulated.start()

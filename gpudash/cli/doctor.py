@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from gpudash.cli.output import Exit, RequestError, print_json, stdout
-from gpudash.devices import cuda_order, unread_gpus, why_torch_has_no_gpu
+from gpudash.cli.terminal.output import Exit, RequestError, print_json, stdout
+from gpudash.devices.names import cuda_order, unread_gpus, why_torch_has_no_gpu
 from gpudash.settings import load_settings, recordings_folder, settings_file
 from gpudash.telemetry.records import State
 from gpudash.units import GIB, format_bytes

@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.interruption import Interruption, interruptible
-from gpudash.cli.nested_fields import has_fields
-from gpudash.cli.output import Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice, stderr
-from gpudash.cli.refusals import DEVICES, refused
-from gpudash.cli.simulation import SimulateOptions
-from gpudash.cli.sizes import Cap, SpecHelp
-from gpudash.devices import kind_of
+from gpudash.cli.flags import Cap, SimulateOptions, SpecHelp, has_fields
+from gpudash.cli.terminal.interruption import Interruption, interruptible
+from gpudash.cli.terminal.output import (
+    Exit,
+    RequestError,
+    RequestInterruptedError,
+    leave,
+    print_json,
+    print_notice,
+    stderr,
+)
+from gpudash.cli.terminal.refusals import DEVICES, refused
+from gpudash.devices.names import kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
 
 if TYPE_CHECKING:
-    from gpudash.memory.estimate import Estimate
+    from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session import Answer, Session
 
 READY_TIMEOUT_S = 20.0
@@ -183,7 +189,7 @@ def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str |
         cap = None if options.memory_cap is None else options.memory_cap.allowed_bytes(estimate.capacity_bytes)
         print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
     else:
-        from gpudash.cli.estimate_report import print_estimate
+        from gpudash.cli.terminal.estimate_report import print_estimate
 
         print_estimate(estimate, None if options.memory_cap is None else str(options.memory_cap))
     for text in warnings:
@@ -247,7 +253,7 @@ def _wait(session: "Session", interruption: Interruption) -> "Answer":
 
 def _under_cap(answer: "Answer", session: "Session", device: str, options: EstimateOptions) -> "Answer":
     """The answer with the ways out that a memory cap leaves."""
-    from gpudash.memory.raised_cap import with_raised_cap
+    from gpudash.memory.explaining.remedies import with_raised_cap
 
     if options.memory_cap is None or answer.estimate is None or not options.alternatives:
         return answer

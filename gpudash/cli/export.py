@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from gpudash.cli.output import Exit, RequestError, print_notice
+from gpudash.cli.terminal.output import Exit, RequestError, print_notice
 
 SIZE = (1280, 900)
 """Pixels of a picture where none are asked for."""
@@ -46,7 +46,7 @@ def export(
     size
         Width and height of a picture in pixels, such as 1280x900.
     """
-    from gpudash.telemetry.reading import RecordingError
+    from gpudash.telemetry.recording.reading import RecordingError
 
     if size is not None and to not in ("png", "svg"):
         raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
@@ -66,7 +66,7 @@ def export(
 
 def _data(file: Path, to: Literal["csv", "parquet", "json", "trace"], out: Path, force: bool) -> None:
     from gpudash.telemetry.export import export as write
-    from gpudash.telemetry.reading import open_recording
+    from gpudash.telemetry.recording.reading import open_recording
 
     with open_recording(file) as recording:
         write(recording, to, out, force)
@@ -86,7 +86,7 @@ def _draw(file: Path, out: Path, size: tuple[int, int], theme: Literal["light", 
 
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     require_qt()
-    from gpudash.ui.graph_file import write_graphs
+    from gpudash.ui.window.picture import write_graphs
 
     for text in write_graphs(file, out, size, theme, force):
         print_notice(text)

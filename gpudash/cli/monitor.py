@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.interruption import interruptible
-from gpudash.cli.json_lines import JsonLines
-from gpudash.cli.output import Exit, RequestError, leave, print_json, print_notice
-from gpudash.cli.serving import ServeOptions
-from gpudash.cli.simulation import SimulateOptions
+from gpudash.cli.flags import ServeOptions, SimulateOptions
+from gpudash.cli.terminal.interruption import interruptible
+from gpudash.cli.terminal.json_lines import JsonLines
+from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
 from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
-    from gpudash.cli.live_table import LiveTable
+    from gpudash.cli.terminal.live_table import LiveTable
     from gpudash.session import Session
 
 POLL_S = 0.1
@@ -59,7 +58,7 @@ def monitor(
     serving
         Whether and where the readings are served for Prometheus.
     """
-    from gpudash.cli.live_table import LiveTable
+    from gpudash.cli.terminal.live_table import LiveTable
 
     with (serving or ServeOptions()).served() as served:
         lines = JsonLines() if json_lines else None
@@ -97,7 +96,7 @@ def _started(
         RequestError: when the recording cannot be written, or no such GPU can be simulated.
     """
     from gpudash.session import Session, recording_target
-    from gpudash.telemetry.recorder import RecordingError
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     settings, notices = load_settings()
     if rate is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from gpudash.cli.output import RequestError, leave
+from gpudash.cli.terminal.output import RequestError, leave
 
 STREAM = Path("-")
 """Stands for standard input."""
@@ -40,9 +40,9 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
         The recordings of the other nodes.
     """
     from gpudash.cli.qt import has_display, require_qt
-    from gpudash.session.files import find_file
-    from gpudash.telemetry.reading import open_recording
-    from gpudash.telemetry.recorder import RecordingError
+    from gpudash.session.recordings.file_kinds import find_file
+    from gpudash.telemetry.recording.reading import open_recording
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     if any(str(each).startswith(ADDRESSES) for each in (file, *others)):
         return _open_fleet([str(each) for each in (file, *others)])
@@ -67,9 +67,9 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
 
 def _open_joined(files: Sequence[Path]) -> int:
     from gpudash.cli.qt import has_display, require_qt
-    from gpudash.session.files import find_file
-    from gpudash.session.joining import JoinedRecording
-    from gpudash.telemetry.recorder import RecordingError
+    from gpudash.session.recordings.file_kinds import find_file
+    from gpudash.session.recordings.joining import JoinedRecording
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
         found = [find_file(file) for file in files]

@@ -1,15 +1,20 @@
 """Whether Qt can start here: its Python package, its system libraries, the display. Checked before Qt is imported,
-because Qt ends the process when a platform library is missing."""
+because Qt ends the process when a platform library is missing.
+
+Opening the window, with as little before its first paint as can be.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import os
 import sys
 from collections.abc import Callable
 
-from gpudash.cli.output import RequestError
+from gpudash.cli.terminal.output import RequestError, leave
+from gpudash.devices.names import Simulation
 
 OFFSCREEN_LIBRARIES = {
     "libGL.so.1": "libgl1",
@@ -99,3 +104,18 @@ def _display_answers(load: Callable[[str], object]) -> bool:
     failed = bool(xcb.xcb_connection_has_error(connection))  # type: ignore[attr-defined]
     xcb.xcb_disconnect(connection)  # type: ignore[attr-defined]
     return not failed
+
+
+def open_window(simulation: Simulation | None = None) -> int:
+    """Show the window until it is closed; returns the exit code.
+
+    Raises:
+        RequestError: when Qt cannot start here.
+    """
+    require_qt()
+    # What is imported and built now stays; looking for garbage in it again and again takes a tenth of the time to the
+    # first paint, after which the window has it looked for as usual.
+    gc.disable()
+    from gpudash.ui.app import run
+
+    return leave(*run(simulation=simulation))

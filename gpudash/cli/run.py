@@ -10,15 +10,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gpudash.cli.interruption import Interruption, interruptible
-from gpudash.cli.nested_fields import WORDS, has_fields, with_nested, without_fields
-from gpudash.cli.output import OF_STATUS, Exit, RequestError, RequestInterruptedError, leave, print_json, print_notice
-from gpudash.cli.refusals import DEVICES, refused
-from gpudash.cli.serving import ServeOptions
-from gpudash.cli.simulation import SimulateOptions
-from gpudash.cli.sizes import Cap, Size, SpecHelp
-from gpudash.devices import OFFERED_BYTES, kind_of
-from gpudash.session.profiles import check_steps
+from gpudash.cli.flags import (
+    WORDS,
+    Cap,
+    ServeOptions,
+    SimulateOptions,
+    Size,
+    SpecHelp,
+    has_fields,
+    with_nested,
+    without_fields,
+)
+from gpudash.cli.terminal.interruption import Interruption, interruptible
+from gpudash.cli.terminal.output import (
+    OF_STATUS,
+    Exit,
+    RequestError,
+    RequestInterruptedError,
+    leave,
+    print_json,
+    print_notice,
+)
+from gpudash.cli.terminal.refusals import DEVICES, refused
+from gpudash.devices.names import OFFERED_BYTES, kind_of
+from gpudash.session.live.profiles import check_steps
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads
 from gpudash.specs.invalid import flag
@@ -122,7 +137,7 @@ def execute(spec: Spec, options: RunOptions) -> int:
     if options.json:
         print_json(summary)
     else:
-        from gpudash.cli.report import print_run
+        from gpudash.cli.terminal.report import print_run
 
         print_run(summary, notes)
     return leave(OF_STATUS[summary["status"]], joined)
@@ -135,7 +150,7 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
         RequestError: when the device, the target of the recording or a combination of fields is wrong.
     """
     from gpudash.session import Session, recording_target
-    from gpudash.telemetry.recorder import RecordingError
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     _require_possible(spec, options, options.device or spec.own_device)
     simulation = options.simulation()
@@ -244,7 +259,7 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool) -
             session.stop_run()
 
     if not quiet:
-        from gpudash.cli.report import show_progress
+        from gpudash.cli.terminal.report import show_progress
 
         show_progress(session, heed)
     while not session.wait_run(0.1):
@@ -277,7 +292,7 @@ def _gpu_name(device: str) -> bool:
 
 
 def _show_code(spec: Spec, options: RunOptions) -> int:
-    from gpudash.workloads.code import code
+    from gpudash.workloads.code.program import code
 
     device, simulation = options.device or spec.own_device or "cpu", options.simulation()
     sizes = {f"sim:{index}": size for index, size in enumerate(simulation.sizes or (OFFERED_BYTES,))}

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.output import Exit, RequestError, print_json, print_notice, stderr, stdout
-from gpudash.cli.sizes import CardSize
+from gpudash.cli.flags import CardSize
+from gpudash.cli.terminal.output import Exit, RequestError, print_json, print_notice, stderr, stdout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpudash.memory.snapshot.model import Snapshot
+    from gpudash.memory.snapshot.history.model import Snapshot
     from gpudash.memory.snapshot.summary import Study
-    from gpudash.session.snapshot_opener import OpenedSnapshot
+    from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 
 POLL_S = 0.1
 """How often the progress is shown, and Ctrl+C noticed."""
@@ -64,7 +64,7 @@ def snapshot(
     try:
         # meanwhile the file is read
         from gpudash.memory.snapshot.summary import figures, studied
-        from gpudash.session.report_folder import beside
+        from gpudash.session.watching.report_folder import beside
 
         known = beside(path)
         read = known.warned(_waited_for(opened))
@@ -87,7 +87,7 @@ def snapshot(
 
 def _found(file: Path) -> Path:
     """The snapshot that is meant: a file, or the one in the folder of a report."""
-    from gpudash.session.files import SNAPSHOT_NAME
+    from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 
     try:
         is_folder = file.is_dir()
@@ -117,7 +117,7 @@ def _check_target(html: Path, path: Path, force: bool) -> None:
 
 def _opening(path: Path) -> "OpenedSnapshot":
     """A snapshot that is being read by a process of its own."""
-    from gpudash.session.snapshot_opener import OpenedSnapshot
+    from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 
     opened = OpenedSnapshot(path)
     opened.start()
@@ -125,8 +125,8 @@ def _opening(path: Path) -> "OpenedSnapshot":
 
 
 def _waited_for(opened: "OpenedSnapshot") -> "Snapshot":
-    from gpudash.memory.snapshot.model import SnapshotError
-    from gpudash.memory.snapshot.source import name_of
+    from gpudash.memory.snapshot.history.model import SnapshotError
+    from gpudash.memory.snapshot.reading.source import name_of
 
     name = name_of(opened.path)
     try:
@@ -157,8 +157,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(path: Path, read: "Snapshot", studies: "Sequence[Study]") -> None:
-    from gpudash.memory.explanation_text import remedy_rows, report, ways_title
-    from gpudash.memory.snapshot.source import name_of
+    from gpudash.memory.explaining.explanation_text import remedy_rows, report, ways_title
+    from gpudash.memory.snapshot.reading.source import name_of
     from gpudash.memory.snapshot.summary import compared
     from gpudash.units import format_count
 

@@ -6,14 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from gpudash.cli.output import OF_STATUS, RequestError, leave, print_notice
-from gpudash.cli.qt import has_display
+from gpudash.cli.flags import SimulateOptions
+from gpudash.cli.qt import has_display, open_window
 from gpudash.cli.run import RunOptions, perform
-from gpudash.cli.simulation import SimulateOptions
-from gpudash.cli.window import open_window
+from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_notice
 from gpudash.settings import recordings_folder
 from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
-from gpudash.telemetry.naming import recording_name
+from gpudash.telemetry.recording.naming import recording_name
 
 PICTURE_SIZE = (1600, 1000)
 """Logical pixels of the picture left behind where there is no display."""
@@ -30,7 +29,7 @@ def start(*, simulated: SimulateOptions | None = None) -> int:
 
 
 def _run_and_draw(simulated: SimulateOptions) -> int:
-    from gpudash.cli.report import print_run
+    from gpudash.cli.terminal.report import print_run
 
     spec = build(workloads()[DEFAULT_WORKLOAD], {})
     target = recording_name(recordings_folder(), spec.name)
@@ -51,7 +50,7 @@ def _draw(recording: Path) -> Path | None:
     except RequestError as error:
         print_notice(f"No picture could be drawn: {error.message} {error.remedy}")
         return None
-    from gpudash.ui.picture import draw
+    from gpudash.ui.window.picture import draw
 
     picture = recording.with_suffix(".png")
     draw(recording, picture, PICTURE_SIZE)

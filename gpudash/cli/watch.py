@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from gpudash.cli.output import OF_STATUS, RequestError, leave, print_json, print_notice
-from gpudash.cli.serving import ServeOptions
-from gpudash.cli.simulation import SimulateOptions
-from gpudash.cli.sizes import Simulated
+from gpudash.cli.flags import ServeOptions, Simulated, SimulateOptions
+from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
 from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def watch(
     if options.json:
         print_json(summary)
     else:
-        from gpudash.cli.report import print_watched
+        from gpudash.cli.terminal.report import print_watched
 
         print_watched(summary)
     return leave(OF_STATUS[summary["status"]], joined)
@@ -124,7 +122,7 @@ def _started(options: WatchOptions) -> "Session":
     Raises:
         RequestError: when the GPUs cannot be simulated, or the recording cannot be written.
     """
-    from gpudash.telemetry.recorder import RecordingError
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     left = NAMES_TRIED
     while True:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpudash.known_gpus import KnownGpu
+    from gpudash.devices.known_gpus import KnownGpu
 
 
 def simulate(*capacities: int | str, settings: str | None = None, others: int = 0) -> None:
@@ -28,10 +28,9 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
             setting is none of torch's, a name is not known, or a GPU that would be replaced still holds memory.
         RuntimeError: one sentence, when this torch cannot be given a device from Python.
     """
-    from gpudash.memory.allocator.environment import allocator_text
-    from gpudash.memory.allocator.settings import AllocatorSettings
-    from gpudash.simulator.backend import register
-    from gpudash.simulator.card import OTHER_PROCESS, card_of
+    from gpudash.memory.allocator.settings import AllocatorSettings, allocator_text
+    from gpudash.simulator.device.backend import register
+    from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, card_of
 
     if not capacities:
         raise TypeError("simulate() needs the memory of at least one GPU in bytes, as in simulate(8 * 2**30).")
@@ -46,7 +45,7 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
 
 def _wanted(capacity: object, *, named: bool = True) -> int | KnownGpu:
     """A capacity in bytes, or with ``named`` the GPU that is meant by a name."""
-    from gpudash.known_gpus import find, nearest
+    from gpudash.devices.known_gpus import find, nearest
 
     if named and isinstance(capacity, str):
         known = find(capacity)

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gpudash.devices import Gpu
-from gpudash.sources.gpu_watch import GpuWatch
+from gpudash.devices.names import Gpu
 from gpudash.sources.host import HostReader
 from gpudash.sources.lanes import Emit, Lane, LaneStatistics
-from gpudash.sources.mirrored_card import ShownCard
-from gpudash.sources.nvml import Nvml
+from gpudash.sources.nvml.gpu_watch import GpuWatch
+from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.processes import ProcessReader
-from gpudash.sources.simulated_cards import CardReader, Probe, allocator_sample
+from gpudash.sources.simulated_gpus import CardReader, Probe, ShownCard, allocator_sample
 from gpudash.sources.timing import Timing
 from gpudash.telemetry.records import Record, Sample, State
 

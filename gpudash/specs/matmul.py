@@ -23,7 +23,7 @@ class MatmulSpec(Spec):
     name = "matmul"
     title = "Matrix product"
     summary = "Multiplies square matrices and reports the achieved FLOP/s, median and spread."
-    run = "gpudash.workloads.matmul:run"
+    run = "gpudash.workloads.programs.matmul:run"
     steps_field = "repeat"
     presets: ClassVar[Presets] = {
         "Quick": {},

@@ -34,7 +34,7 @@ class PipelineSpec(Spec):
     summary = (
         "Creates a tensor on the CPU, moves it to the device, computes, brings it back; each stage timed and checked."
     )
-    run = "gpudash.workloads.pipeline:run"
+    run = "gpudash.workloads.programs.pipeline:run"
     steps_field = "repeat"
     presets: ClassVar[Presets] = {
         "3×3": {},

@@ -18,7 +18,7 @@ class PressureSpec(Spec):
     name = "pressure"
     title = "Memory pressure"
     summary = "Fills memory by a pattern, up to a cap or until it runs out, so that warnings and guard can be seen."
-    run = "gpudash.workloads.pressure:run"
+    run = "gpudash.workloads.programs.pressure:run"
     presets: ClassVar[Presets] = {
         "Gentle": {},
         "Leak": {"pattern": "leak"},

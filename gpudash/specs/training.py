@@ -54,7 +54,7 @@ class TrainingSpec(Spec):
     name = "training"
     title = "Training"
     summary = "Trains a small model on real text or generated classes; plots loss and accuracy step by step."
-    run = "gpudash.workloads.training:run"
+    run = "gpudash.workloads.programs.training:run"
     steps_field = "steps"
     presets: ClassVar[Presets] = {
         "Transformer": {},

@@ -33,7 +33,7 @@ class TransferSpec(Spec):
     name = "transfer"
     title = "Transfer bandwidth"
     summary = "Copies blocks between host and device, pageable and pinned, and compares the rate with the link."
-    run = "gpudash.workloads.transfer:run"
+    run = "gpudash.workloads.programs.transfer:run"
     presets: ClassVar[Presets] = {
         "Sweep": {},
         "Large blocks": {"blocks": "256MiB", "samples": 10},

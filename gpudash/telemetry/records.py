@@ -219,7 +219,7 @@ class RunFailed(Event):
 class OutOfMemory(Event):
     """A run ended because memory ran out (`error` "cuda", "sim" or "host") or the guard stopped it ("guard").
 
-    `explanation` says what filled the memory, as `gpudash.memory.explanation.Explanation.to_json` writes it.
+    `explanation` says what filled the memory, as `gpudash.memory.explaining.explanation.Explanation.to_json` writes it.
     """
 
     kind: ClassVar[str] = "OutOfMemory"

@@ -1,4 +1,7 @@
-"""What the application knows right now, for whoever draws it: series, latest readings, runs, events."""
+"""What the application knows right now, for whoever draws it: series, latest readings, runs, events.
+
+Memory as bands that add up to what is used, worked out from readings of different sources.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudash.devices import shown_devices
-from gpudash.telemetry.bands import gpu_bands, host_others
+from gpudash.devices.names import shown_devices
 from gpudash.telemetry.metrics import METRICS
-from gpudash.telemetry.rank_shares import RankShares, Share
+from gpudash.telemetry.ranks.shares import RankShares, Share
 from gpudash.telemetry.records import (
     Event,
     Marker,
@@ -327,3 +329,52 @@ def _mark(event: Event) -> tuple[str, str] | None:
             return "stopped by the guard" if event.error == "guard" else "out of memory", "run"
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBands:
+    """The parts of a GPU's used memory, in bytes; ``None`` is a gap. Those that are had add up to `used`.
+
+    Attributes:
+        allocated: tensors.
+        idle: idle inside PyTorch: reserved − allocated.
+        context: CUDA context: the driver's figure for our process − reserved; part of `other` where there is none.
+        other: other processes.
+    """
+
+    allocated: float | None
+    idle: float | None
+    context: float | None
+    other: float | None
+
+
+def gpu_bands(
+    used: float | None, process: float | None, allocated: float | None, reserved: float | None, *, linked: bool
+) -> GpuBands:
+    """The bands of one tick.
+
+    Args:
+        used: the driver's figure for the whole GPU.
+        process: the driver's figure for our own process; ``None`` where it gives none.
+        allocated: of torch's allocator.
+        reserved: of torch's allocator.
+        linked: whether an allocator of ours is known on this GPU; when none is, it holds nothing.
+    """
+    if used is None:
+        return GpuBands(None, None, None, None)
+    if not linked:
+        allocated = reserved = 0
+    if allocated is None or reserved is None:
+        return GpuBands(None, None, None, None if process is None else max(used - process, 0))
+    # The driver and the allocator are read at different instants; the newer allocator must not make a band negative.
+    reserved = min(reserved, used)
+    allocated = min(allocated, reserved)
+    if process is None:
+        return GpuBands(allocated, reserved - allocated, None, used - reserved)
+    own = min(max(process, reserved), used)
+    return GpuBands(allocated, reserved - allocated, own - reserved, used - own)
+
+
+def host_others(used: float | None, process: float | None) -> float | None:
+    """Host memory used by other processes; ``None`` when either figure is missing."""
+    return None if used is None or process is None else max(used - process, 0)

@@ -15,14 +15,14 @@ from PySide6.QtCore import QEvent, QObject, QTimer
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication
 
-from gpudash.devices import Simulation
-from gpudash.resources import resource
+from gpudash.devices.names import Simulation
+from gpudash.files import resource
 from gpudash.session import Session, recording_target
 from gpudash.settings import Settings, load_settings
-from gpudash.telemetry.recorder import RecordingError
+from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import ThemeFollower
+from gpudash.ui.widgets.theme import ThemeFollower
+from gpudash.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:
     from gpudash.session.serving import Serving

@@ -11,9 +11,9 @@ from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
-from gpudash.memory.fit import peaks
-from gpudash.simulator.card import Card
-from gpudash.simulator.dry_run import DryRun
+from gpudash.memory.predicting.fit import peaks
+from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.dry_run.dry_run import DryRun
 from tests.allocator_matrix.configurations import ALLOCATORS, Configuration
 from tests.allocator_matrix.predicting import trace_of
 

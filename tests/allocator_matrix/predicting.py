@@ -10,9 +10,9 @@ import torch
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.architecture import Architecture
-from gpudash.memory.fit import peaks, run_on
-from gpudash.simulator.dry_run import DryRun
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.fit import peaks, run_on
+from gpudash.simulator.dry_run.dry_run import DryRun
 from tests.allocator_matrix.configurations import ALLOCATORS, CAPABILITIES, Configuration, named
 from tests.allocator_matrix.program import STEPS, build
 

@@ -8,8 +8,8 @@ import time
 import torch
 
 from gpudash.specs import MatmulSpec, TransferSpec
-from gpudash.workloads import matmul, transfer
-from gpudash.workloads.context import Context
+from gpudash.workloads.programs import matmul, transfer
+from gpudash.workloads.running.context import Context
 
 BLOCK_BYTES = 64 * 2**20
 SIZE = 1024

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from gpudash.memory.estimate import Target
-from gpudash.session.estimator import Estimator
+from gpudash.memory.predicting.estimate import Target
+from gpudash.session.predicting.estimator import Estimator
 from gpudash.specs import TrainingSpec
-from gpudash.ui.fit_follower import DEBOUNCE_S
+from gpudash.ui.forms.fit_follower import DEBOUNCE_S
 from gpudash.units import GIB
 
 HUNDRED_LAYERS = TrainingSpec(depth=100, width=768)
@@ -80,8 +80,8 @@ def _fake_steps(spec: TrainingSpec) -> float:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from gpudash.workloads.dry_run import STEPS
-    from gpudash.workloads.training_step import TrainingStep, build_model, optimizer_of
+    from gpudash.workloads.predicting.dry_run import STEPS
+    from gpudash.workloads.programs.training_step import TrainingStep, build_model, optimizer_of
 
     outputs = 65
 

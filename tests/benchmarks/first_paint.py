@@ -21,7 +21,7 @@ if {hide}:
 import gc, json, os, time
 gc.disable()  # as the command does, which would only do so below
 from PySide6.QtCore import QTimer
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 
 told = []
 

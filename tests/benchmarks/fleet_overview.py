@@ -26,7 +26,7 @@ from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.layout import Rect
 from gpudash.ui.fleet.painting import SMALL_PT, TINY_PT, sized
 from gpudash.ui.fleet.words import Cell
-from gpudash.ui.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import DARK, apply_theme
 
 MACHINES, GPUS = 64, 8
 FRAMES, POLLS = 60, 20

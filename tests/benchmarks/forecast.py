@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from gpudash.memory.forecast import Forecast, Forecaster, is_due
+from gpudash.memory.watching.forecaster import Forecaster
+from gpudash.memory.watching.outlook import Forecast, is_due
 from gpudash.units import MIB
 from tests.benchmarks.forecast_series import DEVELOPMENT_SEED, EVALUATION_SEED, KINDS, Series, series
 

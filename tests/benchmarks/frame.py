@@ -22,7 +22,7 @@ from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.plots.shaping import Floats
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import DARK, apply_theme
 
 PLOTS = 4
 CURVES = 3

@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional
 
 from gpudash.specs import TrainingSpec
-from gpudash.workloads.batches import data, epoch_order
-from gpudash.workloads.context import Context
-from gpudash.workloads.training import model_of, optimizer_of, run
+from gpudash.workloads.programs.batches import data, epoch_order
+from gpudash.workloads.programs.training import model_of, optimizer_of, run
+from gpudash.workloads.running.context import Context
 
 PAIRS = 7
 STEPS = {"Transformer": 20, "MLP": 300}

@@ -13,8 +13,8 @@ from gpudash.settings import Settings
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import StepFinished
 from gpudash.ui.app import application
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import apply_colours
+from gpudash.ui.widgets.theme import apply_colours
+from gpudash.ui.window.main_window import MainWindow
 
 SECONDS = 6.0
 SETTLE_S = 3.0

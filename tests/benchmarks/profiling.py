@@ -11,9 +11,9 @@ import torch
 
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import OPERATORS, Note
-from gpudash.workloads.context import Context, Wishes
-from gpudash.workloads.profiling import ProfileWish
-from gpudash.workloads.training import run
+from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.programs.training import run
+from gpudash.workloads.running.context import Context, Wishes
 
 RUNS = 3
 STEPS, PROFILED = 24, 8

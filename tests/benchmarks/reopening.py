@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
 from gpudash.ui.app import application
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import apply_colours
+from gpudash.ui.widgets.theme import apply_colours
+from gpudash.ui.window.main_window import MainWindow
 from tests.benchmarks.ten_million import TICK_S, make
 
 FRAMES = 60

@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 from gpudash.telemetry.metrics import METRICS
-from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Store
@@ -27,7 +27,7 @@ GPU_ROW = {metric.name: 12_345_678 for metric in METRICS["gpu"]}
 KILLED = """
 import sys
 from pathlib import Path
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Sample
 recorder = Recorder(Path(sys.argv[1]), meta={})
 number = 0

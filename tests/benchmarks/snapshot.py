@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpudash.sources.gpu_reader import GpuReader
 from gpudash.sources.host import HostReader
 from gpudash.sources.monitor import Monitor
-from gpudash.sources.nvml import Nvml
+from gpudash.sources.nvml.gpu_reader import GpuReader
+from gpudash.sources.nvml.library import Nvml
 from tests.nvml_stub.build import Scenario, StubGpu, build, playing
 
 ROUNDS = 400

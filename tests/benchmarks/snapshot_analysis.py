@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from gpudash.memory.snapshot.history import History
-from gpudash.memory.snapshot.reading import read_snapshot
-from gpudash.memory.snapshot.what_if import WhatIf
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import MIB
 from tests.benchmarks.generated_snapshot import generated
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 
 from PySide6.QtWidgets import QApplication
 
-from gpudash.session.snapshot_opener import OpenedSnapshot
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.ui.app import application
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.snapshot.page import SnapshotPage
-from gpudash.ui.theme import apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 from tests.benchmarks.generated_snapshot import generated
 
 PATIENCE_S = 60.0

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from gpudash.session.snapshot_opener import OpenedSnapshot
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.units import MIB
 from tests.benchmarks.generated_snapshot import generated
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import Record
-from gpudash.workloads.context import Wishes
-from gpudash.workloads.parallel.parallel_run import ParallelRun
-from gpudash.workloads.run import RunRequest
+from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
+from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.run import RunRequest
 
 FIELDS: dict[str, Any] = {
     "devices": "cpu,cpu",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpudash.telemetry import schema
-from gpudash.telemetry.digests import digest
-from gpudash.telemetry.page_writer import PageWriter
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.digests import digest
+from gpudash.telemetry.recording.page_writer import PageWriter
 from gpudash.telemetry.records import Note, RunStarted, StepFinished
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from gpudash.session.samples import sample
+from gpudash.session.recordings.samples import sample
 from gpudash.ui.compare import open_comparison
 
 if TYPE_CHECKING:

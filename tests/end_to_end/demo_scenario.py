@@ -14,7 +14,7 @@ from PySide6.QtGui import QImage, QImageWriter
 from gpudash.session.demo import Tour
 from gpudash.session.demo.tour import Pace
 from gpudash.ui.demo.demo import Demo
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player

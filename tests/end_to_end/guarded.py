@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpudash.cli.output import leave
+from gpudash.cli.terminal.output import leave
 from gpudash.session import Session
 from gpudash.specs import PressureSpec
 from gpudash.units import GIB, MIB

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from PySide6.QtWidgets import QInputDialog
 
-from gpudash.ui.recording_document import RecordingDocument
+from gpudash.ui.recordings.document import RecordingDocument
 
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player

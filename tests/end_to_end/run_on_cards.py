@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.backend import Backend, register
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.backend import Backend, register
+from gpudash.simulator.device.simulated_gpu import Card
 from gpudash.specs import build, workloads
-from gpudash.workloads.context import Context, MemoryLevel
-from gpudash.workloads.run import resolve
+from gpudash.workloads.running.context import Context, MemoryLevel
+from gpudash.workloads.running.run import resolve
 
 
 class Hasty(Context):

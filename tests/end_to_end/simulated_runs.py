@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
-from gpudash.cli.output import leave
-from gpudash.devices import Simulation
+from gpudash.cli.terminal.output import leave
+from gpudash.devices.names import Simulation
 from gpudash.session import Session
 from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
 from gpudash.specs.memory_cap import MemoryCap

@@ -17,18 +17,18 @@ import pynvml
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication
 
-from gpudash.memory.watch import MemoryWatch
-from gpudash.sources.gpu_reader import GpuReader
+from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.sources.host import HostReader
-from gpudash.sources.nvml import Nvml
+from gpudash.sources.nvml.gpu_reader import GpuReader
+from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.processes import ProcessReader
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Record, Sample, StepFinished
 from gpudash.telemetry.store import Store
-from gpudash.ui.live_plots import plots_for
+from gpudash.ui.dashboard.live_plots import plots_for
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import DARK, apply_theme
 
 TICKS = 72_000
 REFRESHES = 20_000

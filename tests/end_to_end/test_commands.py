@@ -276,7 +276,7 @@ def test_wrong_settings_cost_only_themselves(gpudash: Command, home: Path) -> No
 
 
 def _events(recording: Path) -> list[tuple[float, str, dict[str, Any]]]:
-    from gpudash.telemetry.reading import open_recording
+    from gpudash.telemetry.recording.reading import open_recording
 
     with open_recording(recording) as opened:
         return [(event.time_s, event.kind, json.loads(event.to_json())) for event in opened.events()]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Warning
 from tests.end_to_end.conftest import Command, environment
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.estimator import OWN_CODE_COMMAND, Estimator
+from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, Estimator
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import Command, environment
 

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from gpudash.memory.explanation import explanation_from_json
+from gpudash.memory.explaining.explanation import explanation_from_json
 from gpudash.session import Replay
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import Command

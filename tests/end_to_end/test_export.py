@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtGui import QImage
 
 from gpudash.cli import run
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import Command, Outcome

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import OutOfMemory, RunStarted, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import environment

@@ -43,7 +43,7 @@ def hosts() -> set[psutil.Process]:
     return {
         process
         for process in psutil.process_iter(["cmdline", "status"])
-        if any("gpudash.workloads.host_process" in word for word in process.info["cmdline"] or ())
+        if any("gpudash.workloads.running.hosted.host_process" in word for word in process.info["cmdline"] or ())
         and process.info["status"] != psutil.STATUS_ZOMBIE
     }
 
@@ -187,7 +187,7 @@ def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, t
 def test_a_process_that_has_no_torch_itself_runs_on_every_kind_of_device(home: Path) -> None:
     script = (
         "import sys\n"
-        "from gpudash.devices import Simulation\n"
+        "from gpudash.devices.names import Simulation\n"
         "from gpudash.session import Session\n"
         "from gpudash.specs import MatmulSpec\n"
         "session = Session(simulation=Simulation((2**30,)))\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.memory.growth_notice import source_line
 from gpudash.memory.snapshot.explaining import explain_snapshot
-from gpudash.memory.snapshot.reading import read_snapshot
+from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.watching.growth_notice import source_line
 from tests.end_to_end.conftest import environment
 
 STEPS = 120

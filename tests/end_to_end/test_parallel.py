@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from gpudash.specs import TrainingSpec, build
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import EpochFinished, Note, Record, RunFinished, Sample, StepFinished
-from gpudash.workloads.code import code
-from gpudash.workloads.context import Wishes
-from gpudash.workloads.parallel.parallel_run import ParallelRun
-from gpudash.workloads.run import Run, RunRequest
+from gpudash.workloads.code.program import code
+from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
+from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.run import Run, RunRequest
 from tests.end_to_end.conftest import environment
 
 PATIENCE_S = 20.0

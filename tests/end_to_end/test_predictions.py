@@ -68,7 +68,7 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[Both]:
-    predictor = Child("gpudash.workloads.estimate_process")
+    predictor = Child("gpudash.workloads.predicting.estimate_process")
     runner = Child("tests.end_to_end.run_on_cards")
     try:
         assert predictor.read()["ready"] is True

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpudash.session.joining import JoinedRecording
-from gpudash.telemetry.reading import open_recording
+from gpudash.session.recordings.joining import JoinedRecording
+from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Sample
 from tests.end_to_end.conftest import Command, Outcome
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Event, RunFinished, Sample, Warning
 from gpudash.units import MIB
 from tests.end_to_end.conftest import environment

@@ -19,14 +19,14 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
 from gpudash.cli.open import open_file
-from gpudash.cli.output import leave
-from gpudash.devices import Simulation
-from gpudash.memory.explanation import Remedy
+from gpudash.cli.terminal.output import leave
+from gpudash.devices.names import Simulation
+from gpudash.memory.explaining.explanation import Remedy
 from gpudash.specs import PressureSpec, Spec
 from gpudash.telemetry.records import Warning
 from gpudash.ui import app as app_module
-from gpudash.ui.banner import report_of
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.dashboard.banner import report_of
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo

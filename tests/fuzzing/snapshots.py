@@ -29,10 +29,11 @@ except ImportError:
     atheris = None
 
 with nullcontext() if atheris is None else atheris.instrument_imports(include=["gpudash.memory"]):
-    from gpudash.memory import undoing
-    from gpudash.memory.snapshot import model, reading
-    from gpudash.memory.snapshot.limits import Limits, TimeRange
-    from gpudash.memory.snapshot.model import SnapshotError
+    from gpudash.memory.allocator import reverse_replay as undoing
+    from gpudash.memory.snapshot.history import model
+    from gpudash.memory.snapshot.history.model import SnapshotError
+    from gpudash.memory.snapshot.reading import reader as reading
+    from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
 
 ROOM = str(Path(model.__file__).parent)
 UNDOING = undoing.__file__

@@ -127,13 +127,13 @@ def measured(name: str, where: str, argument: Any, tell: Tell) -> None:
 
     torch.set_num_threads(1)
     if where == "dry":
-        from gpudash.simulator.dry_run import DryRun
+        from gpudash.simulator.dry_run.dry_run import DryRun
 
         DryRun().record(lambda _tracker: measurement(torch.device("sim", 0), argument, tell), trusting=True)
         return
     if where.startswith("sim"):
-        from gpudash.simulator.card import Card
-        from gpudash.workloads import simulated
+        from gpudash.simulator.device.simulated_gpu import Card
+        from gpudash.workloads.running import sim_backend as simulated
 
         simulated.add((Card(0, SIMULATED_BYTES),))
     measurement(torch.device(where), argument, tell)

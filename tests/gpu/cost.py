@@ -25,8 +25,8 @@ def rates(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
     """Steps per second of the same training: bare, under torch's history alone, and as followed by the program."""
     import torch
 
-    from gpudash.workloads import run as running
-    from gpudash.workloads.simulated import in_use
+    from gpudash.workloads.running import run as running
+    from gpudash.workloads.running.sim_backend import in_use
     from tests.gpu.recording import History
     from tests.gpu.runs import Runner
 

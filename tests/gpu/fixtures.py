@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
-from gpudash.memory.snapshot.model import DeviceSnapshot, TraceEntry
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 
 UNIT = 512
 

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import torch
 
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.simulated_gpu import Card
 from gpudash.specs import Spec, build, field, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, StepFinished
 from gpudash.units import GIB
-from gpudash.workloads.context import Context
-from gpudash.workloads.worker import RunRequest, Worker
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.worker import RunRequest, Worker
 from tests.cuda_standin.machine import ASSERT, Machine, is_here
 from tests.gpu.child import Tell
 from tests.gpu.readings import has_context, used_bytes
@@ -121,7 +121,7 @@ def specs() -> dict[str, tuple[Spec, bool]]:
 
 def measure(device: torch.device, _argument: None, tell: Tell) -> None:
     """Each of `specs`, with what the device has in use before and after it, and when no run had been yet."""
-    from gpudash.workloads.simulated import in_use
+    from gpudash.workloads.running.sim_backend import in_use
 
     backend = in_use()
     apart = Apart(str(device), () if backend is None else tuple(backend.cards))

@@ -56,7 +56,7 @@ PLAIN = (
 
 def run_out(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
     """Run the cases named in ``argument["names"]`` in one process, each followed by a small run."""
-    from gpudash.workloads.simulated import in_use
+    from gpudash.workloads.running.sim_backend import in_use
     from tests.gpu.readings import used_bytes
     from tests.gpu.runs import Runner
 

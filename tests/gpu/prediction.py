@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpudash.memory.fit import GRANULE
-from gpudash.session.estimator import Estimator
+from gpudash.memory.predicting.fit import GRANULE
+from gpudash.session.predicting.estimator import Estimator
 from gpudash.specs import build, workloads
 from tests.gpu.child import Tell, asked
 from tests.gpu.recording import History, allocations, differences, packed, peak, unpacked
@@ -110,9 +110,9 @@ def run_for_real(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
 
     from gpudash.specs.memory_cap import MemoryCap
     from gpudash.telemetry.records import Event
-    from gpudash.workloads import run as running
-    from gpudash.workloads.context import Wishes
-    from gpudash.workloads.simulated import in_use
+    from gpudash.workloads.running import run as running
+    from gpudash.workloads.running.context import Wishes
+    from gpudash.workloads.running.sim_backend import in_use
     from tests.gpu.readings import has_context, process_bytes
 
     if device.type == "cuda":
@@ -153,8 +153,8 @@ def follow_on_sizes(_device: None, argument: Mapping[str, Any], tell: Tell) -> N
     """What the dry run of a spec asks for, with the lines that ask."""
     import torch
 
-    from gpudash.simulator.dry_run import DryRun
-    from gpudash.workloads import dry_run
+    from gpudash.simulator.dry_run.dry_run import DryRun
+    from gpudash.workloads.predicting import dry_run
     from tests.gpu.readings import has_context
 
     torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpudash.workloads.installed import gpu_uuid
+from gpudash.workloads.running.installed import gpu_uuid
 
 
 def handle_of(device: torch.device) -> Any:

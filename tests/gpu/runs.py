@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.simulated_gpu import Card
 from gpudash.specs import build, workloads
 from gpudash.telemetry.records import Event, RunEnded, StageFinished, StepFinished
-from gpudash.workloads.worker import MemoryLevel, RunRequest, Worker
+from gpudash.workloads.running.worker import MemoryLevel, RunRequest, Worker
 from tests.cuda_standin.machine import is_here
 
 PATIENCE_S = 300.0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpudash.memory.explanation import explanation_from_json
+from gpudash.memory.explaining.explanation import explanation_from_json
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import OutOfMemory
 from gpudash.units import GIB, MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudash.memory.estimate import Alternative, Estimate
+from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.units import GIB
 
 SMALLER_BATCH = Alternative("batch 8", {"batch": 8}, peak_reserved_bytes=5 * GIB, fits=True, changes_training=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QLabel, QVBoxLayout
 
-from gpudash.ui.document import Document
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.document import Document
+from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.window.main_window import MainWindow
 
 
 class FakeDocument(Document):

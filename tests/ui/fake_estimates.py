@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpudash.memory.estimate import Estimate, Target
+from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.session import Answer
-from gpudash.session.estimator import Problem
+from gpudash.session.predicting.estimator import Problem
 from gpudash.specs import Spec
 from gpudash.units import GIB
 

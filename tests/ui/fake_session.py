@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices import Device, Gpu, shown_name, simulated_device
+from gpudash.devices.names import Device, Gpu, shown_name, simulated_device
 from gpudash.session import Status
-from gpudash.session.output_log import OutputLog
-from gpudash.session.programs import program_of
-from gpudash.session.watch_request import WatchRequest
+from gpudash.session.live.programs import program_of
+from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.request import WatchRequest
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.telemetry.records import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudash.memory.estimate import Alternative, Estimate, RankEstimate
-from gpudash.memory.rank_estimates import NCCL_BYTES
+from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
+from gpudash.memory.predicting.rank_estimates import NCCL_BYTES
 from gpudash.units import GIB
 from tests.ui.estimates import FITS, SHORT
 

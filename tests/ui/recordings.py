@@ -9,11 +9,11 @@ from pathlib import Path
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import Gpu
-from gpudash.telemetry.recorder import Recorder
+from gpudash.devices.names import Gpu
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Marker, Note, Record
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.recording_document import RecordingDocument
+from gpudash.ui.recordings.document import RecordingDocument
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import settle
 from tests.ui.fake_session import FakeSession
 

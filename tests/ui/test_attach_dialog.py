@@ -11,9 +11,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialogButtonBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.candidates import Candidate
-from gpudash.ui import commands
-from gpudash.ui.attach_dialog import LOOKING, NONE, AttachDialog
+from gpudash.session.watching.attaching import Candidate
+from gpudash.ui.features import commands
+from gpudash.ui.window.attach_dialog import LOOKING, NONE, AttachDialog
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import Level, OutOfMemory, RunStarted, Warning
-from gpudash.ui.banner import PASSED_SHOWN_S, Banner
+from gpudash.ui.dashboard.banner import PASSED_SHOWN_S, Banner
 
 
 @pytest.fixture

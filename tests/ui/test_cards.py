@@ -7,12 +7,12 @@ from PySide6.QtGui import QColor, QFontMetrics
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import Device
+from gpudash.devices.names import Device
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
-from gpudash.ui.cards import Card, CardContent, DeviceCards, short_product, whole_words
-from gpudash.ui.readings import device_rows, gpu_card, host_card
-from gpudash.ui.theme import DARK, Palette
+from gpudash.ui.dashboard.cards import Card, CardContent, DeviceCards, short_product, whole_words
+from gpudash.ui.dashboard.readings import device_rows, gpu_card, host_card
+from gpudash.ui.widgets.theme import DARK, Palette
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 

@@ -10,9 +10,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 
-from gpudash.devices import Gpu
-from gpudash.ui.compact_card import CompactCard
-from gpudash.ui.main_window import MainWindow
+from gpudash.devices.names import Gpu
+from gpudash.ui.window.compact_card import CompactCard
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu

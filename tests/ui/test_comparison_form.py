@@ -6,11 +6,11 @@ import pytest
 from PySide6.QtWidgets import QComboBox, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import Device
+from gpudash.devices.names import Device
 from gpudash.specs import ComparisonSpec
-from gpudash.ui.comparison_form import ComparisonForm
-from gpudash.ui.fields import enabled_choices
-from gpudash.ui.workload_panel import WorkloadPanel
+from gpudash.ui.forms.comparison_form import ComparisonForm
+from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.widgets.fields import enabled_choices
 from gpudash.units import GIB
 
 CPU = Device("cpu", "A processor", 16 * GIB)

@@ -10,8 +10,8 @@ from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
 
-from gpudash.ui.dropping import TRUST
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.dropping import TRUST
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_document import front, opened, snapshot, with_fakes
 from tests.ui.fake_session import FakeSession

@@ -11,19 +11,19 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import simulated_gpu
+from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS
-from gpudash.memory.explain import explain
-from gpudash.memory.explanation import Explanation, Remedy
-from gpudash.memory.held import Frame, HeldState, Holding, Process, Recorded, Request
+from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation import Explanation, Remedy
+from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Process, Recorded, Request
 from gpudash.session import Replay
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import EXPLANATION, Note, OutOfMemory, Record, RunStarted, Sample, Warning
-from gpudash.ui.explanation_bar import PartsBar
-from gpudash.ui.explanation_rows import Choice, owner_rows
-from gpudash.ui.explanation_stack import folded
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import DARK, LIGHT
+from gpudash.ui.explanation.bar import PartsBar
+from gpudash.ui.explanation.owners import Choice, owner_rows
+from gpudash.ui.explanation.stack import folded
+from gpudash.ui.widgets.theme import DARK, LIGHT
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession

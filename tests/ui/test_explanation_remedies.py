@@ -6,8 +6,8 @@ import pytest
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.explanation import Remedy
-from gpudash.ui.explanation_remedies import Remedies, remedy_words
+from gpudash.memory.explaining.explanation import Remedy
+from gpudash.ui.explanation.remedies import Remedies, remedy_words
 from gpudash.units import GIB
 
 CHANGES = [Remedy(f"batch {number}", {"batch": number}, predicted_peak_bytes=GIB, fits=True) for number in range(6)]

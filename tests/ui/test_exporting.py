@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.telemetry.export import Heed
-from gpudash.ui import exporting
-from gpudash.ui.exporting import NO_RECORDING, WORDING, ExportJob, Kind
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.features import exporting
+from gpudash.ui.features.exporting import NO_RECORDING, WORDING, ExportJob, Kind
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_document import FakeDocument
 from tests.ui.fake_session import FakeSession

@@ -4,16 +4,16 @@ import pytest
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
-from gpudash.devices import simulated_gpu
-from gpudash.session.samples import sample
+from gpudash.devices.names import simulated_gpu
+from gpudash.session.recordings.samples import sample
 from gpudash.settings import load_settings
 from gpudash.telemetry.records import Marker
-from gpudash.ui.command_table import RECENT_MENU
-from gpudash.ui.library.document import LibraryDocument
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.no_gpu_strip import LOOKING
-from gpudash.ui.text_size import set_text_scale
-from gpudash.ui.tool_commands import PRESENTATION
+from gpudash.ui.features.command_table import RECENT_MENU
+from gpudash.ui.features.tool_commands import PRESENTATION
+from gpudash.ui.recordings.library import LibraryDocument
+from gpudash.ui.widgets.text_size import set_text_scale
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.onboarding import LOOKING
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
@@ -61,7 +61,7 @@ def test_the_demo_recording_opens(window: MainWindow, monkeypatch: pytest.Monkey
 
 
 def test_without_samples_the_button_says_so(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.ui.first_minute.sample", lambda _name: None)
+    monkeypatch.setattr("gpudash.ui.window.onboarding.sample", lambda _name: None)
     window.first_minute.strip.demo.click()
     assert "no demo recordings" in window.documents.notice.text
 

@@ -7,9 +7,9 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.estimate_words import CONTEXT, HELD_BACK, segments
-from gpudash.ui.fit_bar import FitBar, part_colour
-from gpudash.ui.theme import DARK, LIGHT, Palette
+from gpudash.memory.predicting.estimate_words import CONTEXT, HELD_BACK, segments
+from gpudash.ui.forms.fit_bar import FitBar, part_colour
+from gpudash.ui.widgets.theme import DARK, LIGHT, Palette
 from tests.ui.estimates import FITS, SHORT
 
 

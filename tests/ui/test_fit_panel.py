@@ -11,11 +11,11 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.estimate import Alternative, Estimate
-from gpudash.ui.fit_alternatives import AlternativeRow
-from gpudash.ui.fit_follower import DEBOUNCE_S, LOOK_S
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import Choice
+from gpudash.memory.predicting.estimate import Alternative, Estimate
+from gpudash.ui.forms.fit_follower import DEBOUNCE_S, LOOK_S
+from gpudash.ui.forms.fit_panel import AlternativeRow
+from gpudash.ui.widgets.theme import Choice
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import CARD, CHECKPOINTING, EXPANDABLE, FITS, ON_THE_CPU, SHORT, SMALLER_BATCH

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpudash.memory.estimate import Estimate
-from gpudash.memory.estimate_words import COMMUNICATION
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import Choice
+from gpudash.memory.predicting.estimate import Estimate
+from gpudash.memory.predicting.estimate_words import COMMUNICATION
+from gpudash.ui.widgets.theme import Choice
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
 from tests.ui.fake_session import FakeSession, gpu

@@ -10,9 +10,9 @@ import pytest
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 
-from gpudash.telemetry.recorder import RecordingError
-from gpudash.ui.graph_file import write_graphs
-from gpudash.ui.theme import DARK, LIGHT, Palette
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.ui.widgets.theme import DARK, LIGHT, Palette
+from gpudash.ui.window.picture import write_graphs
 from tests.ui.test_picture import recorded
 
 SIZE = (900, 700)

@@ -16,9 +16,16 @@ from pytestqt.qtbot import QtBot
 from gpudash.specs import MatmulSpec
 from gpudash.telemetry.records import OPERATORS, Note, RunStarted
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.operators_tab import EMPTY, EMPTY_RECORDING, EXPORT_TIP, FOLDER_TIP, PROFILE_TIP, OperatorsTab
-from gpudash.ui.profiling import why_no_profile
-from gpudash.ui.theme import Palette
+from gpudash.ui.dashboard.tabs.operators_tab import (
+    EMPTY,
+    EMPTY_RECORDING,
+    EXPORT_TIP,
+    FOLDER_TIP,
+    PROFILE_TIP,
+    OperatorsTab,
+)
+from gpudash.ui.features.profiling import why_no_profile
+from gpudash.ui.widgets.theme import Palette
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -218,7 +225,7 @@ def test_an_export_that_fails_leaves_what_was_there(
         part.write_bytes(b"tr")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("gpudash.ui.operators_tab.shutil.copyfile", fill_the_disk)
+    monkeypatch.setattr("gpudash.ui.dashboard.tabs.operators_tab.shutil.copyfile", fill_the_disk)
     tab.export_to(trace, target)
     assert target.read_bytes() == b"older" and len(list(tmp_path.iterdir())) == 2
     assert said == [f"{target} cannot be written (No space left on device); choose another place."]

@@ -11,14 +11,14 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from gpudash.session import Replay
-from gpudash.session.output_log import OutputLine
-from gpudash.session.watch_request import WatchRequest
-from gpudash.telemetry.recorder import Recorder
+from gpudash.session.watching.output_log import OutputLine
+from gpudash.session.watching.request import WatchRequest
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Warning
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.remembered import recall
-from gpudash.ui.script import Script
-from gpudash.ui.script_form import ScriptForm
+from gpudash.ui.forms.script import Script
+from gpudash.ui.forms.script_form import ScriptForm
+from gpudash.ui.widgets.remembered import recall
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import front, snapshot, with_fakes

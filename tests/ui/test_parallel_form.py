@@ -10,13 +10,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import Device, Gpu
+from gpudash.devices.names import Device, Gpu
 from gpudash.specs import ComparisonSpec, TrainingSpec
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.comparison_form import form_of
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.parallel_form import ONLY_SEVERAL, ParallelForm
-from gpudash.ui.workload_panel import SEVERAL_WORDS
+from gpudash.ui.forms.comparison_form import form_of
+from gpudash.ui.forms.parallel_form import ONLY_SEVERAL, ParallelForm
+from gpudash.ui.forms.workload_panel import SEVERAL_WORDS
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu

@@ -10,11 +10,11 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Record
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.picture import draw
-from gpudash.ui.theme import DARK, LIGHT
+from gpudash.ui.widgets.theme import DARK, LIGHT
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.picture import draw
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.words import complaints, weakest

@@ -11,11 +11,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.features.tool_commands import PRESENTATION, open_palette
+from gpudash.ui.forms.workload_panel import WIDTH
 from gpudash.ui.plots.legend import Entry
-from gpudash.ui.text_size import set_text_scale, text_scale
-from gpudash.ui.tool_commands import PRESENTATION, open_palette
-from gpudash.ui.workload_panel import WIDTH
+from gpudash.ui.widgets.text_size import set_text_scale, text_scale
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.recordings import open_recording

@@ -8,8 +8,8 @@ import pytest
 from PySide6.QtWidgets import QMenu
 
 from gpudash.telemetry.records import Note
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.plot_choice import MENU
+from gpudash.ui.features.plot_choice import MENU
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import RankFeed

@@ -8,10 +8,10 @@ import pytest
 
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.live_plots import plots_for
+from gpudash.ui.dashboard.live_plots import plots_for
+from gpudash.ui.dashboard.tabs.rank_rows import failed_rank, places_of
 from gpudash.ui.plots.curve import PlotSpec, format_value
-from gpudash.ui.rank_places import failed_rank, places_of
-from gpudash.ui.theme import DARK, LIGHT, Palette
+from gpudash.ui.widgets.theme import DARK, LIGHT, Palette
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.rank_feed import RankFeed

@@ -8,9 +8,9 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.recording_document import RecordingDocument
-from gpudash.ui.theme import LIGHT
+from gpudash.ui.recordings.document import RecordingDocument
+from gpudash.ui.widgets.theme import LIGHT
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.recordings import trained
 
 

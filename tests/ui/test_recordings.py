@@ -15,13 +15,13 @@ from PySide6.QtWidgets import QApplication, QInputDialog
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.session.loading import Progress
-from gpudash.session.recording_opener import OpenedRecording
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.session.recordings.loading import Progress
+from gpudash.session.recordings.opener import OpenedRecording
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.recording_document import RecordingDocument
-from gpudash.ui.theme import LIGHT
+from gpudash.ui.recordings.document import RecordingDocument
+from gpudash.ui.widgets.theme import LIGHT
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import opened
 from tests.ui.fake_session import FakeSession, gpu

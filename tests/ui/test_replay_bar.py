@@ -9,9 +9,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.main_window import MainWindow
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.replay_bar import LONGEST_STEP_S, PARTS, SPEEDS, ReplayBar, place_words
+from gpudash.ui.recordings.replay_bar import LONGEST_STEP_S, PARTS, SPEEDS, ReplayBar, place_words
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.recordings import open_recording, trained

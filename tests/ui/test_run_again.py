@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import Gpu
+from gpudash.devices.names import Gpu
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession, gpu

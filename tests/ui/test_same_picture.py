@@ -10,10 +10,10 @@ import pytest
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import Gpu
+from gpudash.devices.names import Gpu
 from gpudash.telemetry.records import OutOfMemory
-from gpudash.ui.dashboard import Dashboard
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import gpu
 from tests.ui.recordings import KeptSession, open_recording, trained

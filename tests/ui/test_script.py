@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.known_gpus import KnownGpu
-from gpudash.ui.script import Script, found_python, python_words
+from gpudash.devices.known_gpus import KnownGpu
+from gpudash.ui.forms.script import Script, found_python, python_words
 from gpudash.units import GIB
 
 

@@ -6,12 +6,12 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
-from gpudash.devices import SIMULATED, simulated_gpu
+from gpudash.devices.names import SIMULATED, simulated_gpu
 from gpudash.telemetry.records import Transfer
-from gpudash.ui.cards import Card
-from gpudash.ui.fields import enabled_choices
-from gpudash.ui.lower_tabs import epoch_rows, stage_rows
-from gpudash.ui.theme import Palette, contrast
+from gpudash.ui.dashboard.cards import Card
+from gpudash.ui.dashboard.tabs.lower_tabs import epoch_rows, stage_rows
+from gpudash.ui.widgets.fields import enabled_choices
+from gpudash.ui.widgets.theme import Palette, contrast
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu

@@ -7,9 +7,9 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec
-from gpudash.ui.comparison_form import form_of
-from gpudash.ui.fields import enabled_choices
-from gpudash.ui.spec_form import SpecForm
+from gpudash.ui.forms.comparison_form import form_of
+from gpudash.ui.forms.spec_form import SpecForm
+from gpudash.ui.widgets.fields import enabled_choices
 
 
 @pytest.fixture

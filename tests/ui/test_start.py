@@ -23,20 +23,20 @@ UNWANTED = (
     "gpudash.memory.snapshot",
     "gpudash.session.demo",
     "gpudash.session.fleet",
-    "gpudash.session.library",
+    "gpudash.session.recordings.library",
     "gpudash.session.report",
     "gpudash.session.serving",
-    "gpudash.session.snapshot_opener",
+    "gpudash.session.recordings.snapshot_opener",
     "gpudash.sources.prometheus",
     "gpudash.telemetry.comparing",
     "gpudash.telemetry.export",
     "gpudash.ui.compare.document",
     "gpudash.ui.demo.demo",
-    "gpudash.ui.explanation_page",
+    "gpudash.ui.explanation.page",
     "gpudash.ui.fleet",
-    "gpudash.ui.library.document",
+    "gpudash.ui.recordings.library",
     "gpudash.ui.snapshot.document",
-    "gpudash.workloads.parallel",
+    "gpudash.workloads.programs.parallel",
     "prometheus_client",
     "rich",
     "torch",
@@ -47,7 +47,7 @@ START = """
 import gc, json, sys
 from PySide6.QtCore import QTimer
 from gpudash.cli import run
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 
 told = []
 
@@ -75,7 +75,7 @@ def test_before_the_first_paint_only_what_it_shows_is_loaded_and_no_garbage_is_l
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[0])
     loaded = [name for name in seen["modules"] if any(name == part or name.startswith(f"{part}.") for part in UNWANTED)]
-    assert "gpudash.ui.dashboard" in seen["modules"]
+    assert "gpudash.ui.dashboard.dashboard" in seen["modules"]
     assert loaded == []
     assert not seen["collecting"]
 

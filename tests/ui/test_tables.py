@@ -17,9 +17,9 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.store import Store
-from gpudash.ui.lower_tabs import LowerTabs, epoch_rows, stage_rows
-from gpudash.ui.readings import device_rows
-from gpudash.ui.tables import Column, Table
+from gpudash.ui.dashboard.readings import device_rows
+from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs, epoch_rows, stage_rows
+from gpudash.ui.widgets.tables import Column, Table
 
 
 def stored(*events: Event) -> Store:

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QInputDialog, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import REMOVED, Marker
-from gpudash.ui.event_rows import event_row
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.undoing import MOST_STEPS, Undoing
+from gpudash.ui.dashboard.tabs.lower_tabs import event_row
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.undo import MOST_STEPS, Undoing
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.recordings import open_recording

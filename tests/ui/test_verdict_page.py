@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import RunFinished, RunStarted
 from gpudash.telemetry.store import Store
-from gpudash.ui.lower_tabs import LowerTabs
-from gpudash.ui.theme import DARK, LIGHT, apply_theme
-from gpudash.ui.verdict_page import VerdictPage
+from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
+from gpudash.ui.widgets.theme import DARK, LIGHT, apply_theme
 
 
 def side(label: str, seconds: float, **more: Any) -> dict[str, Any]:

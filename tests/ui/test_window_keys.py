@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QInputDialog, QLineEdit, QMenu, QToolButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import settle
 from tests.ui.fake_session import FakeSession
 

@@ -12,10 +12,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from gpudash.telemetry.records import RunStarted
-from gpudash.ui import main_window
-from gpudash.ui.cards import Card
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import DARK, LIGHT, ThemeFollower
+from gpudash.ui.dashboard.cards import Card
+from gpudash.ui.widgets.theme import DARK, LIGHT, ThemeFollower
+from gpudash.ui.window import main_window
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 
@@ -237,7 +237,8 @@ def test_the_system_theme_is_followed(
 ) -> None:
     scheme = [Qt.ColorScheme.Dark]
     monkeypatch.setattr(
-        "gpudash.ui.theme.chosen_palette", lambda _app, _choice: DARK if scheme[0] is Qt.ColorScheme.Dark else LIGHT
+        "gpudash.ui.widgets.theme.chosen_palette",
+        lambda _app, _choice: DARK if scheme[0] is Qt.ColorScheme.Dark else LIGHT,
     )
     follower = ThemeFollower(qapp, "system")
     window = open_window(training())

@@ -7,8 +7,8 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
 
-from gpudash.ui.guide import GUIDE
-from gpudash.ui.theme import Choice
+from gpudash.ui.features.guide import GUIDE
+from gpudash.ui.widgets.theme import Choice
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 from tests.ui.words import complaints, weakest, words

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.cli.nested_fields import with_nested
-from gpudash.cli.output import RequestError
+from gpudash.cli.flags import with_nested
+from gpudash.cli.terminal.output import RequestError
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.devices import Device, Gpu, cuda_order, default_device, pci_address
+from gpudash.devices.names import Device, Gpu, cuda_order, default_device, pci_address
 
 A = Gpu(0, "GPU-aaaa-1", "00000000:01:00.0", "RTX 4090", cuda_capability=(8, 9))
 B = Gpu(1, "GPU-bbbb-2", "00000000:41:00.0", "RTX 4090", cuda_capability=(8, 9))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.devices import (
+from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu, find, nearest
+from gpudash.devices.names import (
     LEAST_SIMULATED,
     SIMULATED,
     Simulation,
@@ -24,9 +25,8 @@ from gpudash.devices import (
     size_of,
     written,
 )
-from gpudash.known_gpus import KNOWN_GPUS, KnownGpu, find, nearest
-from gpudash.memory.workspace import workspace_bytes
-from gpudash.simulator.card import CONTEXT_BYTES, card_of
+from gpudash.memory.predicting.workspace import workspace_bytes
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, card_of
 from gpudash.units import GIB, MIB
 
 KNOWN = st.sampled_from(KNOWN_GPUS)

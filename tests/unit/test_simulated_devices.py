@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.devices import (
+from gpudash.devices.names import (
     MOST_SIMULATED,
     OFFERED_BYTES,
     Device,

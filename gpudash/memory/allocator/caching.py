@@ -10,13 +10,23 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from gpudash.memory.allocator import expandable, layout, releasing
-from gpudash.memory.allocator.blocks import ALLOCATED, FREE, UNMAPPED, WAITING, Block, FreeList
+from gpudash.memory.allocator.blocks import (
+    ALLOCATED,
+    FREE,
+    LARGEST_SMALL,
+    SMALLEST_BLOCK,
+    UNMAPPED,
+    WAITING,
+    Block,
+    FreeList,
+    Rounding,
+    segment_size,
+)
 from gpudash.memory.allocator.device_memory import DeviceMemory
 from gpudash.memory.allocator.heap import Observer
+from gpudash.memory.allocator.layout import Segment
 from gpudash.memory.allocator.pooling import Pooled
 from gpudash.memory.allocator.refusal import LARGEST_REQUEST, AllocationRefused
-from gpudash.memory.allocator.rounding import LARGEST_SMALL, SMALLEST_BLOCK, Rounding, segment_size
-from gpudash.memory.allocator.segments import Segment
 from gpudash.memory.allocator.settings import AllocatorSettings
 
 NOT_SPLIT = LARGEST_SMALL

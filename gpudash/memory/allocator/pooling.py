@@ -8,7 +8,7 @@ from gpudash.memory.allocator import layout
 from gpudash.memory.allocator.blocks import Pool
 from gpudash.memory.allocator.device_memory import DeviceMemory
 from gpudash.memory.allocator.heap import Heap, Observer
-from gpudash.memory.allocator.segments import Segment
+from gpudash.memory.allocator.layout import Segment
 from gpudash.memory.allocator.settings import AllocatorSettings
 
 

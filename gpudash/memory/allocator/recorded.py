@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from gpudash.memory.allocator.blocks import FREE, Block, ExpandableRange, FreeList
+from gpudash.memory.allocator.blocks import (
+    FREE,
+    LARGEST_SMALL,
+    SMALL_SEGMENT,
+    Block,
+    ExpandableRange,
+    FreeList,
+    segment_size,
+)
 from gpudash.memory.allocator.caching import CachingAllocator
 from gpudash.memory.allocator.expandable import SMALL_GRANULE
 from gpudash.memory.allocator.heap import is_free, is_whole
-from gpudash.memory.allocator.rounding import LARGEST_SMALL, SMALL_SEGMENT, segment_size
 
 
 class RecordedAllocator(CachingAllocator):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpudash.devices import shown_name
+from gpudash.devices.names import shown_name
 from gpudash.units import format_bytes, format_count, format_duration, format_rate, format_throughput
 
 Run = Mapping[str, Any]

@@ -2,6 +2,8 @@
 
 The session is asked to start runs as its other users ask it. A run that is not the demo's is never ended unless the
 presenter says so.
+
+The run that ran out of memory, changed so that it fits.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from gpudash.devices import Device, kind_of
+from gpudash.devices.names import Device, kind_of
+from gpudash.memory.explaining.explanation import Remedy, explanation_from_json
 from gpudash.session.demo.measured import Measured
-from gpudash.session.demo.mending import mended
 from gpudash.session.demo.scenes import SCENES, Act, Place, Question, Scene
-from gpudash.specs import Spec
+from gpudash.specs import Spec, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.runs import run_of
 from gpudash.telemetry.store import Store
@@ -385,3 +387,33 @@ class Tour:
         simulated = next((name for name in usable if kind_of(name) == "sim"), None)
         found = (simulated or self._gpu) if self._simulate else (self._gpu or simulated)
         return found or ("cpu" if where == "best" else None)
+
+
+CAP_FLAG = "--memory-cap "
+
+
+def mended(run: Mapping[str, Any], cap: MemoryCap | None) -> tuple[Spec, MemoryCap | None] | None:
+    """What to run in place of ``run``, and the cap it may have; ``None`` where no change that can be made here fits.
+
+    Args:
+        run: as `RunView.summary` writes it.
+        cap: what the run was allowed.
+    """
+    explanation = (run["error"] or {}).get("explanation")
+    kind = workloads().get(run["workload"])
+    if explanation is None or kind is None:
+        return None
+    remedies = explanation_from_json(explanation).remedies
+    remedy = first_remedy(remedies)
+    if remedy is not None:
+        return kind.model_validate({**run["spec"], **remedy.fields}), cap
+    raised = next((found for found in remedies if found.fits and found.flags.startswith(CAP_FLAG)), None)
+    if raised is None:
+        return None
+    return kind.model_validate(run["spec"]), MemoryCap.parse(raised.flags.removeprefix(CAP_FLAG))
+
+
+def first_remedy(remedies: Sequence[Remedy]) -> Remedy | None:
+    """The first that fits, changes fields of the run alone, and trains as before; else the first that trains not so."""
+    usable = [remedy for remedy in remedies if remedy.fits and remedy.fields and not remedy.device]
+    return next((remedy for remedy in usable if not remedy.changes_training), usable[0] if usable else None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudash.devices import SIMULATED
+from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import WATCH, Key, Store
 from gpudash.units import format_bytes, format_duration, format_percent, format_rate, format_throughput

@@ -10,7 +10,7 @@ from gpudash.session.serving.serving import ServeRequest, Serving
 from gpudash.telemetry.records import Note, Warning
 
 if TYPE_CHECKING:
-    from gpudash.session.live import Session
+    from gpudash.session.live.session import Session
 
 
 def setting_problem(address: str) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpudash import __version__
-from gpudash.devices import Gpu
-from gpudash.memory.levels import HOST
+from gpudash.devices.names import Gpu
+from gpudash.memory.watching.levels import HOST
 from gpudash.session.serving import catalogue as names
 from gpudash.session.serving.catalogue import READINGS, Served
 from gpudash.session.serving.run_figures import Rows, rank_names, run_rows
@@ -17,8 +17,8 @@ from gpudash.telemetry.records import State
 from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
 if TYPE_CHECKING:
-    from gpudash.memory.estimate import Estimate
-    from gpudash.session.live import Session
+    from gpudash.memory.predicting.estimate import Estimate
+    from gpudash.session.live.session import Session
     from gpudash.session.serving.warnings import StandingWarnings
 
 FRESH_S = 10.0

@@ -14,7 +14,7 @@ from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import Store
 
 if TYPE_CHECKING:
-    from gpudash.memory.estimate import Estimate
+    from gpudash.memory.predicting.estimate import Estimate
 
 Rows = list[tuple[tuple[str, ...], float]]
 """Label values and number of each sample of a metric."""

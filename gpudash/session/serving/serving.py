@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpudash.resources import resource
+from gpudash.files import resource
 from gpudash.session.serving import catalogue as names
 from gpudash.session.serving.address import Address, ServingError, read_address, resolve
 from gpudash.session.serving.guarding import Token, require_guarded, take_token, tls_context
@@ -22,8 +22,8 @@ from gpudash.telemetry.records import Warning
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpudash.memory.estimate import Estimate
-    from gpudash.session.live import Session
+    from gpudash.memory.predicting.estimate import Estimate
+    from gpudash.session.live.session import Session
     from gpudash.session.serving.catalogue import Served
     from gpudash.session.serving.run_figures import Rows
     from gpudash.specs import Spec

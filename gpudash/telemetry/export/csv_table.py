@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from gpudash.telemetry.export import measured
-from gpudash.telemetry.reading import ReadingRow, Recording
+from gpudash.telemetry.recording.reading import ReadingRow, Recording
 
 CSV_COLUMNS = ("time_s", "table", "device", "metric", "value", "state", "pid")
 

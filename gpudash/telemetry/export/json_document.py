@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from gpudash.telemetry import schema
 from gpudash.telemetry.export.csv_table import Passing
-from gpudash.telemetry.reading import Recording
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.records import plain
 
 

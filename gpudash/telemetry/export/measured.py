@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudash.telemetry import schema
-from gpudash.telemetry.reading import ReadingRow, Recording
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.reading import ReadingRow, Recording
 from gpudash.telemetry.records import RunStarted, StepFinished, Transfer
 from gpudash.telemetry.runs import RUN_METRICS
 

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from gpudash.devices import SIMULATED, shown_name
+from gpudash.devices.names import SIMULATED, shown_name
 from gpudash.telemetry.export.csv_table import Passing
 from gpudash.telemetry.export.json_document import write_list
+from gpudash.telemetry.marks import standing_marks
 from gpudash.telemetry.ranks.envelope import ENVELOPE
-from gpudash.telemetry.reading import Recording
+from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.records import (
     EpochFinished,
     Marker,
@@ -40,7 +41,6 @@ from gpudash.telemetry.records import (
     plain,
 )
 from gpudash.telemetry.runs import ending_status
-from gpudash.telemetry.standing_marks import standing_marks
 
 MACHINE = 0
 """The process that stands for the machine; runs are 1, 2, ... in the order they began."""

@@ -2,9 +2,9 @@
 
 from gpudash.telemetry.ranks.findings import Finding, Findings, findings
 from gpudash.telemetry.ranks.imbalance import Imbalance
+from gpudash.telemetry.ranks.rank_records import JoinedStep, RankMemory, RankStep
 from gpudash.telemetry.ranks.ranks import Ranks
 from gpudash.telemetry.ranks.straggler import Straggler
-from gpudash.telemetry.ranks.told import JoinedStep, RankMemory, RankStep
 
 __all__ = [
     "Finding",

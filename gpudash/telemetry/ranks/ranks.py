@@ -11,8 +11,8 @@ from typing import Any
 
 from gpudash.telemetry.ranks.envelope import LEAST_RANKS, envelope
 from gpudash.telemetry.ranks.imbalance import Imbalance, imbalance
+from gpudash.telemetry.ranks.rank_records import JoinedStep, RankMemory, RankStep
 from gpudash.telemetry.ranks.straggler import Paces, Straggler
-from gpudash.telemetry.ranks.told import JoinedStep, RankMemory, RankStep
 from gpudash.telemetry.records import Sample, Value
 
 MOST_PENDING = 1024

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QP
 
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.comparing.alignment import Alignment, common_marks
-from gpudash.ui.compare.looks import LETTERS
+from gpudash.ui.compare.legend import LETTERS
 from gpudash.ui.compare.overlay import Laying
 
 FARTHEST = 1e7

@@ -1,17 +1,19 @@
-"""Which run is which: a piece of its line, its letter, its recording and how it ended."""
+"""Which run is which: a piece of its line, its letter, its recording and how it ended.
+
+How runs are told apart: a letter, a colour and a line style each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSize
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
-from gpudash.devices import shown_name
+from gpudash.devices.names import shown_name
 from gpudash.telemetry.comparing import ComparedRun
-from gpudash.ui.compare.looks import LETTERS, STYLE_WORDS, run_pen
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.theme import Palette
 
 _LINE = QSize(46, 14)
 
@@ -71,3 +73,35 @@ class RunLegend(QWidget):
 def _words(run: ComparedRun) -> str:
     status = run.view.status.replace("_", " ")
     return f"{run.view.workload} on {shown_name(run.view.device)}, {status}"
+
+
+MOST_RUNS = 6
+"""Runs that can still be told apart in one plot."""
+
+LETTERS = "ABCDEF"
+
+_CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
+"""Names in `Palette.curves` whose colours lie far apart, also for the colour-blind."""
+
+_STYLES = (
+    Qt.PenStyle.SolidLine,
+    Qt.PenStyle.DashLine,
+    Qt.PenStyle.DotLine,
+    Qt.PenStyle.DashDotLine,
+    Qt.PenStyle.DashDotDotLine,
+    Qt.PenStyle.DashLine,
+)
+
+STYLE_WORDS = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
+
+
+def run_colour(place: int, palette: Palette) -> str:
+    """The colour of the run at ``place``, from 0."""
+    return palette.curves[_CURVES[place % MOST_RUNS]]
+
+
+def run_pen(place: int, palette: Palette) -> QPen:
+    """The pen of the run at ``place``, one pixel wide, since a wider one costs many times as much."""
+    pen = QPen(QColor(run_colour(place, palette)), 1, _STYLES[place % MOST_RUNS])
+    pen.setCosmetic(True)
+    return pen

@@ -1,25 +1,32 @@
-"""The demo in a window: the tour, its bar at the bottom, the frame around what it speaks of."""
+"""The demo in a window: the tour, its bar at the bottom, the frame around what it speaks of.
+
+A frame around what the demo speaks of; the mouse goes through it.
+
+What the window shows while the demo plays, and what it showed before.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QToolBar
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QKeySequence, QPainter, QPaintEvent, QPen, QRegion, QShortcut
+from PySide6.QtWidgets import QScrollArea, QToolBar, QWidget
 from shiboken6 import isValid
 
 from gpudash.session.demo import SCENES, Scene, Tour
+from gpudash.session.demo.scenes import Place
 from gpudash.session.demo.tour import Pace, Playing
+from gpudash.specs import Spec
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.demo.bar import DemoBar
-from gpudash.ui.demo.pointer import Pointer
-from gpudash.ui.demo.showing import Showing
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.theme import Palette
 
 if TYPE_CHECKING:
-    from gpudash.ui.main_window import MainWindow
+    from gpudash.ui.window.main_window import MainWindow
+
 
 TICK_MS = 100
 """How often the tour looks whether it can go on."""
@@ -198,3 +205,157 @@ class Demo(QObject):
         if watched is self._window and event.type() == QEvent.Type.Close:
             self._timer.stop()
         return False
+
+
+WIDTH_PX = 3
+"""Of the frame."""
+
+RADIUS_PX = 7
+
+
+class Pointer(QWidget):
+    """Lies above the window's parts and frames one of them.
+
+    Args:
+        window: whose parts are pointed at.
+        palette: colours.
+    """
+
+    def __init__(self, window: QWidget, palette: Palette) -> None:
+        super().__init__(window, Qt.WindowType.Widget)
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._colour = QColor(palette.accent)
+        self.target: QWidget | None = None
+        self.hide()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._colour = QColor(palette.accent)
+        self.update()
+
+    def point_at(self, target: QWidget | None) -> None:
+        """Frame ``target``, where it is now; nothing with ``None`` or while it is not to be seen."""
+        self.target = target
+        window = self.window()
+        if target is None or not target.isVisible() or not window.isAncestorOf(target):
+            self.hide()
+            return
+        seen = target.visibleRegion().boundingRect()  # less than all of it where it is scrolled
+        if seen.isEmpty():
+            self.hide()
+            return
+        place = QRect(target.mapTo(window, QPoint(0, 0)) + seen.topLeft(), seen.size()).adjusted(-2, -2, 2, 2)
+        if place != self.geometry():
+            self.setGeometry(place)
+            inner = self.rect().adjusted(RADIUS_PX, RADIUS_PX, -RADIUS_PX, -RADIUS_PX)
+            self.setMask(QRegion(self.rect()) - QRegion(inner))  # what is framed is not composed anew at every frame
+        self.show()
+        self.raise_()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(self._colour, WIDTH_PX))
+        half = WIDTH_PX / 2
+        painter.drawRoundedRect(self.rect().toRectF().adjusted(half, half, -half, -half), RADIUS_PX, RADIUS_PX)
+        painter.end()
+
+
+TABLES: dict[Place, str] = {"stages": "Stages", "result": "Result"}
+"""Place → title of its tab."""
+
+
+class Showing:
+    """Puts what is played into the dashboard's panel and opens the table that is spoken of; `restore` takes it back.
+
+    Args:
+        dashboard: the live one.
+        presenting: whether presentation mode hides the tables; they are shown while they are spoken of.
+    """
+
+    def __init__(self, dashboard: Dashboard, presenting: Callable[[], bool] = lambda: False) -> None:
+        self._dashboard = dashboard
+        self._presenting = presenting
+        panel, tabs = dashboard.panel, dashboard.tabs
+        self._workload = panel.workload.currentIndex()
+        self._device = panel.device_name
+        self._fields: dict[str, dict[str, Any]] = {}
+        self._tab, self._collapsed = tabs.bar.currentIndex(), tabs.collapsed
+        self._played: tuple[Spec, str] | None = None
+
+    def play(self, spec: Spec, device: str) -> None:
+        """Show ``spec`` in the panel, and the device it runs on in the plots."""
+        panel = self._dashboard.panel
+        row = panel.workload.findData(spec.name)
+        if row < 0 or self._played == (spec, device):
+            return
+        self._played = spec, device
+        panel.workload.setCurrentIndex(row)
+        before = panel.spec()
+        if spec.name not in self._fields and before is not None:
+            self._fields[spec.name] = before.model_dump()
+        panel.take_device(device)
+        panel.change_fields(spec.model_dump())
+
+    def look_at(self, place: Place) -> QWidget | None:
+        """Open what ``place`` names, and return it; ``None`` where it is not there."""
+        dashboard = self._dashboard
+        if place == "explanation":
+            if not dashboard.explanation.open:
+                dashboard.explanation.show_newest()
+            return dashboard.explanation.page if dashboard.explanation.open else None
+        if dashboard.explanation.open:
+            dashboard.explanation.close_page()
+        self._reveal_tables(place in TABLES)
+        if place in TABLES:
+            self._open_table(TABLES[place])
+            return dashboard.tabs
+        if dashboard.tabs.collapsed != self._collapsed:
+            dashboard.toggle_tables()  # where there is little room the plots have it
+        plot = dashboard.cards if place == "cards" else dashboard.plots.plot(place)
+        if plot is not None:
+            _scroll_to(plot)
+        return plot
+
+    def _reveal_tables(self, wanted: bool) -> None:
+        tabs = self._dashboard.tabs
+        if self._presenting() and tabs.isHidden() == wanted:
+            tabs.setVisible(wanted)
+            self._dashboard.rebalance()
+            half = self._dashboard.splitter.height() // 2
+            self._dashboard.splitter.setSizes([half, half])  # what is spoken of has room
+
+    def _open_table(self, title: str) -> None:
+        tabs = self._dashboard.tabs
+        row = next((row for row in range(tabs.bar.count()) if tabs.bar.tabText(row) == title), None)
+        if row is None:
+            return
+        tabs.bar.setCurrentIndex(row)
+        if tabs.collapsed:
+            self._dashboard.toggle_tables()
+
+    def restore(self) -> None:
+        """Show what was shown before."""
+        panel, tabs = self._dashboard.panel, self._dashboard.tabs
+        if self._dashboard.explanation.open:
+            self._dashboard.explanation.close_page()
+        for workload, fields in self._fields.items():
+            panel.workload.setCurrentIndex(panel.workload.findData(workload))
+            panel.change_fields(fields)
+        panel.workload.setCurrentIndex(self._workload)
+        if self._played is not None:
+            panel.take_device(self._device)
+        self._reveal_tables(False)
+        tabs.bar.setCurrentIndex(self._tab)
+        if tabs.collapsed != self._collapsed:
+            self._dashboard.toggle_tables()
+
+
+def _scroll_to(target: QWidget) -> None:
+    """Bring ``target`` into sight where it lies in something that scrolls."""
+    holder = target.parentWidget()
+    while holder is not None and not isinstance(holder, QScrollArea):
+        holder = holder.parentWidget()
+    if holder is not None and target.visibleRegion().boundingRect().height() < target.height():
+        holder.ensureWidgetVisible(target, 0, 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import QTimer
 
-from gpudash.devices import Simulation
+from gpudash.devices.names import Simulation
 from gpudash.session.demo import SCENES
 from gpudash.ui import app
 from gpudash.ui.demo.demo import Demo
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 
 
 def show(simulation: Simulation | None, scene: int | None, *, auto: bool) -> tuple[int, bool]:

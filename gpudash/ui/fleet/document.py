@@ -1,4 +1,7 @@
-"""A fleet in a tab: every GPU that a Prometheus server knows, the fullest first."""
+"""A fleet in a tab: every GPU that a Prometheus server knows, the fullest first.
+
+The figures of GPUs as tab-separated text, with units in the header.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
-from gpudash.ui.document import Document
 from gpudash.ui.fleet.arranging import Order, group_of
 from gpudash.ui.fleet.controls import FleetControls
 from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import TRYING, FleetHeader
-from gpudash.ui.fleet.table_text import table_text
 from gpudash.ui.fleet.warnings_strip import WarningsStrip, count_words
 from gpudash.ui.fleet.words import Level, cell_of, clock_words, details, format_age, levels, one_line, summary
+from gpudash.ui.widgets.document import Document
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetWarning
-    from gpudash.ui.theme import Palette
+    from gpudash.ui.widgets.theme import Palette
+
 
 ASKING = "Asking {address} which GPUs it knows…"
 NONE_FOUND = "No GPU holds these words."
@@ -307,3 +310,43 @@ class FleetDocument(Document):
     def close_document(self) -> None:
         """End the polling."""
         self.fleet.close()
+
+
+COLUMNS = (
+    "machine",
+    "index",
+    "uuid",
+    "product",
+    "used_bytes",
+    "total_bytes",
+    "utilisation",
+    "temperature_c",
+    "power_w",
+    "run",
+    "exporter",
+    "simulated",
+    "stale",
+)
+
+
+def table_text(gpus: Sequence[FleetGpu]) -> str:
+    """A header and one line a GPU; what is not known is an empty field."""
+    lines = ["\t".join(COLUMNS)]
+    for gpu in gpus:
+        values = (
+            gpu.host,
+            gpu.index,
+            gpu.uuid,
+            gpu.product,
+            gpu.used_bytes,
+            gpu.total_bytes,
+            gpu.utilisation,
+            gpu.temperature_c,
+            gpu.power_w,
+            gpu.run,
+            gpu.exporter,
+            "yes" if gpu.simulated else "no",
+            "yes" if gpu.stale else "no",
+        )
+        lines.append("\t".join("" if value is None else str(value).replace("\t", " ") for value in values))
+    return "\n".join(lines)

@@ -24,7 +24,7 @@ from gpudash.ui.fleet.arranging import Section
 from gpudash.ui.fleet.layout import Density, Layout
 from gpudash.ui.fleet.painting import LEFT, CellPainter
 from gpudash.ui.fleet.words import Cell
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.theme import Palette
 
 REST_S = 8.0
 """Seconds after the last move of the pointer in the grid, or the last key, for which its order is left alone."""

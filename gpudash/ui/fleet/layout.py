@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpudash.ui.fleet.arranging import Section
-from gpudash.ui.text_size import scaled
+from gpudash.ui.widgets.text_size import scaled
 
 Density = Literal["cells", "heat map"]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPen
 
-from gpudash.devices import SIMULATED
+from gpudash.devices.names import SIMULATED
 from gpudash.ui.fleet.layout import Density, Rect
 from gpudash.ui.fleet.words import Cell, Level
-from gpudash.ui.text_size import scaled
-from gpudash.ui.theme import Palette, mixed, text_on
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import Palette, mixed, text_on
 
 PAD = 8
 """Logical pixels between a cell's edge and its words."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from gpudash.devices import SIMULATED
+from gpudash.devices.names import SIMULATED
 from gpudash.units import NOT_REPORTED, format_bytes, format_pair, format_percent
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QWidget
 
+from gpudash.ui.plots.axes import Geometry
 from gpudash.ui.plots.curve import CurveSpec, Style
-from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Bands, Frame
 from gpudash.ui.plots.mouse import Gestures
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, Overlay
 from gpudash.ui.plots.shaping import Floats, Points, dashes
-from gpudash.ui.text_size import text_scale
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.text_size import text_scale
+from gpudash.ui.widgets.theme import Palette
 
 MIN_HEIGHT_PX = 96
 

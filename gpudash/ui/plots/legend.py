@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QSizePol
 
 from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
-from gpudash.ui.text_size import scaled
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import Palette
 
 HEIGHT_PX = 18
 

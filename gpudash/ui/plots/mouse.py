@@ -8,7 +8,7 @@ from typing import Protocol
 from PySide6.QtCore import QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QWheelEvent
 
-from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.axes import Geometry
 from gpudash.ui.plots.view import TimeView
 
 EDGE_PX = 5.0

@@ -10,21 +10,18 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
+from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, time_ticks, value_ticks
 from gpudash.ui.plots.canvas import Canvas, drawn
 from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec, format_value
-from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
-from gpudash.ui.plots.marks import Mark, place
 from gpudash.ui.plots.mouse import Gestures
-from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Level, OverlayContent
+from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Level, Mark, OverlayContent, place
 from gpudash.ui.plots.reading import PlotData, Row
-from gpudash.ui.plots.scale import Autoscale
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
-from gpudash.ui.plots.ticks import Ticks, time_ticks, value_ticks
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.text_size import scaled
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import Palette
 
 RIGHT_HIGH = 1.04
 """Top of the right axis, which goes from 0 to 100 %."""

@@ -1,20 +1,34 @@
-"""The one table of values at the cursor: time, then a row for every visible curve."""
+"""The one table of values at the cursor: time, then a row for every visible curve.
+
+The strip under the plots: figures of the selected range, or of the visible window, from raw samples.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetricsF, QIcon, QPainter, QPaintEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QSizePolicy,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
 
+from gpudash.telemetry.series import Statistics
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, PlotSpec, format_value
-from gpudash.ui.plots.legend import swatch
+from gpudash.ui.plots.legend import Button, swatch
 from gpudash.ui.plots.reading import Row
-from gpudash.ui.text_size import scaled
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_clock
 
 WIDTH_PX = 236
@@ -139,3 +153,155 @@ def _time_text(time_s: float) -> str:
     if time_s < 60:
         return f"{time_s:.2f} s"
     return f"{format_clock(int(time_s))}.{int(time_s * 10) % 10}"
+
+
+COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
+TABLE_HEIGHT_PX = 112
+LOW_TABLE_HEIGHT_PX = 72
+ROW_PX = 20
+
+
+class SelectionStrip(QWidget):
+    """One line with the range and a foldable table of start, end, delta, min, mean and max per visible curve.
+
+    Signals:
+        cleared: the chip's × was pressed.
+        folded: the table was opened or closed.
+    """
+
+    cleared = Signal()
+    folded = Signal()
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._low = False
+        self._curves: list[CurveSpec] = []
+        self._chip = Button()
+        self._chip.setProperty("role", "chip")
+        self._chip.setToolTip("Clear the selection (Esc)")
+        self._chip.clicked.connect(self.cleared)
+        self._words = QLabel()
+        self._words.setProperty("role", "muted")
+        self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._fold = Button()
+        self._fold.setText("Statistics")
+        self._fold.setToolTip("Show or hide the figures of the range")
+        self._fold.setCheckable(True)
+        self._fold.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self._fold.setArrowType(Qt.ArrowType.RightArrow)
+        self._fold.toggled.connect(self._set_open)
+        self._table = QTableWidget(0, len(COLUMNS))
+        self._prepare_table()
+        line = QHBoxLayout()
+        line.setContentsMargins(0, 0, 0, 0)
+        line.addWidget(self._chip)
+        line.addWidget(self._words, 1)
+        line.addWidget(self._fold)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2)
+        column.addLayout(line)
+        column.addWidget(self._table)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.show_range(None, (0.0, 0.0))
+
+    @property
+    def open(self) -> bool:
+        """Whether the table is shown."""
+        return self._fold.isChecked()
+
+    def set_open(self, wanted: bool) -> None:
+        """Show or hide the table."""
+        self._fold.setChecked(wanted)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self._curves = []
+
+    def set_low(self, low: bool) -> None:
+        """Take less height for the table, for low windows."""
+        self._low = low
+        self._measure()
+
+    def _measure(self) -> None:
+        """Take the room that the text size in force needs."""
+        self._table.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+        self._table.setFixedHeight(scaled(LOW_TABLE_HEIGHT_PX if self._low else TABLE_HEIGHT_PX))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and hasattr(self, "_table"):
+            self._measure()
+
+    @property
+    def words(self) -> str:
+        """What the strip says of the range."""
+        return self._words.text()
+
+    @property
+    def chip(self) -> str:
+        """Text of the chip; "" without a selection."""
+        return self._chip.text() if not self._chip.isHidden() else ""
+
+    def cells(self) -> list[list[str]]:
+        """The table as shown, a list per curve."""
+        items = ((self._table.item(row, column) for column in range(len(COLUMNS))) for row in range(len(self._curves)))
+        return [[item.text() if item is not None else "" for item in row] for row in items]
+
+    def show_range(self, selection: tuple[float, float] | None, window: tuple[float, float]) -> None:
+        """Say which range the figures are of."""
+        self._chip.setVisible(selection is not None)
+        if selection is not None:
+            self._chip.setText(f"{selection[0]:.1f}-{selection[1]:.1f} s ×")
+            self._words.setText(f"{selection[1] - selection[0]:.2f} s selected")
+        else:
+            self._words.setText(f"Visible window, {window[1] - window[0]:.4g} s. Drag in a plot to measure a range.")
+
+    def show_statistics(self, curves: Sequence[CurveSpec], figures: Sequence[Statistics | None]) -> None:
+        """Fill the table: one row per curve, "-" where there are no samples."""
+        if list(curves) != self._curves:
+            self._set_curves(list(curves))
+        for row, (curve, statistics) in enumerate(zip(curves, figures, strict=True)):
+            for column, name in enumerate(COLUMNS[1:], start=1):
+                value = None if statistics is None else float(getattr(statistics, name))
+                text = NO_VALUE if value is None else format_value(curve.unit, value, curve.unit_name)
+                item = self._table.item(row, column)
+                if item is not None and item.text() != text:
+                    item.setText(text)
+
+    def _set_curves(self, curves: list[CurveSpec]) -> None:
+        self._curves = curves
+        self._table.setRowCount(len(curves))
+        for row, curve in enumerate(curves):
+            icon = QIcon(swatch(curve, self._palette, self.devicePixelRatioF()))
+            self._table.setItem(row, 0, QTableWidgetItem(icon, curve.name))
+            for column in range(1, len(COLUMNS)):
+                item = QTableWidgetItem(NO_VALUE)
+                item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+                self._table.setItem(row, column, item)
+
+    def _prepare_table(self) -> None:
+        table = self._table
+        table.setHorizontalHeaderLabels(list(COLUMNS))
+        table.setAccessibleName("Figures of the range")
+        table.verticalHeader().hide()
+        header = table.horizontalHeader()
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
+        header.setMinimumSectionSize(86)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        first = table.horizontalHeaderItem(0)
+        if first is not None:
+            first.setTextAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setShowGrid(False)
+        self._measure()
+        table.hide()
+
+    def _set_open(self, wanted: bool) -> None:
+        self._fold.setArrowType(Qt.ArrowType.DownArrow if wanted else Qt.ArrowType.RightArrow)
+        self._table.setVisible(wanted)
+        self.folded.emit()

@@ -1,31 +1,142 @@
-"""All plots under one another: the window's timer calls `refresh`, everything else follows from the shared view."""
+"""All plots under one another: the window's timer calls `refresh`, everything else follows from the shared view.
+
+What the keys of the plots do; the window binds them.
+
+The menu of a right click in a plot.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QImage, QResizeEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal, SignalInstance
+from PySide6.QtGui import QGuiApplication, QImage, QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QFrame, QGridLayout, QMenu, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.choice import PlotChoice
-from gpudash.ui.plots.curve import CurveSpec, PlotSpec
+from gpudash.ui.plots.curve import CurveSpec, PlotChoice, PlotSpec
+from gpudash.ui.plots.export import Caption, as_png, picture, selection_text, vector_picture, write_csv, write_picture
 from gpudash.ui.plots.frame_data import FrameData, FrameReader
-from gpudash.ui.plots.marks import Mark
-from gpudash.ui.plots.menu import PlotMenu
+from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
-from gpudash.ui.plots.readout import Readout
-from gpudash.ui.plots.steering import Steering
-from gpudash.ui.plots.strip import SelectionStrip
-from gpudash.ui.plots.taking import Caption, as_png, picture, selection_text, vector_picture, write_csv, write_picture
+from gpudash.ui.plots.readout import Readout, SelectionStrip
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.stylesheet import style_sheet
-from gpudash.ui.text_size import scaled
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.widgets.stylesheet import style_sheet
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import Palette
+
+
+class Steering:
+    """The commands of a stack of plots that move its view, its cursor or its axes."""
+
+    view: TimeView
+    store: Store
+    mark_requested: SignalInstance
+
+    @property
+    @abstractmethod
+    def plots(self) -> list[TimePlot]:
+        """The plots shown, from top to bottom."""
+
+    @property
+    @abstractmethod
+    def focused(self) -> TimePlot | None:
+        """The plot that has the keyboard focus."""
+
+    @property
+    @abstractmethod
+    def marks(self) -> list[Mark]:
+        """The marks shown, in order of time."""
+
+    @property
+    @abstractmethod
+    def visible_curves(self) -> list[CurveSpec]:
+        """Every curve that is shown, from the top plot down."""
+
+    @abstractmethod
+    def _touch(self) -> None:
+        """Let the next refresh draw."""
+
+    def pause(self) -> None:
+        """Space: pause the view, or follow again."""
+        self.view.toggle()
+
+    def show_all(self) -> None:
+        """Home: show everything the plots have."""
+        with self.store.lock:
+            extents = [s.extent() for c in self.visible_curves if (s := self.store.series(*c.key)) is not None]
+        known = [extent for extent in extents if extent is not None]
+        if known:
+            self.view.show_all((min(e[0] for e in known), max(e[1] for e in known)))
+        for plot in self.plots:
+            plot.reset_y()
+        self._touch()
+
+    def jump_to_now(self) -> None:
+        """End: follow the newest reading again."""
+        self.view.set_cursor(None)
+        self.view.follow()
+
+    def move_cursor(self, steps: int) -> None:
+        """Left and Right: move the cursor by samples of the focused plot's first curve with data."""
+        plots = [plot for plot in (self.focused, *self.plots) if plot is not None]
+        cursor = self.view.cursor_s
+        with self.store.lock:
+            at = self.store.newest_s if cursor is None else cursor
+            for curve in (curve for plot in plots for curve in plot.visible_curves):
+                series = self.store.series(*curve.key)
+                target = None if series is None else series.neighbour(at, steps)
+                if target is not None:
+                    self._bring_into_view(target)
+                    return
+
+    def jump_mark(self, direction: int) -> None:
+        """[ and ]: put the cursor on the mark before (−1) or after (1) it."""
+        at = self.view.cursor_s if self.view.cursor_s is not None else self.view.right_s
+        times = [mark.time_s for mark in self.marks]
+        ahead = [t for t in times if t > at + 1e-9] if direction > 0 else [t for t in times if t < at - 1e-9]
+        if ahead:
+            self._bring_into_view(ahead[0] if direction > 0 else ahead[-1])
+
+    def request_mark(self) -> None:
+        """M: ask for a mark at the cursor, or now without one."""
+        cursor = self.view.cursor_s
+        self.mark_requested.emit(self.store.newest_s if cursor is None else cursor)
+
+    def toggle_log(self) -> None:
+        """L: logarithmic axis for the focused plot, else for every plot that may have one."""
+        focused = self.focused
+        for plot in [focused] if focused is not None and focused.spec.may_log else self.plots:
+            plot.toggle_log()
+        self._touch()
+
+    def toggle_log_of(self, plot: TimePlot) -> None:
+        """Logarithmic or linear axis for one plot."""
+        plot.toggle_log()
+        self._touch()
+
+    def fit(self, plot: TimePlot) -> None:
+        """Fit one plot's left axis to the data again."""
+        plot.reset_y()
+        self._touch()
+
+    def zoom(self, factor: float) -> None:
+        """Ctrl+plus and Ctrl+minus: zoom at the cursor, else at the middle."""
+        self.view.zoom(factor, self.view.cursor_s)
+
+    def _bring_into_view(self, time_s: float) -> None:
+        start, end = self.view.range()
+        if not start <= time_s <= end:
+            self.view.pan(time_s - (start + end) / 2)
+        self.view.set_cursor(time_s, pinned=True)
+
 
 SETTLED_S = 5.0
 """A paused view this far behind the newest reading gets no new samples."""
@@ -395,3 +506,85 @@ class PlotStack(QFrame, Steering):
             self._axes = (0.0, 0.0)
             self._touch()
         super().changeEvent(event)
+
+
+AskForPath = Callable[[QWidget, str, str, str], str]
+"""Parent, title, proposed file name and filter to the chosen path, or "" when the user left."""
+
+
+def ask_for_path(parent: QWidget, title: str, name: str, pattern: str) -> str:
+    """The platform's own dialog for saving."""
+    return QFileDialog.getSaveFileName(parent, title, name, pattern)[0]
+
+
+class PlotMenu:
+    """Builds the menu of a plot and does what its entries say."""
+
+    def __init__(self, stack: PlotStack, ask: AskForPath = ask_for_path) -> None:
+        self._stack = stack
+        self._ask = ask
+
+    def build(self, plot: TimePlot) -> QMenu:
+        """The menu of ``plot`` as it is now."""
+        stack, menu = self._stack, QMenu(self._stack)
+        menu.addAction("Copy values", partial(self._copy_values, plot))
+        menu.addAction("Copy graph as image", partial(self._copy_picture, plot))
+        menu.addAction("Save picture as PNG…", partial(self._save_picture, plot, "PNG"))
+        menu.addAction("Save picture as SVG…", partial(self._save_picture, plot, "SVG"))
+        menu.addAction("Export range as CSV…", self._export_csv)
+        menu.addSeparator()
+        if stack.view.selection is not None:
+            menu.addAction("Zoom to selection", stack.view.zoom_to_selection)
+            menu.addAction("Clear selection", stack.view.clear_selection)
+        menu.addAction("Fit axis to the data", partial(stack.fit, plot))
+        if plot.spec.may_log:
+            menu.addAction("Linear axis" if plot.log else "Logarithmic axis", partial(stack.toggle_log_of, plot))
+        menu.addSeparator()
+        for curve in plot.visible_curves:
+            menu.addAction(f"Hide {curve.name}", partial(plot.legend.toggle, curve.name))
+        if plot.hidden:
+            menu.addAction("Show all curves", plot.legend.show_all)
+        plots = menu.addMenu("Plots")
+        plots.addActions(stack.choice.actions(plots))
+        return menu
+
+    def open(self, plot: TimePlot, position: QPoint) -> None:
+        """Open the menu at a global position; it goes when it closes."""
+        menu = self.build(plot)
+        menu.aboutToHide.connect(menu.deleteLater)
+        menu.popup(position)
+
+    def _copy_values(self, plot: TimePlot) -> None:
+        text = self._stack.selection_text(plot)
+        QGuiApplication.clipboard().setText(text)
+        self._stack.told.emit(f"Copied {text.count(chr(10)) - 1} rows of values.")
+
+    def _copy_picture(self, plot: TimePlot) -> None:
+        QGuiApplication.clipboard().setImage(self._stack.picture(plot))
+        self._stack.told.emit("Copied the graph as an image.")
+
+    def _save_picture(self, plot: TimePlot, kind: Literal["PNG", "SVG"]) -> None:
+        suffix = f".{kind.lower()}"
+        path = self._wanted(f"Save picture as {kind}", suffix, f"{kind} images (*{suffix})")
+        if path is None:
+            return
+        try:
+            self._stack.save_picture(path, plot)
+        except OSError as error:
+            self._stack.failed.emit(f"{error}; choose another folder.")
+        else:
+            self._stack.told.emit(f"Saved the picture to {path}.")
+
+    def _export_csv(self) -> None:
+        path = self._wanted("Export range as CSV", ".csv", "CSV files (*.csv)")
+        if path is None:
+            return
+        try:
+            count = self._stack.save_csv(path)
+        except OSError as error:
+            self._stack.failed.emit(f"{path} could not be written ({error.strerror or error}); choose another folder.")
+        else:
+            self._stack.told.emit(f"Exported {count} rows to {path}.")
+
+    def _wanted(self, title: str, suffix: str, pattern: str) -> Path | None:
+        return completed(self._stack, title, self._ask(self._stack, title, f"gpudash{suffix}", pattern), suffix)

@@ -8,16 +8,16 @@ from pathlib import Path
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from gpudash.memory.call_sites import SourceLine
-from gpudash.memory.snapshot.difference import compare
-from gpudash.memory.snapshot.model import SnapshotError
-from gpudash.session.snapshot_opener import OpenedSnapshot
-from gpudash.ui.snapshot.changes import changes
-from gpudash.ui.snapshot.opening_page import progress_words
+from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.snapshot.history.difference import compare
+from gpudash.memory.snapshot.history.model import SnapshotError
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.ui.snapshot.call_sites import CHANGE_COLUMNS, MOST_ROWS, change_cells
+from gpudash.ui.snapshot.rows import changes
 from gpudash.ui.snapshot.selection import NOTHING
 from gpudash.ui.snapshot.study import Study, Studying
-from gpudash.ui.snapshot.who import CHANGE_COLUMNS, MOST_ROWS, change_cells
-from gpudash.ui.tables import Table
+from gpudash.ui.widgets.opening_page import progress_words
+from gpudash.ui.widgets.tables import Table
 
 LEAVING_S = 1.0
 """How long closing waits for the thread that works the second file out."""

@@ -1,14 +1,23 @@
-"""The page of a snapshot that was read: the cause, then four linked panes and the tabs beside them."""
+"""The page of a snapshot that was read: the cause, then four linked panes and the tabs beside them.
+
+The allocator's settings as the snapshot has them, and how the file was read.
+
+The top of the document: the cause in words, what would have fitted, and what can be taken along.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
     QLabel,
+    QMenu,
     QPushButton,
     QSplitter,
     QTabWidget,
@@ -16,26 +25,27 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.memory.explanation_text import evidence_words
-from gpudash.session.snapshot_opener import OpenedSnapshot
-from gpudash.ui.explanation_stack import StackPanel
-from gpudash.ui.snapshot.changes import Change
+from gpudash.memory.explaining.explanation import Explanation
+from gpudash.memory.explaining.explanation_text import evidence_words
+from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.ui.explanation.remedies import Remedies
+from gpudash.ui.explanation.stack import StackPanel
+from gpudash.ui.snapshot.call_sites import WhoPane
 from gpudash.ui.snapshot.compare_pane import ComparePane
+from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane
 from gpudash.ui.snapshot.events_pane import EventsPane
-from gpudash.ui.snapshot.header import SnapshotHeader
-from gpudash.ui.snapshot.holders import Holder
 from gpudash.ui.snapshot.panels import FilledPanel, Panel, WhenPanel
+from gpudash.ui.snapshot.rows import Change, Holder
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection, Selector
-from gpudash.ui.snapshot.settings_pane import SettingsPane
 from gpudash.ui.snapshot.source_lines import SourceLines, open_in_editor
 from gpudash.ui.snapshot.steps_pane import StepsPane
 from gpudash.ui.snapshot.study import Study, device_names
-from gpudash.ui.snapshot.views import BlocksPane, icicle_pane, treemap_pane
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
-from gpudash.ui.snapshot.who import WhoPane
-from gpudash.ui.tables import Table
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.labels import worded_button, worded_label
+from gpudash.ui.widgets.tables import Column, Table
+from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_count
 
 
@@ -370,3 +380,114 @@ class SnapshotPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._fill_front()
+
+
+COLUMNS = (Column("setting"), Column("value", wide=True))
+
+
+class SettingsPane(QWidget):
+    """One table: the settings, then the file."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.table = Table("Allocator settings", COLUMNS, "The snapshot tells nothing of the allocator's settings.")
+        column = QVBoxLayout(self)
+        column.setContentsMargins(4, 6, 4, 2)
+        column.addWidget(self.table)
+
+    def show_snapshot(self, snapshot: Snapshot) -> None:
+        """Show what a file tells of itself."""
+        rows = [(name, words_of(value)) for name, value in sorted(snapshot.settings.items())]
+        if not rows:
+            rows = [("allocator settings", "not in this file")]
+        rows.append(("file", snapshot.kind or "not reported"))
+        rows.append(("events in the file", format_count(snapshot.events_in_file)))
+        rows += [("warning", words) for words in snapshot.warnings]
+        self.table.show_rows(list(rows))
+
+
+def words_of(value: object) -> str:
+    """A setting's value in words."""
+    if isinstance(value, Mapping):
+        return ", ".join(_pairs(value)) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return format_count(value)
+    return str(value) if value not in (None, "") else "not set"
+
+
+def _pairs(value: Mapping[object, object]) -> Iterator[str]:
+    for key, inner in value.items():
+        yield f"{key}: {words_of(inner)}"
+
+
+EXPORTS = (
+    ("csv", "Table in front as CSV…", "Save the rows of the table in front"),
+    ("png", "Page as picture…", "Save what is seen as a PNG"),
+    ("html", "Report as HTML…", "Save the whole explanation as one file that opens in a browser"),
+)
+
+
+class SnapshotHeader(QFrame):
+    """Sentences and buttons.
+
+    Signals:
+        copy_requested: the report shall be copied.
+        export_requested: "csv", "png" or "html".
+        device_chosen: a place in the list of devices.
+    """
+
+    copy_requested = Signal()
+    export_requested = Signal(str)
+    device_chosen = Signal(int)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self.title = worded_label("title", wraps=False)
+        self.headline = worded_label("figure-small")
+        self.headline.setStyleSheet("font-size: 13pt")
+        self.request = worded_label("muted")
+        self.device = QComboBox()
+        self.device.setAccessibleName("Device of the snapshot")
+        self.device.setToolTip("The snapshot holds the memory of several devices")
+        self.device.activated.connect(self.device_chosen)
+        self.copy = worded_button("Copy report", "Copy the whole explanation as text", self.copy_requested.emit)
+        self.export = QPushButton("Export")
+        self.export.setToolTip("Save the table, the picture or a report")
+        menu = QMenu(self.export)
+        menu.setToolTipsVisible(True)
+        for kind, words, tip in EXPORTS:
+            action = menu.addAction(words)
+            action.setToolTip(tip)
+            action.triggered.connect(lambda _checked=False, kind=kind: self.export_requested.emit(kind))
+        self.export.setMenu(menu)
+        self.remedies = Remedies()
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self.title, 1)
+        for control in (self.device, self.copy, self.export):
+            head.addWidget(control)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 6, 10, 8)
+        column.setSpacing(3)
+        column.addLayout(head)
+        for widget in (self.headline, self.request, self.remedies):
+            column.addWidget(widget)
+
+    def show_devices(self, names: Sequence[str], chosen: int) -> None:
+        """Offer devices; the choice is absent where there is one."""
+        self.device.clear()
+        self.device.addItems(list(names))
+        self.device.setCurrentIndex(chosen)
+        self.device.setVisible(len(names) > 1)
+
+    def show_explanation(self, found: Explanation, title: str) -> None:
+        """Show what ``found`` says under ``title``."""
+        self.title.setText(title)
+        self.headline.setText(found.headline)
+        self.request.setText(found.request_words)
+        self.request.setVisible(bool(found.request_words))
+        remedies = found.remedies if found.requested_bytes is not None else ()
+        self.remedies.show_remedies(remedies, found.remedies_note)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 
-from gpudash.memory.explanation import Growth
-from gpudash.ui.snapshot.changes import signed
+from gpudash.memory.explaining.explanation import Growth
+from gpudash.ui.snapshot.rows import signed
 from gpudash.ui.snapshot.study import Step, Study
-from gpudash.ui.tables import Column, Table
+from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count
 
 GROWTH_COLUMNS = (

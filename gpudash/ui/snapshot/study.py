@@ -10,24 +10,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.call_sites import SourceLine, no_source
-from gpudash.memory.explanation import Explanation, Growth, Part, StackLine
-from gpudash.memory.held import Frame, is_library
-from gpudash.memory.snapshot.beside import NOTHING, Beside
+from gpudash.memory.explaining.call_sites import SourceLine, no_source
+from gpudash.memory.explaining.explanation import Explanation, Growth, Part, StackLine
+from gpudash.memory.explaining.memory_state import Frame, is_library
 from gpudash.memory.snapshot.explaining import chosen_moment
-from gpudash.memory.snapshot.lives import columns_of
-from gpudash.memory.snapshot.model import NONE, OOM, DeviceSnapshot, Snapshot
-from gpudash.memory.snapshot.segment_lives import reserved_changes
-from gpudash.memory.snapshot.tree import ROOT, Paths, tree
-from gpudash.session.report_folder import beside
-from gpudash.ui.snapshot.call_tree import Branch, own_code, whole
-from gpudash.ui.snapshot.changes import Change, change_words, changes
-from gpudash.ui.snapshot.holders import Held, Holder, Places, holders
-from gpudash.ui.snapshot.levels import Levels
-from gpudash.ui.snapshot.memory_map import Map, map_of
+from gpudash.memory.snapshot.history.difference import compare
+from gpudash.memory.snapshot.history.lives import columns_of
+from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
+from gpudash.memory.snapshot.history.segment_lives import reserved_changes
+from gpudash.memory.snapshot.history.tree import ROOT, Paths, tree
+from gpudash.memory.snapshot.sidecar import NOTHING, Beside
+from gpudash.session.watching.report_folder import beside
+from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
+from gpudash.ui.snapshot.drawing.levels import Levels
+from gpudash.ui.snapshot.drawing.memory_map import Map, map_of
+from gpudash.ui.snapshot.drawing.timeline import place_words
+from gpudash.ui.snapshot.rows import Change, Held, Holder, Places, change_words, changes, holders
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection
-from gpudash.ui.snapshot.timeline_picture import place_words
 from gpudash.units import format_bytes
 
 Ints = NDArray[np.int64]
@@ -166,7 +166,7 @@ class Study:
         )
         if selection.narrowed or group != "call site":
             return found, change_words(found, self.words(first), self.words(second))
-        return found, self.history.difference(first, second).words
+        return found, compare(self.history, first, self.history, second).words
 
     def tree(self, lives: Ints, *, library: bool) -> tuple[Branch, Ints]:
         """Lives by call stack, with or without library frames; and the code of each node's largest category."""

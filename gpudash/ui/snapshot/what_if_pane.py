@@ -8,12 +8,12 @@ from typing import Protocol
 
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
-from gpudash.devices import parse_card, size_of
-from gpudash.known_gpus import KNOWN_GPUS
+from gpudash.devices.known_gpus import KNOWN_GPUS
+from gpudash.devices.names import parse_card, size_of
 from gpudash.memory.allocator.settings import AllocatorSettings
-from gpudash.memory.estimate import CARDS_BYTES
-from gpudash.memory.snapshot.what_if import WhatIfAnswer
-from gpudash.ui.tables import Column, Table
+from gpudash.memory.predicting.estimate import CARDS_BYTES
+from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
+from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import GIB, format_bytes
 
 COLUMNS = (

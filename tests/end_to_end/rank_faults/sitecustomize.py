@@ -17,7 +17,7 @@ import time
 import types
 from pathlib import Path
 
-TRAINING = "gpudash.workloads.parallel.rank_training"
+TRAINING = "gpudash.workloads.programs.parallel.rank_training"
 
 
 def grow() -> None:

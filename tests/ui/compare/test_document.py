@@ -14,12 +14,12 @@ from PySide6.QtGui import QColor, QGuiApplication, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.comparing import CancelledError
+from gpudash.session.recordings.comparison_loader import CancelledError
 from gpudash.telemetry.comparing import ComparedRun
-from gpudash.telemetry.recorder import RecordingError
+from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.compare.document import CompareDocument, comparison_title
 from gpudash.ui.compare.tables import figure_colour
-from gpudash.ui.theme import DARK, LIGHT, Palette, contrast
+from gpudash.ui.widgets.theme import DARK, LIGHT, Palette, contrast
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))

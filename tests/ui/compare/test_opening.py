@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session import Replay
 from gpudash.ui.compare import compare_with, open_comparison
 from gpudash.ui.compare.document import CompareDocument
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession
 from tests.unit.telemetry.comparing.made import MADE

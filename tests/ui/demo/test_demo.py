@@ -9,18 +9,18 @@ from PySide6.QtGui import QShortcut
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices import simulated_gpu
+from gpudash.devices.names import simulated_gpu
 from gpudash.session import Replay
 from gpudash.session.demo import SCENES
 from gpudash.session.demo.tour import BUSY, Pace
-from gpudash.session.samples import samples
+from gpudash.session.recordings.samples import samples
 from gpudash.specs import TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.ui.demo.commands import play_demo
 from gpudash.ui.demo.demo import Demo
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.text_size import set_text_scale
-from gpudash.ui.tool_commands import PRESENTATION
+from gpudash.ui.features.demo import play_demo
+from gpudash.ui.features.tool_commands import PRESENTATION
+from gpudash.ui.widgets.text_size import set_text_scale
+from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -263,7 +263,7 @@ def test_every_sentence_of_the_demo_fits_a_narrow_window(
 
 
 def test_the_frame_takes_the_colours_of_the_other_theme(begin: Callable[..., Demo], window: MainWindow) -> None:
-    from gpudash.ui.theme import LIGHT
+    from gpudash.ui.widgets.theme import LIGHT
 
     demo = begin()
     window.set_palette(LIGHT)

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.session.fleet import FleetGpu
 from gpudash.ui.fleet.document import FleetDocument
-from gpudash.ui.theme import Palette, apply_theme
+from gpudash.ui.widgets.theme import Palette, apply_theme
 from tests.ui.fleet.fake_fleet import NOW_S, FakeFleet
 
 

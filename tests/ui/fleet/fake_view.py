@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpudash.devices import Gpu
+from gpudash.devices.names import Gpu
 from gpudash.session.fleet import FleetGpu
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store

@@ -11,10 +11,9 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel
 
 from gpudash.telemetry.series import Statistics
-from gpudash.ui.fleet.compare_document import NOTHING, FleetComparison, Side
-from gpudash.ui.fleet.ranges import Range
-from gpudash.ui.fleet.side_curves import METRICS, axis_of, comparison_words
-from gpudash.ui.theme import LIGHT, apply_theme
+from gpudash.ui.fleet.compare_document import METRICS, NOTHING, FleetComparison, Side, axis_of, comparison_words
+from gpudash.ui.fleet.range_bar import Range
+from gpudash.ui.widgets.theme import LIGHT, apply_theme
 from gpudash.units import GIB
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
 from tests.ui.fleet.fake_view import FakeView

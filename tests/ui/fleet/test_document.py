@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session.fleet import FleetWarning
 from gpudash.ui.fleet.document import NO_WARNINGS, NONE_FOUND
-from gpudash.ui.theme import DARK, LIGHT
+from gpudash.ui.widgets.theme import DARK, LIGHT
 from tests.ui.fleet.conftest import OpenOverview, Overview
 from tests.ui.fleet.fake_fleet import ADDRESS, FakeFleet, generated, gpu
 

@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 from gpudash.settings import Settings
 from gpudash.telemetry.records import Sample
 from gpudash.ui.fleet.gpu_document import ROLL_S, GpuDocument
-from gpudash.ui.fleet.ranges import Range
-from gpudash.ui.theme import apply_theme
+from gpudash.ui.fleet.range_bar import Range
+from gpudash.ui.widgets.theme import apply_theme
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
 from tests.ui.fleet.fake_view import FakeView
 

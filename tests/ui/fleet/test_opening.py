@@ -10,11 +10,11 @@ import pytest
 from PySide6.QtWidgets import QApplication, QInputDialog
 
 from gpudash.session import fleet as fleet_module
-from gpudash.ui.fleet import opening
+from gpudash.ui.features import fleet as opening
 from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.gpu_document import GpuDocument
-from gpudash.ui.main_window import MainWindow
+from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.fleet.fake_fleet import NOW_S, FakeFleet, generated
@@ -209,7 +209,7 @@ def test_a_real_fleet_of_a_server_that_is_not_there_ends_its_thread_with_its_tab
 
 def test_nothing_of_a_fleet_is_imported_at_the_start() -> None:
     program = (
-        "import sys\nimport gpudash.ui.app, gpudash.ui.main_window\n"
+        "import sys\nimport gpudash.ui.app, gpudash.ui.window.main_window\n"
         "print(*[name for name in sys.modules if 'fleet' in name or 'prometheus' in name])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from gpudash.session.fleet import FleetWarning
-from gpudash.ui.fleet.table_text import COLUMNS, table_text
+from gpudash.ui.fleet.document import COLUMNS, table_text
 from gpudash.ui.fleet.words import cell_of, details, format_age, gpu_name, levels, one_line, summary
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
 

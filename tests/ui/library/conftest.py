@@ -9,13 +9,13 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.session import library as library_module
-from gpudash.session.library import Librarian
+from gpudash.session.recordings import library as library_module
+from gpudash.session.recordings.library import Librarian
 from gpudash.settings import Settings, recordings_folder
-from gpudash.ui.library.document import LibraryDocument
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.theme import apply_theme
-from gpudash.ui.undoing import Undoing
+from gpudash.ui.recordings.library import LibraryDocument
+from gpudash.ui.widgets.theme import apply_theme
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.undo import Undoing
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.unit.telemetry.recordings import dated, record

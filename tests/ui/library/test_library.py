@@ -11,11 +11,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLabel, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.annotation import set_locked
-from gpudash.telemetry.facts import read_facts
-from gpudash.ui.library.document import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
-from gpudash.ui.main_window import MainWindow
-from gpudash.ui.undoing import Undoing
+from gpudash.telemetry.marks import set_locked
+from gpudash.telemetry.recording.facts import read_facts
+from gpudash.ui.recordings.library import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.undo import Undoing
 from tests.ui.conftest import settle
 from tests.ui.library.conftest import compared, opened, read, started
 from tests.ui.recordings import open_recording

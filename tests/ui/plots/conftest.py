@@ -13,7 +13,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import DARK, apply_theme
 from gpudash.units import GIB
 
 GPU = "GPU-1"

@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QApplication
 
-from gpudash.ui.plots.areas import Area, paint_area
+from gpudash.ui.plots.layers import Area, paint_area
 
 WIDTH, HEIGHT = 300, 100
 HALF = QColor(0, 0, 255, 128)

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gpudash.ui.plots.axes import CALM_S, Autoscale, time_ticks, value_ticks
 from gpudash.ui.plots.curve import Unit, format_value
-from gpudash.ui.plots.scale import CALM_S, Autoscale
-from gpudash.ui.plots.ticks import time_ticks, value_ticks
 from gpudash.units import GIB, MIB
 
 units = st.sampled_from(["bytes", "rate", "ratio", "number", "nats"])

@@ -7,8 +7,7 @@ from dataclasses import replace
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.plots.menu import PlotMenu
-from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.stack import PlotMenu, PlotStack
 from tests.ui.plots.conftest import LOSS, MEMORY, UTILISATION
 
 EXTRA = replace(UTILISATION, extra=True)

@@ -11,7 +11,7 @@ from gpudash.telemetry.store import Store
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.theme import DARK, LIGHT, apply_theme
+from gpudash.ui.widgets.theme import DARK, LIGHT, apply_theme
 from gpudash.units import GIB
 from tests.ui.plots.conftest import GPU, MEMORY, Feed, refresh
 

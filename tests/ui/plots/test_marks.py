@@ -18,8 +18,8 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots import marks as marks_module
-from gpudash.ui.plots.marks import CATEGORIES, Mark, Marks, place
+from gpudash.ui.plots import overlay as marks_module
+from gpudash.ui.plots.overlay import CATEGORIES, Mark, Marks, place
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from tests.ui.plots.conftest import Feed, refresh

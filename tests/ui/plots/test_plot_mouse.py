@@ -4,9 +4,8 @@ from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.plot import TimePlot
-from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.stack import PlotMenu, PlotStack
 from gpudash.ui.plots.view import TimeView
 from tests.ui.plots.conftest import Feed, refresh
 

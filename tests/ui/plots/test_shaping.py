@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.ui.plots.marks import Mark, place
+from gpudash.ui.plots.overlay import Mark, place
 from gpudash.ui.plots.shaping import dashes, pulses, stacked
 
 NAN = math.nan

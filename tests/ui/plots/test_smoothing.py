@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from gpudash.telemetry.series import Series
 from gpudash.ui.plots.curve import CurveSpec
-from gpudash.ui.plots.reading import SmoothedSeries, Smoothing
-from gpudash.ui.plots.smoothing import Smoother, smooth
+from gpudash.ui.plots.reading import SmoothedSeries, Smoother, Smoothing, smooth
 
 weights = st.floats(0, 0.999)
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)

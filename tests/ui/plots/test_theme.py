@@ -3,7 +3,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.theme import DARK, LIGHT, Palette, ThemeFollower, apply_theme, contrast, luminance
+from gpudash.ui.widgets.theme import DARK, LIGHT, Palette, ThemeFollower, apply_theme, contrast, luminance
 
 BOTH = pytest.mark.parametrize("palette", [DARK, LIGHT], ids=lambda p: p.name)
 

@@ -11,9 +11,8 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
-from gpudash.ui.plots.menu import PlotMenu
-from gpudash.ui.plots.stack import PlotStack
-from gpudash.ui.theme import LIGHT
+from gpudash.ui.plots.stack import PlotMenu, PlotStack
+from gpudash.ui.widgets.theme import LIGHT
 
 SVG = "{http://www.w3.org/2000/svg}"
 

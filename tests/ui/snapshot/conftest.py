@@ -10,9 +10,9 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.snapshot.model import Snapshot
+from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.ui.snapshot.document import SnapshotDocument
-from gpudash.ui.theme import Palette, apply_theme
+from gpudash.ui.widgets.theme import Palette, apply_theme
 from gpudash.units import MIB
 from tests.ui.snapshot.opened import FakeOpened
 from tests.unit.memory.snapshot.made import WEIGHTS, Made

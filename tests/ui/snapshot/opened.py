@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpudash.memory.snapshot.model import Snapshot, SnapshotError
-from gpudash.memory.snapshot.what_if import WhatIfAnswer
+from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
+from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
 
 
 class FakeOpened:

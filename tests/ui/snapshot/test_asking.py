@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.snapshot.model import Snapshot
-from gpudash.memory.snapshot.what_if import WhatIfAnswer
-from gpudash.ui.snapshot.changes import Change, change_words, changes, signed
+from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
 from gpudash.ui.snapshot.document import SnapshotDocument
-from gpudash.ui.snapshot.holders import Holder
-from gpudash.ui.snapshot.settings_pane import words_of
+from gpudash.ui.snapshot.page import words_of
+from gpudash.ui.snapshot.rows import Change, Holder, change_words, changes, signed
 from gpudash.ui.snapshot.source_lines import SourceLines, editor_command, open_in_editor
 from gpudash.ui.snapshot.what_if_pane import NO_TRACE, WhatIfPane
 from gpudash.units import GIB, MIB

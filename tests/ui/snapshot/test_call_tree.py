@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.ui.snapshot.call_tree import Limb, beneath, branch_words, icicle, own_code, treemap, whole
+from gpudash.ui.snapshot.drawing.call_tree import Limb, beneath, branch_words, icicle, own_code, treemap, whole
 from tests.unit.memory.snapshot.made import FORWARD, TRAIN
 
 

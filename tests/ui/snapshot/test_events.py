@@ -9,13 +9,12 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.snapshot.groups import Sites
-from gpudash.memory.snapshot.lives import columns_of
-from gpudash.memory.snapshot.model import Columns, Snapshot
+from gpudash.memory.snapshot.history.groups import Sites
+from gpudash.memory.snapshot.history.lives import columns_of
+from gpudash.memory.snapshot.history.model import Columns, Snapshot
 from gpudash.ui.snapshot.document import SnapshotDocument
-from gpudash.ui.snapshot.events import EventsModel, Filter, matching
-from gpudash.ui.snapshot.events_pane import EventsPane
-from gpudash.ui.snapshot.holders import Places
+from gpudash.ui.snapshot.events_pane import EventsModel, EventsPane, Filter, matching
+from gpudash.ui.snapshot.rows import Places
 from gpudash.units import MIB
 from tests.ui.snapshot.conftest import OpenDocument
 from tests.unit.memory.snapshot.made import STACKS, WEIGHTS

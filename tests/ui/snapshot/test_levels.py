@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.snapshot.phases import Band
-from gpudash.ui.snapshot.levels import Axis, Levels, band_runs, extremes
+from gpudash.memory.snapshot.history.phases import Band
+from gpudash.ui.snapshot.drawing.levels import Axis, Levels, band_runs, extremes
 
 
 def levels(sizes: list[int], times: list[float] | None = None) -> Levels:

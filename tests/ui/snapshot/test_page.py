@@ -7,9 +7,9 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit, QTableView
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.snapshot.model import Snapshot
+from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.ui.snapshot.document import SnapshotDocument
-from gpudash.ui.snapshot.memory_map import IDLE
+from gpudash.ui.snapshot.drawing.memory_map import IDLE
 from gpudash.ui.snapshot.page import SnapshotPage
 from gpudash.units import MIB, format_bytes
 from tests.ui.snapshot.conftest import OpenDocument

@@ -11,10 +11,10 @@ from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.snapshot.phases import Band
-from gpudash.ui.snapshot.levels import Levels
-from gpudash.ui.snapshot.timeline import Timeline
-from gpudash.ui.theme import Palette
+from gpudash.memory.snapshot.history.phases import Band
+from gpudash.ui.snapshot.drawing.levels import Levels
+from gpudash.ui.snapshot.drawing.timeline import Timeline
+from gpudash.ui.widgets.theme import Palette
 from gpudash.units import MIB
 
 LEFT = Qt.MouseButton.LeftButton

@@ -7,12 +7,12 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.snapshot.model import Snapshot
-from gpudash.ui.snapshot.call_tree import Box, Limb
+from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.ui.snapshot.drawing.call_tree import Box, Limb
+from gpudash.ui.snapshot.drawing.tree_views import Icicle, TreeView
+from gpudash.ui.snapshot.drawing.views import TreePane
 from gpudash.ui.snapshot.page import SnapshotPage
-from gpudash.ui.snapshot.tree_views import Icicle, TreeView
-from gpudash.ui.snapshot.views import TreePane
-from gpudash.ui.theme import Palette
+from gpudash.ui.widgets.theme import Palette
 from gpudash.units import MIB
 from tests.ui.snapshot.conftest import OpenDocument
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpudash.agent import figures, history, simulating
+from gpudash.agent import gpus as figures
+from gpudash.agent import history, simulating
 from gpudash.agent.gpus import Gpus
 from gpudash.agent.steps import Steps
 from gpudash.agent.wire import Message

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.agent import cuda_snapshot
+from gpudash.agent import snapshots as cuda_snapshot
 
 NAMES_ITS_LINES = """
 import sys, threading

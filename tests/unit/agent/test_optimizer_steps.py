@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch.optim import optimizer as optimizers
 
-from gpudash.agent.optimizer_steps import PATIENCE, OptimizerSteps
-from gpudash.agent.steps import MOST_WAITING, OPTIMIZER, Steps
+from gpudash.agent.steps import MOST_WAITING, OPTIMIZER, PATIENCE, OptimizerSteps, Steps
 
 
 class Optimizer:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpudash.simulator.memory_history import PROTOCOL
+from gpudash.simulator.device.memory_history import PROTOCOL
 from tests.unit.agent.dashboard import INJECT, PACKAGE, SCRIPTS, Dashboard, unwatched
 
 LEAK = str(SCRIPTS / "leak.py")

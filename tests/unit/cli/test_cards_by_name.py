@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.known_gpus import KNOWN_GPUS
+from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.units import GIB, MIB
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.session import estimator
+from gpudash.session.predicting import estimator
 from gpudash.units import GIB, MIB
 
 ESTIMATE = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.memory.rank_estimates import NCCL_BYTES
-from gpudash.session import estimator
+from gpudash.memory.predicting.rank_estimates import NCCL_BYTES
+from gpudash.session.predicting import estimator
 from gpudash.units import GIB, MIB
 from tests.unit.cli.test_estimate import ESTIMATE, SCRIPT
 

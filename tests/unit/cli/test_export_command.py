@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli import run
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Sample
 
 

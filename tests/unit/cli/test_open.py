@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 
 
 class FakeApp(ModuleType):

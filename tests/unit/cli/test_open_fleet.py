@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli.open import open_file
-from gpudash.cli.output import RequestError
+from gpudash.cli.terminal.output import RequestError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recording.reading import open_recording
 from tests.unit.session.node_recordings import recorded
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.cli.output import RequestError
 from gpudash.cli.qt import OFFSCREEN_LIBRARIES, XCB_LIBRARIES, missing_packages, require_qt
+from gpudash.cli.terminal.output import RequestError
 
 
 def lacking(*libraries: str):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpudash.cli.rank_report import print_ranks
+from gpudash.cli.terminal.report import print_ranks
 
 GIB = 2**30
 

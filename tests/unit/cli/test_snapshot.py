@@ -14,7 +14,7 @@ import pytest
 
 from gpudash.cli import run
 from gpudash.memory.allocator import AllocationRefused
-from gpudash.session.report_folder import write_steps
+from gpudash.session.watching.report_folder import write_steps
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import FORWARD, KEPT, Made
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gpudash.cli import build_app, run, watch
-from gpudash.cli.output import RequestError
-from gpudash.telemetry.recorder import Recorder
+from gpudash.cli.terminal.output import RequestError
+from gpudash.telemetry.recording.recorder import Recorder
 
 
 def parsed(*words: str) -> tuple[Sequence[str], watch.WatchOptions]:

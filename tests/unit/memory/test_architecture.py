@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.memory.architecture import Architecture, multiprocessors_of
+from gpudash.memory.predicting.architecture import Architecture, multiprocessors_of
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.estimate import Alternative, Estimate
-from gpudash.memory.estimate_words import (
+from gpudash.memory.predicting.estimate import Alternative, Estimate
+from gpudash.memory.predicting.estimate_words import (
     bar_bytes,
     change_words,
     headline,

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import gpudash
 from gpudash.memory.allocator.trace import ACTIVATIONS, CATEGORIES, GRADIENTS, WEIGHTS
-from gpudash.memory.call_sites import MOST_OWNERS, growing_lines, owners
-from gpudash.memory.explain import explain, parts_of
-from gpudash.memory.explanation import explanation_from_json
-from gpudash.memory.explanation_text import place, report
-from gpudash.memory.held import (
-    MACHINERY,
+from gpudash.memory.explaining.call_sites import MOST_OWNERS, growing_lines, owners
+from gpudash.memory.explaining.explain import explain, parts_of
+from gpudash.memory.explaining.explanation import explanation_from_json
+from gpudash.memory.explaining.explanation_text import place, report
+from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
+    PROGRAMS,
     Frame,
     HeldState,
     Holding,
@@ -26,6 +26,7 @@ from gpudash.memory.held import (
     is_library,
     site_of,
 )
+from gpudash.specs import BUILT_IN
 from gpudash.units import GIB, MIB
 
 TRAIN = Frame("/home/mia/project/train.py", 41, "step")
@@ -236,13 +237,13 @@ def test_the_site_is_the_innermost_line_of_the_users_own_code() -> None:
         ("C:\\Python311\\Lib\\threading.py", True),
         ("/src/pytorch/torch/nn/modules/module.py", True),
         ("/opt/app/gpudash/simulator/storage.py", True),
-        ("/opt/app/gpudash/workloads/run.py", True),
+        ("/opt/app/gpudash/workloads/running/run.py", True),
         ("/tmp/torchinductor_mia/ey/file.py", True),
         (f"/scratch/cache/ab/cab{'x7' * 24}q.py", True),
         (f"/home/mia/ab/cxy{'x7' * 24}q.py", False),
         ("<frozen importlib._bootstrap>", True),
         ("??", True),
-        ("/opt/app/gpudash/workloads/training_step.py", False),
+        ("/opt/app/gpudash/workloads/programs/training_step.py", False),
         ("/venv/lib/python3.11/site-packages/transformers/models/bert/modeling_bert.py", False),
         ("/home/mia/python/train.py", False),
         ("/home/mia/torch/train.py", False),
@@ -252,10 +253,14 @@ def test_torch_and_the_standard_library_are_told_from_the_users_code(file: str, 
     assert is_library(Frame(file, 1, "f")) is library
 
 
-def test_whatever_runs_a_workload_is_a_module_of_the_package() -> None:
-    # a module that is renamed must be renamed there too, or explanations would name it as the user's line
-    folder = Path(gpudash.__file__).parent / "workloads"
-    assert not {name for name in MACHINERY if not (folder / f"{name}.py").is_file()}
+def test_what_a_workload_runs_is_the_program_and_all_other_code_of_gpudash_is_not() -> None:
+    package = Path(gpudash.__file__).parent
+    programs = package / PROGRAMS
+    files = [path for path in package.rglob("*.py") if path.parent != package]
+    assert {path for path in files if not is_library(Frame(str(path), 1, "f"))} == set(programs.rglob("*.py"))
+    for workload in BUILT_IN:
+        module, _colon, _function = workload.run.partition(":")
+        assert (package.parent / module.replace(".", "/")).with_suffix(".py").is_relative_to(programs), module
 
 
 EINOPS = Frame("/venv/lib/python3.11/site-packages/einops/_backends.py", 288, "einsum")

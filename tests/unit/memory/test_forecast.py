@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.memory.forecast import Forecast, Forecaster, is_due
-from gpudash.memory.forecast.bins import HISTORY, Bin, Pyramid
-from gpudash.memory.forecast.growth import Growth
-from gpudash.memory.forecast.outlook import HORIZON_S, LEAST_SURE, outlook
+from gpudash.memory.watching.forecaster import Forecaster
+from gpudash.memory.watching.growth import Growth
+from gpudash.memory.watching.outlook import HORIZON_S, LEAST_SURE, Forecast, is_due, outlook
+from gpudash.memory.watching.track import HISTORY, Bin, Pyramid
 from gpudash.units import GIB, MIB
 from tests.benchmarks.forecast import contestants, ours, raised, score
 from tests.benchmarks.forecast_series import DEVELOPMENT_SEED, KINDS, make, series

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS
-from gpudash.memory.explain import explain, parts_of
-from gpudash.memory.held import OTHER_TENSORS, Request
-from gpudash.memory.held_snapshot import Known, category_of, held_in, stack_of
+from gpudash.memory.explaining.explain import explain, parts_of
+from gpudash.memory.explaining.memory_state import OTHER_TENSORS, Request
+from gpudash.memory.explaining.snapshot_state import Known, category_of, held_in, stack_of
 from gpudash.units import GIB, MIB
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"

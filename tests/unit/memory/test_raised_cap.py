@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpudash.memory.estimate import Alternative, Estimate
-from gpudash.memory.raised_cap import raised_cap, with_raised_cap
+from gpudash.memory.explaining.remedies import raised_cap, with_raised_cap
+from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.units import GIB, MIB
 
 LARGER = Alternative("a card with 16 GiB", card_bytes=16 * GIB, fits=True)

@@ -6,8 +6,8 @@ from array import array
 from dataclasses import replace
 
 from gpudash.memory.allocator.trace import WEIGHTS, Trace
-from gpudash.memory.estimate import Alternative, Estimate, Target, judge
-from gpudash.memory.estimate_words import (
+from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge
+from gpudash.memory.predicting.estimate_words import (
     COMMUNICATION,
     CONTEXT,
     assumed_words,
@@ -18,7 +18,15 @@ from gpudash.memory.estimate_words import (
     rank_words,
     segments,
 )
-from gpudash.memory.rank_estimates import GLOO_WORDS, NCCL_BYTES, NCCL_WORDS, deciding, of_ranks, ranks_on, unequal
+from gpudash.memory.predicting.rank_estimates import (
+    GLOO_WORDS,
+    NCCL_BYTES,
+    NCCL_WORDS,
+    deciding,
+    of_ranks,
+    ranks_on,
+    unequal,
+)
 from gpudash.units import GIB, MIB
 
 TRACE = Trace(array("q", [1]), array("q", [2 * GIB]), [WEIGHTS], followed=3)

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.memory import replay as replaying
 from gpudash.memory.allocator import (
     AllocationRefused,
     AllocatorSettings,
@@ -24,10 +23,11 @@ from gpudash.memory.allocator import (
     Segment,
     caching,
 )
+from gpudash.memory.allocator import replay as replaying
 from gpudash.memory.allocator.blocks import FreeList
 from gpudash.memory.allocator.recorded import RecordedAllocator
-from gpudash.memory.replay import Replay, initial_layout, replay
-from gpudash.memory.snapshot.model import DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.allocator.replay import Replay, initial_layout, replay
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, SnapshotError, TraceEntry
 from gpudash.units import GIB, MIB
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, WEIGHTS, Mark, Trace, repeated
-from gpudash.memory.fit import peaks
+from gpudash.memory.predicting.fit import peaks
 
 MIB = 2**20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from gpudash.memory.allocator.trace import WEIGHTS, Mark, Trace, repeated
-from gpudash.memory.fit import peaks, run_on
+from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.units import MIB
 
 SIZE = 32 * MIB

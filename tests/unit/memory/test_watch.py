@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.memory.guard import Guard
-from gpudash.memory.watch import MemoryWatch
+from gpudash.memory.watching.guard import Guard
+from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.telemetry.records import DEVICE, Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Warning
 from gpudash.units import GIB, MIB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES, workspace_bytes
+from gpudash.memory.predicting.workspace import HOPPER_BYTES, USUAL_BYTES, workspace_bytes
 
 KIB, MIB = 2**10, 2**20
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gpudash.devices import Gpu, Simulation, simulated_gpu
+from gpudash.devices.names import Gpu, Simulation, simulated_gpu
 from gpudash.session import Session
 from gpudash.settings import Settings
-from gpudash.sources.mirrored_card import ShownCard
-from gpudash.telemetry.reading import Recording, open_recording
+from gpudash.sources.simulated_gpus import ShownCard
+from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.records import Note, Record, RunFinished, RunStarted, Sample
 from gpudash.units import GIB
 
@@ -216,7 +216,7 @@ def reopened(live: Live) -> Recording:
 def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
     """Starts sessions and closes them after the test."""
     monkeypatch.setattr("gpudash.sources.monitor.Monitor", FakeMonitor)
-    monkeypatch.setattr("gpudash.workloads.worker.Worker", FakeWorker)
+    monkeypatch.setattr("gpudash.workloads.running.worker.Worker", FakeWorker)
     with ExitStack() as stack:
 
         def begin(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.telemetry.ranks import RankMemory, Ranks, RankStep
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, RunFailed, RunFinished, RunStarted, Sample
 
 MIB = 2**20

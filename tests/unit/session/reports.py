@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from gpudash.memory.allocator import AllocationRefused
-from gpudash.memory.held import Process, Surroundings
-from gpudash.memory.snapshot.model import Snapshot
-from gpudash.session.flight_recorder import Refused
+from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.session.watching.flight_recorder import Refused
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import FORWARD, KEPT, Made
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.comparing import CancelledError, load_run, split_run
+from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import compare
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import REMOVED, Marker, Note, Sample
 from gpudash.units import MIB
 from tests.unit.telemetry.comparing.made import MADE, Made

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session import Replay, loading
-from gpudash.telemetry import page_writer
-from gpudash.telemetry.recorder import Recorder, RecordingError, log_files
+from gpudash.session import Replay
+from gpudash.session.recordings import loading
+from gpudash.telemetry.recording import page_writer
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError, log_files
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 from tests.unit.session.recordings import records, write

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gpudash.devices import Simulation
+from gpudash.devices.names import Simulation
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.allocator.environment import VARIABLES
-from gpudash.memory.architecture import Architecture
-from gpudash.session import estimates as session_estimates
-from gpudash.session import estimator
-from gpudash.session.contexts import measured_context, remember_context
-from gpudash.session.room import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
-from gpudash.simulator.card import A100, CONTEXT_BYTES
+from gpudash.memory.allocator.settings import VARIABLES
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.session.predicting import estimates as session_estimates
+from gpudash.session.predicting import estimator
+from gpudash.session.predicting.contexts import measured_context, remember_context
+from gpudash.session.predicting.targets import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
+from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Sample
 from gpudash.units import GIB, MIB

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.devices import Simulation
-from gpudash.session import estimates as session_estimates
-from gpudash.session import estimator
-from gpudash.simulator.card import CONTEXT_BYTES
+from gpudash.devices.names import Simulation
+from gpudash.session.predicting import estimates as session_estimates
+from gpudash.session.predicting import estimator
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gpudash.session import estimator as module
-from gpudash.session.estimator import Answer, Estimator
+from gpudash.session.predicting import estimator as module
+from gpudash.session.predicting.estimator import Answer, Estimator
 
 SCRIPT = Path(__file__).with_name("fake_predictor.py")
 LONG_S = 30.0

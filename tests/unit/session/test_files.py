@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.session.files import HEAD_BYTES, find_file, kind_of
+from gpudash.session.recordings.file_kinds import HEAD_BYTES, find_file, kind_of
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

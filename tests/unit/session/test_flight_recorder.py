@@ -12,12 +12,12 @@ import pytest
 
 from gpudash.agent.server import MOST_CONNECTIONS
 from gpudash.agent.wire import Message
-from gpudash.session import flight_recorder
-from gpudash.session.flight_recorder import FlightRecorder, Refused, new_report
-from gpudash.session.out_of_memory import OutOfMemoryReports
-from gpudash.session.output_log import OutputLine
-from gpudash.session.program_news import ProgramNews
-from gpudash.session.watched_memory import WatchedMemory
+from gpudash.session.watching import flight_recorder
+from gpudash.session.watching.flight_recorder import FlightRecorder, Refused, new_report
+from gpudash.session.watching.memory import WatchedMemory
+from gpudash.session.watching.out_of_memory import OutOfMemoryReports
+from gpudash.session.watching.output_log import OutputLine
+from gpudash.session.watching.program_news import ProgramNews
 from gpudash.settings import Settings, reports_folder
 from gpudash.telemetry.records import Note, OutOfMemory, Sample, StepFinished
 from gpudash.units import GIB, MIB

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.cli.json_lines import as_json
-from gpudash.session import Replay, loading, looking_back
-from gpudash.session.incoming import LONGEST_LINE, Incoming, record_from_line
-from gpudash.telemetry import page_writer
-from gpudash.telemetry.pages import Pages
-from gpudash.telemetry.reading import Recording
-from gpudash.telemetry.recorder import Recorder, log_files
+from gpudash.cli.terminal.json_lines import as_json
+from gpudash.session import Replay
+from gpudash.session.recordings import loading, looking_back
+from gpudash.session.recordings.incoming import LONGEST_LINE, Incoming, record_from_line
+from gpudash.telemetry.recording import page_writer
+from gpudash.telemetry.recording.pages import Pages
+from gpudash.telemetry.recording.reading import Recording
+from gpudash.telemetry.recording.recorder import Recorder, log_files
 from gpudash.telemetry.records import Marker, Note, Record, Sample, State
 from gpudash.telemetry.store import Store
 from tests.unit.session.recordings import GPU, records, write
@@ -31,7 +32,7 @@ KEY = ("host", "used_bytes", None)
 WRITER = """
 import sys
 from pathlib import Path
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Sample
 recorder = Recorder(Path(sys.argv[1]), meta={})
 for line in sys.stdin:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.devices import Simulation
-from gpudash.session.machine import GPU_PATIENCE_S, Machine
-from gpudash.session.simulated import SimulatedGpus
+from gpudash.devices.names import Simulation
+from gpudash.session.live.machine import GPU_PATIENCE_S, Machine
+from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.sources.discovery import survey_host
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gpudash.devices import Simulation
-from gpudash.session.contexts import measured_context
-from gpudash.session.room import ASSUMED_CONTEXT_BYTES
-from gpudash.session.run_guards import RunGuards
-from gpudash.simulator.card import CONTEXT_BYTES
-from gpudash.sources.simulated_cards import CardReader
+from gpudash.devices.names import Simulation
+from gpudash.session.live.guards import RunGuards
+from gpudash.session.predicting.contexts import measured_context
+from gpudash.session.predicting.targets import ASSUMED_CONTEXT_BYTES
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
+from gpudash.sources.simulated_gpus import CardReader
 from gpudash.specs import ComparisonSpec, PipelineSpec
 from gpudash.telemetry.records import Sample
 from gpudash.units import GIB, MIB

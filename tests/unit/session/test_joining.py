@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gpudash.session.joining import JoinedRecording
-from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.session.recordings.joining import JoinedRecording
+from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted, Sample
 from tests.unit.session.node_recordings import BEGAN_S, MIB, STEPS, recorded
 

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session import library as library_module
-from gpudash.session.library import Entry, Librarian
-from gpudash.session.library_cache import load_cache
-from gpudash.session.recordings import tidy
+from gpudash.session.recordings import library as library_module
+from gpudash.session.recordings.folder import tidy
+from gpudash.session.recordings.library import Entry, Librarian, load_cache
 from gpudash.settings import Settings, data_folder, recordings_folder
-from gpudash.telemetry.annotation import set_locked
-from gpudash.telemetry.facts import Facts, read_facts
-from gpudash.telemetry.recorder import RecordingError, log_files
-from gpudash.telemetry.retention import trash_folder
-from gpudash.telemetry.trash import INDEX
+from gpudash.telemetry.marks import set_locked
+from gpudash.telemetry.recording.facts import Facts, read_facts
+from gpudash.telemetry.recording.recorder import RecordingError, log_files
+from gpudash.telemetry.recording.retention import trash_folder
+from gpudash.telemetry.recording.trash import INDEX
 from tests.unit.session.conftest import PATIENCE_S
 from tests.unit.telemetry.recordings import begin, dated, record
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session import Replay, loading
-from gpudash.telemetry import page_writer
+from gpudash.session import Replay
+from gpudash.session.recordings import loading
+from gpudash.telemetry.recording import page_writer
 from gpudash.telemetry.records import Output, RunStarted
 from gpudash.telemetry.store import Store
 from tests.unit.session.recordings import GPU, TICK_S, records, write
@@ -191,7 +192,7 @@ def test_what_is_looked_at_closely_becomes_known_sample_by_sample(path: Path, mo
 def test_a_part_that_is_too_long_to_be_read_again_stays_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "WHOLE_ROWS", 1000)
     monkeypatch.setattr(loading, "TAIL_ROWS", 3000)
-    monkeypatch.setattr("gpudash.session.sharpening.MOST_ROWS", 100)
+    monkeypatch.setattr("gpudash.session.recordings.refining.MOST_ROWS", 100)
     replay = Replay(path)
     series = replay.store.series("host", "used_bytes")
     assert series is not None

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from gpudash.session import Session
-from gpudash.session.profiles import MOST_STEPS, profile_wish, trace_of
+from gpudash.session.live.profiles import MOST_STEPS, profile_wish, trace_of
 from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import MatmulSpec, PipelineSpec
-from gpudash.telemetry.naming import trace_name, traces_of
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recording.naming import trace_name, traces_of
+from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.retention import prune, trash_folder
 from gpudash.telemetry.records import OPERATORS, Note
-from gpudash.telemetry.retention import prune, trash_folder
 
 
 def test_the_trace_lies_beside_the_recording(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import Peer
-from gpudash.session.program_news import MOST_JOINED, MOST_NOTES, STEPS_AT_ONCE, STEPS_PER_SECOND, ProgramNews
+from gpudash.session.watching.program_news import MOST_JOINED, MOST_NOTES, STEPS_AT_ONCE, STEPS_PER_SECOND, ProgramNews
 from gpudash.telemetry.records import Note, StepFinished
 from tests.unit.session.watched import Surrounded
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.devices import Device
-from gpudash.session.programs import NOT_KEPT, program_of, program_of_run
+from gpudash.devices.names import Device
+from gpudash.session.live.programs import NOT_KEPT, program_of, program_of_run
 from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.units import GIB
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from gpudash.devices import Simulation
+from gpudash.devices.names import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
-from gpudash.memory.estimate import Alternative
-from gpudash.memory.explain import explain
-from gpudash.memory.explanation import Explanation, Remedy
-from gpudash.memory.held import HeldState, Holding, Process, Request
-from gpudash.session.estimator import Estimator
-from gpudash.session.remedies import ALONE, Remedies, flags, remedies, words
+from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation import Explanation, Remedy
+from gpudash.memory.explaining.memory_state import HeldState, Holding, Process, Request
+from gpudash.memory.predicting.estimate import Alternative
+from gpudash.session.predicting.estimator import Estimator
+from gpudash.session.predicting.remedies import ALONE, Remedies, flags, remedies, words
 from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make

@@ -8,7 +8,7 @@ import pytest
 
 from gpudash.session import Replay
 from gpudash.specs import PipelineSpec
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import Note, StepFinished
 from gpudash.units import GIB
 from tests.unit.session.conftest import CUDA_TORCH, HOST_TOTAL, PATIENCE_S, Live, Make, gpu

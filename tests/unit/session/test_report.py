@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.devices import Gpu
+from gpudash.devices.names import Gpu
 from gpudash.session import report as package
 from gpudash.session.report import page, write_report
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import (
     Marker,
     Note,

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.explanation import Explanation, explanation_from_json
-from gpudash.memory.explanation_text import report
-from gpudash.memory.snapshot.beside import NOTHING
-from gpudash.memory.snapshot.model import Snapshot
+from gpudash.memory.explaining.explanation import Explanation, explanation_from_json
+from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page
+from gpudash.memory.snapshot.sidecar import NOTHING
 from gpudash.memory.snapshot.summary import studied
-from gpudash.session.flight_recorder import explanation_of
-from gpudash.session.report_folder import STEPS_NAME, beside, write_json, write_steps
+from gpudash.session.watching.flight_recorder import explanation_of
+from gpudash.session.watching.report_folder import STEPS_NAME, beside, write_json, write_steps
 from gpudash.units import GIB, MIB
 from tests.unit.session.reports import leaking, refused
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_said(snapshot: Path, monkeypatch: pytest.MonkeyP
     assert beside(snapshot).warnings == (f"steps.json {LEFT}it is not a file.",)
     snapshot.with_name(STEPS_NAME).rmdir()
     write_steps(snapshot.parent, ((1, 1),))
-    monkeypatch.setattr("gpudash.session.report_folder.MOST_BYTES", 3)
+    monkeypatch.setattr("gpudash.session.watching.report_folder.MOST_BYTES", 3)
     assert beside(snapshot).warnings == (f"steps.json {LEFT}it is larger than 0 MiB.",)
 
     def forbidden(*_arguments: object) -> None:

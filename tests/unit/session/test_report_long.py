@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session import loading
+from gpudash.session.recordings import loading
 from gpudash.session.report import page, write_report
 from tests.unit.session.recordings import records, write
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.joining import JoinedRecording
+from gpudash.session.recordings.joining import JoinedRecording
 from gpudash.session.report import write_report
-from gpudash.session.report.ranks import rank_table
-from gpudash.telemetry.recorder import Recorder
+from gpudash.session.report.page import rank_table
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import RunFinished, RunStarted
 from tests.unit.session.node_recordings import recorded
 

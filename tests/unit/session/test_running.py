@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.session.running import A_RUN_IS_ON, LEAVING_S, Running
+from gpudash.session.live.running import A_RUN_IS_ON, LEAVING_S, Running
 from gpudash.telemetry.records import RunFinished
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpudash.session import Session
-from gpudash.session.machine import GPU_PATIENCE_S
+from gpudash.session.live.machine import GPU_PATIENCE_S
 from gpudash.specs import PipelineSpec
-from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.recorder import RecordingError
+from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import (
     Marker,
     Note,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.devices import OFFERED_BYTES, Simulation
-from gpudash.session.replay import Replay
-from gpudash.session.simulated import SimulatedGpus
-from gpudash.simulator.card import OTHER_PROCESS
+from gpudash.devices.names import OFFERED_BYTES, Simulation
+from gpudash.session.live.simulated_gpus import SimulatedGpus
+from gpudash.session.recordings.replay import Replay
+from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS
 from gpudash.specs import PipelineSpec, TransferSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Note

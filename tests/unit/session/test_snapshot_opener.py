@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpudash.memory.snapshot.limits import TimeRange
-from gpudash.memory.snapshot.model import SnapshotError
-from gpudash.memory.snapshot.reading import read_snapshot
-from gpudash.session.snapshot_opener import OpenedSnapshot, command
+from gpudash.memory.snapshot.history.model import SnapshotError
+from gpudash.memory.snapshot.reading.limits import TimeRange
+from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.session.recordings.snapshot_opener import OpenedSnapshot, command
 from gpudash.units import MIB
 from tests.fuzzing.seeds import event, modern, segment
 
@@ -167,7 +167,7 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(modern()))
     code = (
         "import sys, pathlib, subprocess\n"
-        "from gpudash.session.snapshot_opener import OpenedSnapshot\n"
+        "from gpudash.session.recordings.snapshot_opener import OpenedSnapshot\n"
         f"one = OpenedSnapshot(pathlib.Path({str(path)!r}))\n"
         "one.start(); one.wait(30)\n"
         "import psutil, os; print(psutil.Process().children()[0].pid, flush=True)\n"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import gpudash
-from gpudash.session.program import exit_words
-from gpudash.session.watch_ending import (
+from gpudash.session.watching.ending import (
     LONGEST_MESSAGE,
     UNREPORTED,
     Raised,
@@ -18,6 +17,7 @@ from gpudash.session.watch_ending import (
     ending_of,
     frames_of,
 )
+from gpudash.session.watching.program import exit_words
 from gpudash.telemetry.records import OutOfMemory, RunFailed, RunFinished
 
 RAN = Ran("train.py", 1, time_s=100.0, run_id=3, seconds=90.0, steps=12, device="cuda:0", result={"exit_code": 1})

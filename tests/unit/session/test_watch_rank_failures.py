@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.session.watch_ending import Raised, Ran, ending_of
-from gpudash.session.watch_rank_failures import reported
+from gpudash.session.watching.ending import Raised, Ran, ending_of, reported
 from gpudash.telemetry.records import OutOfMemory, RunFailed
 from gpudash.units import MIB
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.watch_request import WatchRequest, check_request, program_name, script_of
+from gpudash.session.watching.request import WatchRequest, check_request, program_name, script_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpudash.devices import Gpu
-from gpudash.session.watched_memory import WatchedMemory
+from gpudash.devices.names import Gpu
+from gpudash.session.watching.memory import WatchedMemory
 from gpudash.telemetry.records import DEVICE, Note, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.watched import Surrounded
@@ -211,7 +211,7 @@ def test_what_is_held_by_nobody_known_is_nothing_to_warn_of(message: dict[str, A
 
 
 def test_stacks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.session.watched_memory.MOST_STACKS", 10)
+    monkeypatch.setattr("gpudash.session.watching.memory.MOST_STACKS", 10)
     memory = memory_of(Surrounded(GIB))
     for number in range(100):
         memory.take_stacks(7, {"type": "stacks", "stacks": {str(number): stack(number)}})

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from gpudash.session import Session, WatchRequest
-from gpudash.session.output_log import MOST_LINES
+from gpudash.session.watching.output_log import MOST_LINES
 from gpudash.telemetry.records import Note, Output, Record, Warning
 from gpudash.telemetry.runs import RunView
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.agent.wire import PROTOCOL, Decoder, encode
-from gpudash.devices import Gpu, Simulation
-from gpudash.session.machine import Machine
-from gpudash.session.output_log import OutputLog
-from gpudash.session.simulated import SimulatedGpus
-from gpudash.session.wiring import Wiring
+from gpudash.devices.names import Gpu, Simulation
+from gpudash.session.live.machine import Machine
+from gpudash.session.live.simulated_gpus import SimulatedGpus
+from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import Settings
 from gpudash.sources.discovery import Host
 from gpudash.telemetry.records import Event, Record

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpudash.simulator.backend import Backend, register, registered
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.backend import Backend, register, registered
+from gpudash.simulator.device.simulated_gpu import Card
 
 FIRST_BYTES = 2**30
 SECOND_BYTES = 2**29

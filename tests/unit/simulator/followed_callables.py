@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from gpudash.memory.allocator.settings import AllocatorSettings
-from gpudash.memory.fit import peaks
-from gpudash.simulator.dry_run import FEW_NUMBERS, DryRun
-from gpudash.simulator.own_code import follow, load
-from gpudash.simulator.refusals import CannotPredictError
-from gpudash.simulator.tracking import Tracker
+from gpudash.memory.predicting.fit import peaks
+from gpudash.simulator.device.tracking import Tracker
+from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun
+from gpudash.simulator.dry_run.own_code import follow, load
+from gpudash.simulator.dry_run.refusals import CannotPredictError
 
 Build = Callable[[torch.device], Callable[[], object]]
 Use = Callable[[torch.Tensor, torch.Tensor], object]

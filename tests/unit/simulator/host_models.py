@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpudash.simulator.dry_run import DryRun
-from gpudash.simulator.own_code import follow
+from gpudash.simulator.dry_run.dry_run import DryRun
+from gpudash.simulator.dry_run.own_code import follow
 
 WIDTH = 16384
 SMALL = 1024

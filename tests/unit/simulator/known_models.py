@@ -31,9 +31,9 @@ import torch
 from torch import nn
 
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.fit import peaks
-from gpudash.simulator.dry_run import DryRun
-from gpudash.simulator.tracking import Tracker
+from gpudash.memory.predicting.fit import peaks
+from gpudash.simulator.device.tracking import Tracker
+from gpudash.simulator.dry_run.dry_run import DryRun
 
 LAYERS, WIDTH, HEADS, FEED_FORWARD, VOCABULARY, BATCH = 24, 1024, 16, 4096, 10_000, 4
 STEPS_BEFORE = 5

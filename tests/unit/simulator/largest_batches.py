@@ -6,12 +6,12 @@ import json
 import sys
 from typing import Any
 
-from gpudash.memory.estimate import Target
-from gpudash.simulator.dry_run import DryRun
+from gpudash.memory.predicting.estimate import Target
+from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.specs import TrainingSpec, build
 from gpudash.units import GIB
-from gpudash.workloads.context import MemoryLevel
-from gpudash.workloads.estimate import Question, estimate
+from gpudash.workloads.predicting.estimate import Question, estimate
+from gpudash.workloads.running.context import MemoryLevel
 
 
 def edge(values: dict[str, Any], dry: DryRun) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import torch
 from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gpudash.simulator.backend import register
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.backend import register
+from gpudash.simulator.device.simulated_gpu import Card
 
 DEVICE = "sim:0"
 TOLERANCE = 1e-4

@@ -19,8 +19,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gpudash.simulator.backend import register
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.backend import register
+from gpudash.simulator.device.simulated_gpu import Card
 
 DEVICE = "sim:0"
 UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")

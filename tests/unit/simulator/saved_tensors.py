@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, Trace
-from gpudash.simulator.dry_run import DryRun
-from gpudash.simulator.tracking import BACKWARD, Tracker
+from gpudash.simulator.device.tracking import BACKWARD, Tracker
+from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.specs import TrainingSpec, build
-from gpudash.workloads.batches import Batch, ClassBatches, micro_batches, text_batch
-from gpudash.workloads.context import Context
-from gpudash.workloads.training_step import TrainingStep, build_model, optimizer_of
+from gpudash.workloads.programs.batches import Batch, ClassBatches, micro_batches, text_batch
+from gpudash.workloads.programs.training_step import TrainingStep, build_model, optimizer_of
+from gpudash.workloads.running.context import Context
 
 OUTPUTS = 10
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpudash.simulator.attention_choice import choose
+from gpudash.simulator.operations.attention import choose
 
 pytestmark = pytest.mark.usefixtures("sim")
 

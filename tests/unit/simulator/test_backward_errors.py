@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.simulator import autograd
-from gpudash.simulator.backend import Backend
+from gpudash.simulator.device import autograd
+from gpudash.simulator.device.backend import Backend
 
 
 class NoticedError(Exception):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpudash.simulator.backend import Backend
+from gpudash.simulator.device.backend import Backend
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.simulator import memory_history, stacks
-from gpudash.simulator.backend import Backend
-from gpudash.simulator.memory_history import Held, MemoryHistory
+from gpudash.simulator.device import memory_history
+from gpudash.simulator.device import memory_history as stacks
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.memory_history import Held, MemoryHistory
 
 
 @pytest.fixture

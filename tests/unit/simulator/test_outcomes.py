@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.simulator import outcomes
-from gpudash.simulator.outcomes import Fresh, Outcomes
+from gpudash.simulator.operations import outcomes
+from gpudash.simulator.operations.outcomes import Fresh, Outcomes
 
 ops = torch.ops.aten
 

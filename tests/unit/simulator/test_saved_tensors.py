@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.workloads.training_step import build_model
+from gpudash.workloads.programs.training_step import build_model
 from tests.unit.simulator.saved_tensors import OUTPUTS, batch_of, saved_bytes, spec_of
 
 ROOT = Path(__file__).resolve().parents[3]

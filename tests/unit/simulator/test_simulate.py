@@ -10,10 +10,10 @@ import torch
 
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.simulator import simulate
-from gpudash.simulator.backend import Backend
-from gpudash.simulator.memory_history import settings_text
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.memory_history import settings_text
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.workloads.capped import capped
+from gpudash.workloads.running.capped import capped
 
 GIB = 2**30
 

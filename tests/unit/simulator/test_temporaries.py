@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gpudash.memory.architecture import Architecture
-from gpudash.simulator.backend import Backend
-from gpudash.simulator.card import Card
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.simulated_gpu import Card
 
 REDUCTIONS = json.loads((Path(__file__).parent / "recorded" / "reductions.json").read_text(encoding="utf-8"))
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.simulator.backend import Backend
+from gpudash.simulator.device.backend import Backend
 
 pytestmark = pytest.mark.usefixtures("sim")
 

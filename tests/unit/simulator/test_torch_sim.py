@@ -11,10 +11,10 @@ import torch
 from torch.cuda import _memory_viz
 
 from gpudash.memory.allocator import CachingAllocator, DeviceMemory
-from gpudash.memory.architecture import Architecture
-from gpudash.simulator import probe
-from gpudash.simulator.backend import Backend, register
-from gpudash.simulator.card import CONTEXT_BYTES, Card
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device import probe
+from gpudash.simulator.device.backend import Backend, register
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
 from tests.unit.simulator.conftest import FIRST_BYTES, SECOND_BYTES
 
 

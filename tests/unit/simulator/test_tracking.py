@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpudash.simulator.backend import Backend
-from gpudash.simulator.tracking import Tracker
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.tracking import Tracker
 
 
 class EightBits(torch.Tensor):

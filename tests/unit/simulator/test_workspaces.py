@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.architecture import Architecture
-from gpudash.memory.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
-from gpudash.simulator import autograd
-from gpudash.simulator.backend import Backend
-from gpudash.simulator.card import Card
-from gpudash.simulator.tracking import Tracker
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
+from gpudash.simulator.device import autograd
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.tracking import Tracker
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB
-from gpudash.workloads import dry_run
-from gpudash.workloads.context import Context
+from gpudash.workloads.predicting import dry_run
+from gpudash.workloads.running.context import Context
 
 
 def workspaces(backend: Backend, index: int = 0) -> int:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpudash.sources.absence import Absence, why_no_gpu
-from gpudash.sources.nvml_errors import classify
+from gpudash.sources.nvml.absence import Absence, why_no_gpu
+from gpudash.sources.nvml.errors import classify
 
 NO_LIBRARY = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
 NOT_LOADED = pynvml.NVML_ERROR_DRIVER_NOT_LOADED

@@ -8,9 +8,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpudash.sources import gpu_processes
-from gpudash.sources.gpu_reader import MEMORY, PCIE, GpuReader
-from gpudash.sources.nvml import Nvml
+from gpudash.sources.nvml import gpu_reader as gpu_processes
+from gpudash.sources.nvml.gpu_reader import MEMORY, PCIE, GpuReader
+from gpudash.sources.nvml.library import Nvml
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Value
 from tests.nvml_stub.build import (
     GIB,

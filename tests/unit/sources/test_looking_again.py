@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pynvml
 
-from gpudash.sources.gpu_watch import GpuWatch
-from gpudash.sources.nvml_errors import Fault, NvmlUnavailableError, classify
+from gpudash.sources.nvml.errors import Fault, NvmlUnavailableError, classify
+from gpudash.sources.nvml.gpu_watch import GpuWatch
 from gpudash.sources.timing import Timing
 
 TIMING = Timing(tend=1.0, longest_retry=64.0)

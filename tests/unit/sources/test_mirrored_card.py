@@ -6,11 +6,10 @@ import os
 
 import pytest
 
-from gpudash.devices import Simulation
-from gpudash.session.simulated import SimulatedGpus
-from gpudash.simulator.card import CONTEXT_BYTES, OTHER_PROCESS, Card
-from gpudash.sources.mirrored_card import MirroredCard, ShownCard
-from gpudash.sources.simulated_cards import CardReader
+from gpudash.devices.names import Simulation
+from gpudash.session.live.simulated_gpus import SimulatedGpus
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, OTHER_PROCESS, Card
+from gpudash.sources.simulated_gpus import CardReader, MirroredCard, ShownCard
 from gpudash.telemetry.records import Sample, State
 from gpudash.units import GIB, MIB
 

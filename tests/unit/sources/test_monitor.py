@@ -10,9 +10,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpudash.sources.gpu_reader import MEMORY
 from gpudash.sources.host import HostReader
 from gpudash.sources.monitor import Monitor
+from gpudash.sources.nvml.gpu_reader import MEMORY
 from gpudash.sources.timing import Timing
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
 from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, environment

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from gpudash.sources.nvml_errors import NVML_ERRORS, Scope, classify
+from gpudash.sources.nvml.errors import NVML_ERRORS, Scope, classify
 from gpudash.telemetry.records import State
 
 

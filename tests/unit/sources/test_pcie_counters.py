@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.sources.nvml_calls import Counter
-from gpudash.sources.pcie_counters import NARROW, WrappingRate, safe_period_s
+from gpudash.sources.nvml.calls import Counter
+from gpudash.sources.nvml.gpu_reader import NARROW, WrappingRate, safe_period_s
 
 GEN5_X16 = 63e9
 

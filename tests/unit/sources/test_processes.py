@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpudash.sources.gpu_processes import process_rows
+from gpudash.sources.nvml.gpu_reader import process_rows
 from gpudash.sources.processes import SCAN_PERIOD_S, ProcessReader
 from gpudash.telemetry.records import Sample, State
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from gpudash.simulator.card import CONTEXT_BYTES, Card
-from gpudash.sources.simulated_cards import NOT_SIMULATED, CardReader
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
+from gpudash.sources.simulated_gpus import NOT_SIMULATED, CardReader
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Sample, State
 from gpudash.units import GIB, MIB

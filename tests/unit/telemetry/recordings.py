@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, OutOfMemory, Record, RunFailed, RunFinished, RunStarted, Sample
 from gpudash.units import GIB, MIB
 

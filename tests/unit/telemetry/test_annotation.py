@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.annotation import set_locked, set_title
-from gpudash.telemetry.facts import read_facts
-from gpudash.telemetry.reading import is_locked, open_recording
-from gpudash.telemetry.recorder import RecordingError
-from gpudash.telemetry.retention import prune
+from gpudash.telemetry.marks import set_locked, set_title
+from gpudash.telemetry.recording.facts import read_facts
+from gpudash.telemetry.recording.reading import is_locked, open_recording
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.recording.retention import prune
 from tests.unit.telemetry.recordings import begin, dated, record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.telemetry.bands import GpuBands, gpu_bands, host_others
+from gpudash.telemetry.store import GpuBands, gpu_bands, host_others
 
 SIZES = st.integers(0, 2**40)
 MAYBE = st.none() | SIZES

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gpudash.telemetry.export import CSV_COLUMNS, DataFormat, export, json_document
-from gpudash.telemetry.reading import Recording, open_recording
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.recording.reading import Recording, open_recording
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import RunStarted, Sample, State, StepFinished, Transfer
 
 

@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from gpudash.telemetry.export import CSV_COLUMNS, export, measured, parquet
+from gpudash.telemetry.export import CSV_COLUMNS, export, measured
+from gpudash.telemetry.export import writing as parquet
 from gpudash.telemetry.metrics import METRICS
-from gpudash.telemetry.reading import ReadingRow, Recording, open_recording
-from gpudash.telemetry.recorder import Recorder, RecordingError
+from gpudash.telemetry.recording.reading import ReadingRow, Recording, open_recording
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import (
     Event,
     Marker,

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudash.telemetry.export import export
-from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
     EpochFinished,
     Marker,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.facts import read_facts
+from gpudash.telemetry.recording.facts import read_facts
 from gpudash.units import GIB, MIB
 from tests.unit.telemetry.recordings import ORIGIN_S, begin, record
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry import page_writer
 from gpudash.telemetry.buckets import Row, merged_pairs, summary
-from gpudash.telemetry.digests import digest, restore
 from gpudash.telemetry.metric_view import DIGEST_VALUES
-from gpudash.telemetry.page_writer import width_of
-from gpudash.telemetry.pages import Pages
-from gpudash.telemetry.reading import open_recording
+from gpudash.telemetry.recording import page_writer
+from gpudash.telemetry.recording.digests import digest, restore
+from gpudash.telemetry.recording.page_writer import width_of
+from gpudash.telemetry.recording.pages import Pages
+from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import RunStarted, StepFinished
 from gpudash.telemetry.runs import RunView
 from tests.unit.session.recordings import GPU, records, write

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gpudash.telemetry import positioned
 from gpudash.telemetry.buckets import summary
-from gpudash.telemetry.moments import Moment
-from gpudash.telemetry.positioned import Everything, PositionedStore
-from gpudash.telemetry.recorded_series import RecordedSeries
+from gpudash.telemetry.recording import seekable_store as positioned
+from gpudash.telemetry.recording.moments import Moment
+from gpudash.telemetry.recording.recorded_series import RecordedSeries
+from gpudash.telemetry.recording.seekable_store import Everything, PositionedStore
 from gpudash.telemetry.records import Sample
 
 KEY = ("host", "used_bytes", None)

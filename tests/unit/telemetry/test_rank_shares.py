@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.telemetry.rank_shares import MEAN, PARTS
+from gpudash.telemetry.ranks.shares import MEAN, PARTS
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample
 from gpudash.telemetry.store import Store
 

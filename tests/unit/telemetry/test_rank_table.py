@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry import page_writer
 from gpudash.telemetry.export import trace
-from gpudash.telemetry.page_writer import crc32
-from gpudash.telemetry.pages import Pages
-from gpudash.telemetry.reading import open_recording
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording import page_writer
+from gpudash.telemetry.recording.page_writer import crc32
+from gpudash.telemetry.recording.pages import Pages
+from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 

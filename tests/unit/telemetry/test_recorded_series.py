@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.telemetry.buckets import summary
-from gpudash.telemetry.recorded_series import RecordedSeries
+from gpudash.telemetry.recording.recorded_series import RecordedSeries
 from gpudash.telemetry.series import Series
 
 COUNTS = st.integers(1, 300)

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from gpudash.telemetry import page_writer, schema
-from gpudash.telemetry.pages import Pages
-from gpudash.telemetry.reading import Recording, open_recording
-from gpudash.telemetry.recorder import COMMIT_ROWS, Recorder, RecordingError, being_written, log_files
+from gpudash.telemetry.recording import page_writer, schema
+from gpudash.telemetry.recording.pages import Pages
+from gpudash.telemetry.recording.reading import Recording, open_recording
+from gpudash.telemetry.recording.recorder import COMMIT_ROWS, Recorder, RecordingError, being_written, log_files
 from gpudash.telemetry.records import Marker, OutOfMemory, RunFinished, RunStarted, Sample, State
 from gpudash.telemetry.store import Store
 
@@ -229,7 +229,7 @@ CHILD = """
     import sys, time
     from pathlib import Path
     from gpudash.telemetry import page_writer
-    from gpudash.telemetry.recorder import Recorder
+    from gpudash.telemetry.recording.recorder import Recorder
     from gpudash.telemetry.records import RunStarted, Sample, StepFinished
     from gpudash.telemetry.store import Store
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.naming import recording_name
-from gpudash.telemetry.recorder import Recorder, log_files
-from gpudash.telemetry.retention import prune, prune_reports, trash_folder
+from gpudash.telemetry.recording.naming import recording_name
+from gpudash.telemetry.recording.recorder import Recorder, log_files
+from gpudash.telemetry.recording.retention import prune, prune_reports, trash_folder
 
 NOON = datetime(2025, 3, 4, 12, 5, 6).astimezone()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpudash.telemetry.marks import standing_marks
 from gpudash.telemetry.records import REMOVED, Marker
-from gpudash.telemetry.standing_marks import standing_marks
 
 MADE = Marker(time_s=1.0, label="a")
 REMOVAL = Marker(time_s=1.0, label="a", category=REMOVED)

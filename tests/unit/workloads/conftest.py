@@ -14,9 +14,9 @@ import torch
 
 from gpudash.specs import Spec, build, workloads
 from gpudash.telemetry.records import Event, RunEnded
-from gpudash.workloads import simulated
-from gpudash.workloads.context import Context, Wishes
-from gpudash.workloads.worker import RunRequest, Worker
+from gpudash.workloads.running import sim_backend as simulated
+from gpudash.workloads.running.context import Context, Wishes
+from gpudash.workloads.running.worker import RunRequest, Worker
 
 PATIENCE_S = 60.0
 

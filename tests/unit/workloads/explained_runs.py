@@ -8,14 +8,15 @@ import sys
 import time
 from typing import Any
 
-from gpudash.simulator.card import CONTEXT_BYTES, Card
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
 from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, Note, OutOfMemory, StepFinished, Warning
 from gpudash.units import GIB, MIB
-from gpudash.workloads import post_mortem, run
-from gpudash.workloads.context import MemoryLevel, Wishes
-from gpudash.workloads.run import Run, RunRequest, release
+from gpudash.workloads.explaining import post_mortem
+from gpudash.workloads.running import run
+from gpudash.workloads.running.context import MemoryLevel, Wishes
+from gpudash.workloads.running.run import Run, RunRequest, release
 
 FULL = {"until": "oom", "rate": 1000.0}
 LEARNING: dict[str, Any] = {"model": "mlp", "width": 512, "depth": 4, "steps": 30, "batches": "resident"}

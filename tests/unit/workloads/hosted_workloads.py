@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from gpudash.specs import Spec, field
-from gpudash.workloads.context import Context
+from gpudash.workloads.running.context import Context
 
 Way = Literal[
     "segfault", "abort", "exit", "killed", "terminated", "closed", "cuda", "sys.exit", "child", "deaf", "deaf in C"

@@ -21,11 +21,11 @@ from torch.utils._pytree import tree_iter
 
 from gpudash.memory.allocator.trace import WORKSPACE, Trace
 from gpudash.specs import TrainingSpec
-from gpudash.workloads.batches import Batch, data, micro_batches
-from gpudash.workloads.context import Context
-from gpudash.workloads.parallel.wrapping import reduce_gradients, shared
-from gpudash.workloads.training import model_of
-from gpudash.workloads.training_step import TrainingStep, optimizer_of
+from gpudash.workloads.programs.batches import Batch, data, micro_batches
+from gpudash.workloads.programs.parallel.wrapping import reduce_gradients, shared
+from gpudash.workloads.programs.training import model_of
+from gpudash.workloads.programs.training_step import TrainingStep, optimizer_of
+from gpudash.workloads.running.context import Context
 
 STEPS = 3
 
@@ -114,8 +114,8 @@ def predicted(trace: Trace) -> int:
 
 
 def predict(specs: list[TrainingSpec]) -> list[int]:
-    from gpudash.simulator.dry_run import DryRun
-    from gpudash.workloads.dry_run import trace_of
+    from gpudash.simulator.dry_run.dry_run import DryRun
+    from gpudash.workloads.predicting.dry_run import trace_of
 
     dry = DryRun()
     return [predicted(trace_of(spec, dry)) for spec in specs]

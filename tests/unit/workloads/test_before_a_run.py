@@ -11,8 +11,8 @@ import torch
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Note, RunFailed, StageFinished
 from gpudash.workloads import torch_report
-from gpudash.workloads.endings import WorkloadError
-from gpudash.workloads.run import resolve
+from gpudash.workloads.running.run import resolve
+from gpudash.workloads.running.run_errors import WorkloadError
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
 
@@ -81,7 +81,7 @@ def test_a_workload_that_cannot_be_imported_is_named(custom: MakeSpec) -> None:
 def test_importing_the_worker_does_not_import_torch() -> None:
     import subprocess
 
-    script = "import sys, gpudash.workloads.worker, gpudash.specs; print('torch' in sys.modules)"
+    script = "import sys, gpudash.workloads.running.worker, gpudash.specs; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert found.stdout.strip() == "False"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from gpudash.workloads.call_frames import CallFrames, Frame
-from gpudash.workloads.operators import stack_words
+from gpudash.workloads.profiling.call_frames import CallFrames, Frame
+from gpudash.workloads.profiling.operators import stack_words
 
 
 def functions(stack: tuple[Frame, ...]) -> list[str]:

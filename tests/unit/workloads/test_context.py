@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Transfer, event_from_json
-from gpudash.workloads.context import Context
-from gpudash.workloads.endings import Cancelled, GuardRefused
-from gpudash.workloads.stages import Stages
-from gpudash.workloads.traffic import Traffic
+from gpudash.workloads.running.context import Context, Traffic
+from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
+from gpudash.workloads.running.stages import Stages
 from tests.unit.workloads.conftest import Told
 
 

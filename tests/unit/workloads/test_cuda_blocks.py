@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from gpudash.memory.explain import explain
+from gpudash.memory.explaining.explain import explain
 from gpudash.units import GIB, MIB
-from gpudash.workloads import cuda_blocks
-from gpudash.workloads.cuda_blocks import CudaBlocks
-from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for
+from gpudash.workloads.explaining import cuda_blocks
+from gpudash.workloads.explaining.cuda_blocks import CudaBlocks
+from gpudash.workloads.explaining.post_mortem import PostMortem, Wanted, collector_for
 from tests.unit.torch_names import set_in_torch_c
 
 USER = {"filename": "/home/mia/train.py", "line": 41, "name": "step"}
@@ -155,8 +155,8 @@ def test_growth_is_found_by_when_blocks_were_allocated(cuda: Cuda, monkeypatch: 
     blocks = CudaBlocks(0, lambda: now_us[0] / 1e6)
     told: list[Any] = []
     post_mortem = PostMortem(blocks, lambda: 0.0, Wanted(on_growth=told.append))
-    monkeypatch.setattr("gpudash.workloads.post_mortem.CHECK_PERIOD_S", 0.0)
-    monkeypatch.setattr("gpudash.workloads.post_mortem.CHECK_SHARE", 1e9)
+    monkeypatch.setattr("gpudash.workloads.explaining.post_mortem.CHECK_PERIOD_S", 0.0)
+    monkeypatch.setattr("gpudash.workloads.explaining.post_mortem.CHECK_SHARE", 1e9)
     post_mortem._next_check_s = 0.0
     cuda.blocks = []
     with post_mortem.following():
@@ -172,7 +172,7 @@ def test_growth_is_found_by_when_blocks_were_allocated(cuda: Cuda, monkeypatch: 
 
 
 def test_the_processes_and_the_context_are_told_by_the_session(cuda: Cuda) -> None:
-    from gpudash.memory.held import Process, Surroundings
+    from gpudash.memory.explaining.memory_state import Process, Surroundings
 
     around = Surroundings((Process(GIB, 4711, "python"),), 512 * MIB)
     post_mortem = PostMortem(CudaBlocks(0, lambda: 0.0), lambda: 2.0, Wanted(lambda: around))

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from gpudash.workloads import torch_report
-from gpudash.workloads.allocator import AllocatorProbe
-from gpudash.workloads.endings import WorkloadError
-from gpudash.workloads.installed import torch_words
-from gpudash.workloads.run import confirm, release
-from gpudash.workloads.stages import CudaTiming, Stages
+from gpudash.workloads.running.allocator import AllocatorProbe
+from gpudash.workloads.running.installed import torch_words
+from gpudash.workloads.running.run import confirm, release
+from gpudash.workloads.running.run_errors import WorkloadError
+from gpudash.workloads.running.stages import CudaTiming, Stages
 from tests.unit.torch_names import set_in_torch_c
 
 pytestmark = pytest.mark.usefixtures("no_simulated_gpu")

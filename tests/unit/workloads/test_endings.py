@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.memory.guard import REMEDY
+from gpudash.memory.watching.guard import REMEDY
 from gpudash.specs import Spec
 from gpudash.telemetry.records import OutOfMemory, RunFailed, StageFinished
-from gpudash.workloads.context import Context
-from gpudash.workloads.endings import memory_ran_out, requested_bytes
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import memory_ran_out, requested_bytes
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
 

@@ -10,16 +10,16 @@ import pytest
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
-from gpudash.memory.architecture import Architecture
-from gpudash.memory.estimate import Alternative, Estimate, Target, judge
-from gpudash.memory.rank_estimates import of_ranks
-from gpudash.memory.workspace import USUAL_BYTES
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge
+from gpudash.memory.predicting.rank_estimates import of_ranks
+from gpudash.memory.predicting.workspace import USUAL_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
-from gpudash.workloads import estimate as predicting
-from gpudash.workloads import own_code_process
-from gpudash.workloads.judging import unchanged
-from gpudash.workloads.own_code_process import OwnCode
+from gpudash.workloads.predicting import estimate as predicting
+from gpudash.workloads.predicting import own_code_process
+from gpudash.workloads.predicting.device_fit import unchanged
+from gpudash.workloads.predicting.own_code_process import OwnCode
 from tests.unit.memory.example_traces import holes
 
 WEIGHT_BYTES = 64 * MIB

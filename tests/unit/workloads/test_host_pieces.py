@@ -12,8 +12,8 @@ import pytest
 
 from gpudash.agent.wire import MOST_BYTES, Decoder
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.architecture import Architecture
-from gpudash.simulator.card import A100, CONTEXT_BYTES, Card
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES, Card
 from gpudash.specs import MatmulSpec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import (
@@ -26,11 +26,11 @@ from gpudash.telemetry.records import (
     event_from_json,
 )
 from gpudash.units import GIB, MIB
-from gpudash.workloads.endings import Progress, WorkloadError
-from gpudash.workloads.hosted_endings import UNHEARD, MemoryKills, died, signal_words
-from gpudash.workloads.hosted_outbox import Outbox
-from gpudash.workloads.hosted_request import message_of, request_from
-from gpudash.workloads.run import RunRequest
+from gpudash.workloads.running.hosted.endings import UNHEARD, MemoryKills, died, signal_words
+from gpudash.workloads.running.hosted.outbox import Outbox
+from gpudash.workloads.running.hosted.request import message_of, request_from
+from gpudash.workloads.running.run import RunRequest
+from gpudash.workloads.running.run_errors import Progress, WorkloadError
 
 PROGRESS = Progress(9.0, 3, 2.5, 7, {"memory": {}})
 

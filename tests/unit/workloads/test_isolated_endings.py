@@ -15,8 +15,8 @@ import pytest
 
 from gpudash.specs import Spec
 from gpudash.telemetry.records import Note, OutOfMemory, RunFailed, RunFinished, RunStarted, StepFinished
-from gpudash.workloads.context import Context
-from gpudash.workloads.hosting import Host
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.hosted.hosting import Host
 from tests.unit.workloads.conftest import Bench, MakeSpec
 from tests.unit.workloads.hosted_workloads import EndingSpec, Way
 
@@ -179,7 +179,7 @@ def test_where_no_process_can_be_started_ahead_torch_is_looked_at_here(
 
 
 def test_a_process_that_never_gets_ready_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.workloads.hosted_run.START_S", 0.0)
+    monkeypatch.setattr("gpudash.workloads.running.hosted.run.START_S", 0.0)
     ending = bench.end(bench.begin(bench.spec("pipeline"), isolate=True))
     assert ending.error == "host" and ending.message.startswith("The run's own process was not ready within two")
     assert "--no-isolate" in ending.remedy and len(bench.of(RunStarted)) == 1
@@ -238,7 +238,7 @@ def test_a_callback_that_fails_does_not_keep_the_end_from_being_told(bench: Benc
 
 
 def test_a_process_that_speaks_another_version_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.workloads.hosting.PROTOCOL", 999)
+    monkeypatch.setattr("gpudash.workloads.running.hosted.hosting.PROTOCOL", 999)
     host = Host()
     try:
         while not host.gone:

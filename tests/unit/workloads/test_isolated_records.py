@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.memory.held import Process, Surroundings
-from gpudash.simulator.card import CONTEXT_BYTES, Card
+from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import (
     EXPLANATION,
@@ -27,7 +27,7 @@ from gpudash.telemetry.records import (
     Transfer,
 )
 from gpudash.units import GIB, MIB
-from gpudash.workloads.context import MemoryLevel
+from gpudash.workloads.running.context import MemoryLevel
 from tests.unit.workloads.conftest import Bench
 from tests.unit.workloads.hosted_workloads import AskingSpec, EndingSpec, HoldingSpec
 
@@ -251,8 +251,8 @@ def test_a_process_that_was_warmed_up_runs_the_next_run(probed: tuple[Bench, dic
 
 
 def test_processes_of_others_are_told_but_not_the_runs_own() -> None:
-    from gpudash.workloads.hosted_request import answer, surroundings_from
-    from gpudash.workloads.run import RunRequest
+    from gpudash.workloads.running.hosted.request import answer, surroundings_from
+    from gpudash.workloads.running.run import RunRequest
 
     around = Surroundings((Process(5, 42, "python", "ann"), Process(6, 43, "python", "bob")), 300)
     request = RunRequest(EndingSpec(), "cuda:0", 1, surroundings=lambda: around)

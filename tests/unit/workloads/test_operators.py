@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from gpudash.workloads.call_frames import CallFrames
-from gpudash.workloads.operators import MOST_ROWS, operators, timeline
+from gpudash.workloads.profiling.call_frames import CallFrames
+from gpudash.workloads.profiling.operators import MOST_ROWS, operators, timeline
 
 
 @dataclass

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch.testing._internal.distributed import fake_pg
 
-from gpudash.memory.estimate import Target
+from gpudash.memory.predicting.estimate import Target
 from gpudash.specs import TrainingSpec
-from gpudash.workloads import estimate, fsdp_memory
-from gpudash.workloads.parallel_memory import NoRanksError, one_of
+from gpudash.workloads.predicting import estimate
+from gpudash.workloads.predicting import parallel_memory as fsdp_memory
+from gpudash.workloads.predicting.parallel_memory import NoRanksError, one_of
 
 ROOT = Path(__file__).parents[3]
 

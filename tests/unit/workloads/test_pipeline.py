@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gpudash.specs import PipelineSpec, build
 from gpudash.telemetry.records import Note, StageFinished, StepFinished
-from gpudash.workloads.context import Context
-from gpudash.workloads.endings import Cancelled
-from gpudash.workloads.pipeline import SAME_DEVICE, filled, run
+from gpudash.workloads.programs.pipeline import SAME_DEVICE, filled, run
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import Cancelled
 from tests.unit.workloads.conftest import Told
 
 
@@ -126,7 +126,7 @@ def test_every_combination_gives_what_is_expected_and_leaves_the_original_alone(
 
 
 def test_a_wrong_result_is_called_unequal(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpudash.workloads import pipeline
+    from gpudash.workloads.programs import pipeline
 
     monkeypatch.setattr(pipeline, "_return", lambda spec, context, tensor: tensor + 1)
 
@@ -134,7 +134,7 @@ def test_a_wrong_result_is_called_unequal(context: Context, monkeypatch: pytest.
 
 
 def test_an_original_that_was_written_to_is_told(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpudash.workloads import pipeline
+    from gpudash.workloads.programs import pipeline
 
     monkeypatch.setattr(pipeline, "operated", lambda spec, tensor: tensor.add_(spec.scalar))
 
@@ -148,7 +148,7 @@ def test_a_large_result_is_reported_by_its_first_values(context: Context) -> Non
 
 
 def test_a_large_product_is_checked_by_its_first_rows(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpudash.workloads import pipeline
+    from gpudash.workloads.programs import pipeline
 
     monkeypatch.setattr(pipeline, "CHECK_FLOPS", 2 * 60 * 60 * 7)
     result = run(PipelineSpec(rows=60, columns=60, operation="matmul"), context)
@@ -165,7 +165,7 @@ def test_counting_restarts_where_the_type_could_not_hold_the_next_number(context
 
 
 def test_a_fill_longer_than_one_operation_goes_on_counting(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpudash.workloads import pipeline
+    from gpudash.workloads.programs import pipeline
 
     monkeypatch.setattr(pipeline, "CHUNK", 10)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpudash.memory.explanation import explanation_from_json
+from gpudash.memory.explaining.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
-from gpudash.workloads.cuda_blocks import can_record
+from gpudash.workloads.explaining.cuda_blocks import can_record
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,12 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.specs import PressureSpec, build
 from gpudash.telemetry.records import StageFinished, StepFinished
 from gpudash.units import GIB, MIB
-from gpudash.workloads import pressure, pressure_leak, pressure_patterns, pressure_sizes
-from gpudash.workloads.code import code
-from gpudash.workloads.context import Context, MemoryLevel
-from gpudash.workloads.endings import Cancelled, GuardRefused
+from gpudash.workloads.code.program import code
+from gpudash.workloads.programs import pressure, pressure_sizes
+from gpudash.workloads.programs import pressure as pressure_leak
+from gpudash.workloads.programs import pressure as pressure_patterns
+from gpudash.workloads.running.context import Context, MemoryLevel
+from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
 from tests.unit.workloads.conftest import Told
 
 PATTERNS = ["ramp", "leak", "sawtooth", "fragmentation", "spike"]

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.simulated_gpu import Card
 from gpudash.telemetry.records import OPERATORS, Note, RunFinished, StepFinished
 from gpudash.units import MIB
-from gpudash.workloads import operators, profiling
-from gpudash.workloads.context import Context
-from gpudash.workloads.profiling import ProfileWish
+from gpudash.workloads.profiling import operators
+from gpudash.workloads.profiling import profiler as profiling
+from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
 TRAINING = {"model": "mlp", "width": 64, "depth": 2, "batch": 16, "steps": 12, "epochs": 1}

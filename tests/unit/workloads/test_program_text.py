@@ -9,13 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudash.devices import Simulation
-from gpudash.session.programs import NOT_KEPT
+from gpudash.devices.names import Simulation
+from gpudash.session.live.programs import NOT_KEPT
 from gpudash.specs import Spec, build, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB
-from gpudash.workloads.code import code
-from gpudash.workloads.program_text import MOST_LINES, fitted
+from gpudash.workloads.code.program import MOST_LINES, code, fitted
 
 DEVICES = ("cpu", "sim:0", "cuda:1")
 

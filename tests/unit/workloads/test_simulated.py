@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.simulator.card import Card
+from gpudash.simulator.device.simulated_gpu import Card
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import RunFailed, RunStarted
 from gpudash.units import GIB, MIB
-from gpudash.workloads import simulated
-from gpudash.workloads.capped import capped
-from gpudash.workloads.endings import WorkloadError, memory_ran_out
-from gpudash.workloads.run import confirm, release
+from gpudash.workloads.running import sim_backend as simulated
+from gpudash.workloads.running.capped import capped
+from gpudash.workloads.running.run import confirm, release
+from gpudash.workloads.running.run_errors import WorkloadError, memory_ran_out
 from tests.unit.workloads.conftest import Bench
 
 
@@ -66,7 +66,7 @@ def test_a_process_that_has_run_on_simulated_gpus_refuses_cuda(added: Callable[.
 
 def test_the_refusal_ends_a_run_in_words(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr("gpudash.workloads.worker.release", lambda *, cache=False: (None, None))
+    monkeypatch.setattr("gpudash.workloads.running.worker.release", lambda *, cache=False: (None, None))
     ending = bench.run("pipeline", device="sim:0", request={"cards": (Card(0, GIB),)})
     assert isinstance(ending, RunFailed) and ending.error == "device"
     assert ending.message.startswith("This process has run on a CUDA device")

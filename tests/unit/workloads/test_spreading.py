@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
-from gpudash.memory.estimate import Alternative, Target
-from gpudash.memory.rank_estimates import NCCL_BYTES
+from gpudash.memory.predicting.estimate import Alternative, Target
+from gpudash.memory.predicting.rank_estimates import NCCL_BYTES
 from gpudash.specs import MatmulSpec, Spec, TrainingSpec
 from gpudash.units import GIB, MIB
-from gpudash.workloads.spreading import COUNTS, spread_over
+from gpudash.workloads.predicting.multi_gpu_option import COUNTS, spread_over
 
 PER_ITEM = 64 * MIB
 

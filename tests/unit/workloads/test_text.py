@@ -4,8 +4,8 @@ import hashlib
 import math
 from pathlib import Path
 
-from gpudash.resources import resource
-from gpudash.workloads.text import LIMIT, SMALLEST, corpus
+from gpudash.files import resource
+from gpudash.workloads.programs.text import LIMIT, SMALLEST, corpus
 
 
 def library(folder: Path, files: dict[str, bytes]) -> Path:

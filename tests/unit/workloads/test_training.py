@@ -11,16 +11,14 @@ from torch.nn import functional
 
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import EpochFinished, Note, StageFinished, StepFinished, Transfer
-from gpudash.workloads.batches import batches_per_epoch, data, epoch_order, placed
-from gpudash.workloads.classes import classes
-from gpudash.workloads.context import Context
-from gpudash.workloads.endings import Cancelled, GuardRefused, WorkloadError
-from gpudash.workloads.epochs import Epoch, observation
-from gpudash.workloads.interruption import make_interruptible
-from gpudash.workloads.models import Mlp, Transformer
-from gpudash.workloads.placement import audit, move
-from gpudash.workloads.text import corpus
-from gpudash.workloads.training import model_of, run
+from gpudash.workloads.programs.batches import batches_per_epoch, classes, data, epoch_order, placed
+from gpudash.workloads.programs.epochs import Epoch, observation
+from gpudash.workloads.programs.models import Mlp, Transformer
+from gpudash.workloads.programs.placement import audit, move
+from gpudash.workloads.programs.text import corpus
+from gpudash.workloads.programs.training import make_interruptible, model_of, run
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, WorkloadError
 from tests.unit.workloads.conftest import Told
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 2, "batch": 4, "sequence": 16, "steps": 6}
@@ -164,7 +162,7 @@ def test_a_batch_that_is_copied_to_another_device_is_a_transfer_of_its_bytes(con
 
 
 def test_resident_batches_that_move_with_the_model_are_announced_and_told(told: Told) -> None:
-    from gpudash.workloads import training
+    from gpudash.workloads.programs import training
 
     asked: list[tuple[int, str]] = []
     context = Context(

@@ -11,9 +11,9 @@ import torch
 
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import StepFinished
-from gpudash.workloads.code import code
-from gpudash.workloads.context import Context
-from gpudash.workloads.training import run
+from gpudash.workloads.code.program import code
+from gpudash.workloads.programs.training import run
+from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Told
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 2, "batch": 4, "sequence": 16, "steps": 6}

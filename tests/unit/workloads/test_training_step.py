@@ -15,12 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import StageFinished, StepFinished
-from gpudash.workloads.batches import Batch, ClassBatches, micro_batches, text_batch
-from gpudash.workloads.classes import images
-from gpudash.workloads.context import Context
-from gpudash.workloads.training import run
-from gpudash.workloads.training_size import step_bytes
-from gpudash.workloads.training_step import InferenceStep, TrainingStep, build_model, optimizer_of
+from gpudash.workloads.programs.batches import Batch, ClassBatches, images, micro_batches, text_batch
+from gpudash.workloads.programs.training import run, step_bytes
+from gpudash.workloads.programs.training_step import InferenceStep, TrainingStep, build_model, optimizer_of
+from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Told
 
 MODELS = ["transformer", "mlp", "cnn"]

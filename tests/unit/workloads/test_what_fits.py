@@ -11,16 +11,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpudash.cli.estimate_report import print_estimate
+from gpudash.cli.terminal.estimate_report import print_estimate
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS, Mark, Trace
-from gpudash.memory.estimate import Estimate, Target, fits, judge
-from gpudash.memory.estimate_words import bar_bytes, headline, need_words, price
-from gpudash.memory.fit import run_on
+from gpudash.memory.predicting.estimate import Estimate, Target, fits, judge
+from gpudash.memory.predicting.estimate_words import bar_bytes, headline, need_words, price
+from gpudash.memory.predicting.fit import run_on
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
-from gpudash.workloads import estimate as predicting
-from gpudash.workloads.judging import as_alternative
+from gpudash.workloads.predicting import estimate as predicting
+from gpudash.workloads.predicting.device_fit import as_alternative
 
 LAYER = 6 * MIB
 PER_ITEM = 3 * MIB // 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.memory.allocator.environment import EXPANDABLE, VARIABLES, allocator_text, assignment
+from gpudash.memory.allocator.settings import EXPANDABLE, VARIABLES, allocator_text, assignment
 
 
 @pytest.fixture(autouse=True)

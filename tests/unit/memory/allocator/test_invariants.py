@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
-from gpudash.memory.allocator.blocks import FREE, UNMAPPED
-from gpudash.memory.allocator.rounding import Rounding
+from gpudash.memory.allocator.blocks import FREE, UNMAPPED, Rounding
 from gpudash.units import KIB, MIB
 
 CAPACITY = 256 * MIB

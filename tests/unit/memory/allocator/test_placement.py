@@ -15,7 +15,7 @@ from gpudash.memory.allocator import (
     DeviceMemory,
     Segment,
 )
-from gpudash.memory.allocator.rounding import Rounding
+from gpudash.memory.allocator.blocks import Rounding
 from gpudash.units import GIB, KIB, MIB
 
 FREE, ALLOCATED, PENDING = "inactive", "active_allocated", "active_pending_free"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.memory.snapshot import reading
-from gpudash.memory.snapshot.model import Snapshot
-from gpudash.memory.snapshot.reading import read_snapshot
+from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.memory.snapshot.reading import reader as reading
+from gpudash.memory.snapshot.reading.reader import read_snapshot
 
 Read = Callable[..., Snapshot]
 Write = Callable[[object], Path]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
-from gpudash.memory.snapshot.model import Annotation, DeviceSnapshot, Snapshot, Stack, TraceEntry
+from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, Snapshot, Stack, TraceEntry
 from gpudash.units import GIB
 
 BEGAN_US = 1_780_000_000_000_000

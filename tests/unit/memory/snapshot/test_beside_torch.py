@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from torch.cuda import _memory_viz
 
-from gpudash.memory.snapshot.model import DeviceSnapshot
-from gpudash.memory.snapshot.reading import read_snapshot
+from gpudash.memory.snapshot.history.model import DeviceSnapshot
+from gpudash.memory.snapshot.reading.reader import read_snapshot
 from tests.benchmarks.generated_snapshot import data
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

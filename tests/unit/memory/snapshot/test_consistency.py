@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.memory.snapshot.reading import read_snapshot
+from gpudash.memory.snapshot.reading.reader import read_snapshot
 from tests.benchmarks.generated_snapshot import data
 from tests.fuzzing.seeds import BASE, event, modern, segment
 

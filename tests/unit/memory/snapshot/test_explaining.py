@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
-from gpudash.memory.explanation import explanation_from_json
-from gpudash.memory.explanation_text import report
-from gpudash.memory.snapshot.card_limits import CardLimits, card_limits
-from gpudash.memory.snapshot.explaining import explain_history, explain_snapshot
-from gpudash.memory.snapshot.history import History
-from gpudash.memory.snapshot.model import DeviceSnapshot, Snapshot, TraceEntry
-from gpudash.memory.snapshot.remedies import ENDS_HERE, FROM_AN_EARLIER_STEP
-from gpudash.memory.snapshot.what_if import WhatIf
+from gpudash.memory.explaining.explanation import explanation_from_json
+from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.snapshot.explaining import ENDS_HERE, FROM_AN_EARLIER_STEP, explain_history, explain_snapshot
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, TraceEntry
+from gpudash.memory.snapshot.replay.card_limits import CardLimits, card_limits
+from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import GIB, MIB
 from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, STACKS, TRAIN, WEIGHTS, Made
 
@@ -224,7 +223,7 @@ def test_a_trace_that_contradicts_its_segments_is_explained_without_replays() ->
 
 def test_a_very_long_trace_is_not_replayed_for_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpudash.memory.snapshot.explaining.MOST_EVENTS", 10)
-    monkeypatch.setattr("gpudash.memory.snapshot.remedies.MOST_EVENTS", 10)
+    monkeypatch.setattr("gpudash.memory.snapshot.explaining.MOST_EVENTS", 10)
     found = explain_snapshot(leaking().snapshot(), 0)
     assert found.remedies == ()
     assert found.remedies_note.endswith("too many to try changes on the way: ask what-if questions.")
@@ -265,7 +264,7 @@ def test_a_leak_is_not_answered_with_what_only_puts_it_off() -> None:
 
 
 def test_a_leak_that_no_replay_can_end_is_answered_with_advice_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.memory.snapshot.leaks.let_go", lambda *_: None)
+    monkeypatch.setattr("gpudash.memory.snapshot.explaining.let_go", lambda *_: None)
     found = explain_snapshot(leaking().snapshot(), 0)
     assert (found.verdict, found.remedies) == ("leak", ())
     assert found.remedies_note.startswith("Each step leaves a tensor of 4 MiB from train.py:44: keep less of it")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.memory.snapshot import reading
+from gpudash.memory.snapshot.reading import reader as reading
 from tests.fuzzing.seeds import seeds
 from tests.fuzzing.snapshots import Coverage, changed, check
 

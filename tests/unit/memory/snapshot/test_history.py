@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
-from gpudash.memory.snapshot.difference import compare
-from gpudash.memory.snapshot.history import History
-from gpudash.memory.snapshot.model import Annotation, DeviceSnapshot, TraceEntry
+from gpudash.memory.snapshot.history.difference import compare
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, TraceEntry
 from gpudash.units import KIB, MIB
 from tests.unit.memory.snapshot.made import BACKWARD, BEGAN_US, EVENT_US, FORWARD, OPTIMIZER, STACKS, Made
 
@@ -273,11 +273,11 @@ def test_two_moments_are_compared_in_words() -> None:
     begin = len(made.entries) - 1
     made.malloc(20 * MIB, BACKWARD)
     history = History(made.device())
-    found = history.difference(begin, history.last)
+    found = compare(history, begin, history, history.last)
     assert (found.before, found.after) == (8 * MIB, 28 * MIB)
     assert [(change.line, change.grown) for change in found.changes] == [(42, 20 * MIB)]
     assert found.words == "Between 1.00 ms and 3.00 ms allocated grew by 20 MiB: +20 MiB train.py:42 step (gradients)."
-    back = history.difference(history.last, begin)
+    back = compare(history, history.last, history, begin)
     assert [(change.before, change.after) for change in back.changes] == [(20 * MIB, 0)]
     assert "fell by 20 MiB: −20 MiB" in back.words
 
@@ -286,7 +286,7 @@ def test_a_moment_compared_with_itself_is_the_same() -> None:
     made = Made()
     made.malloc(8 * MIB)
     history = History(made.device())
-    found = history.difference(history.last, history.last)
+    found = compare(history, history.last, history, history.last)
     assert found.changes == ()
     assert "nothing changed" in found.words
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.snapshot.limits import Limits
-from gpudash.memory.snapshot.model import ACTIONS, NONE, Snapshot, TraceEntry
-from gpudash.memory.snapshot.reading import read_snapshot
+from gpudash.memory.snapshot.history.model import ACTIONS, NONE, Snapshot, TraceEntry
+from gpudash.memory.snapshot.reading.limits import Limits
+from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.units import MIB
 from tests.fuzzing.seeds import BASE, FRAMES, event, legacy, modern, segment
 

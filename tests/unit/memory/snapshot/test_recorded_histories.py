@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.memory.replay import initial_layout
-from gpudash.memory.snapshot.history import History
-from gpudash.memory.snapshot.what_if import WhatIf
+from gpudash.memory.allocator.replay import initial_layout
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.replay.what_if import WhatIf
 from tests.unit.memory.test_replay import EXPECTED, followed, recorded
 
 

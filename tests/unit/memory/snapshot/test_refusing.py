@@ -20,9 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudash.memory.snapshot.limits import Limits
-from gpudash.memory.snapshot.model import Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading import read_snapshot
+from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
+from gpudash.memory.snapshot.reading.limits import Limits
+from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.units import MIB
 from tests.fuzzing.seeds import FRAMES, event, modern, segment
 

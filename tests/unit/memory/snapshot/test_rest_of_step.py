@@ -8,9 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused
-from gpudash.memory.snapshot.history import History
-from gpudash.memory.snapshot.rest_of_step import ends_refused, what_if_of, with_rest_of_step
-from gpudash.memory.snapshot.what_if import WhatIf
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.replay.rest_of_step import ends_refused, what_if_of, with_rest_of_step
+from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, WEIGHTS, Made
 

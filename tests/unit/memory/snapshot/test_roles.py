@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gpudash.memory.allocator import AllocationRefused
-from gpudash.memory.snapshot.history import History
-from gpudash.memory.snapshot.model import Frame
-from gpudash.memory.snapshot.roles import (
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.model import Frame
+from gpudash.memory.snapshot.history.roles import (
     BACKWARD,
     FORWARD,
     NO_PHASE,

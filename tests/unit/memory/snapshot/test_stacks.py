@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.memory.snapshot.model import NONE
-from gpudash.memory.snapshot.shape import ShapeError
-from gpudash.memory.snapshot.stacks import StackTable
+from gpudash.memory.snapshot.history.model import NONE
+from gpudash.memory.snapshot.reading.shape import ShapeError
+from gpudash.memory.snapshot.reading.stacks import StackTable
 
 A, B = {"filename": "a.py", "line": 1, "name": "f"}, {"filename": "b.py", "line": 2, "name": "g"}
 FRAME_A, FRAME_B = ("a.py", 1, "f"), ("b.py", 2, "g")

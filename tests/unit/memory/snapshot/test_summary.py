@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
-from gpudash.memory.snapshot.model import DeviceSnapshot, Snapshot, TraceEntry
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, TraceEntry
 from gpudash.memory.snapshot.report_html import report
 from gpudash.memory.snapshot.summary import summary
 from gpudash.units import GIB, MIB

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
-from gpudash.memory.snapshot.model import DeviceSnapshot, TraceEntry
-from gpudash.memory.snapshot.program import compiled
-from gpudash.memory.snapshot.rerun import UNLIMITED, Ran, Rerun
-from gpudash.memory.snapshot.what_if import GRANULE, WhatIf, WhatIfAnswer
-from gpudash.memory.snapshot.windows import Windows
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
+from gpudash.memory.snapshot.replay.trace_program import compiled
+from gpudash.memory.snapshot.replay.trace_repeats import Windows
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Ran, Rerun
+from gpudash.memory.snapshot.replay.what_if import GRANULE, WhatIf, WhatIfAnswer
 from gpudash.units import GIB, KIB, MIB
 from tests.unit.memory.snapshot.made import EMPTIES, Made
 
@@ -114,7 +114,7 @@ def test_equal_steps_are_run_only_until_they_repeat(monkeypatch: pytest.MonkeyPa
 
 
 def test_runs_on_smaller_cards_go_on_from_where_the_card_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.memory.snapshot.rerun.APART", 16)
+    monkeypatch.setattr("gpudash.memory.snapshot.replay.trace_replay.APART", 16)
     device = trained(steps=60, keeps=3 * MIB)
     answers = WhatIf(device)
     peak = answers.run(None).peak_reserved
@@ -136,7 +136,7 @@ def test_runs_on_smaller_cards_go_on_from_where_the_card_is_full(monkeypatch: py
 def test_what_follows_from_an_earlier_answer_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = WhatIf(trained())
     peak = answers.run(None).peak_reserved
-    monkeypatch.setattr("gpudash.memory.snapshot.what_if.Rerun", None)
+    monkeypatch.setattr("gpudash.memory.snapshot.replay.what_if.Rerun", None)
     for capacity in (peak, peak + 1, 80 * GIB):
         assert answers.answer(capacity).fits is True
 
@@ -214,7 +214,7 @@ def test_preparing_ends_and_makes_the_usual_questions_quick(monkeypatch: pytest.
     while answers.prepare():
         pieces += 1
         assert pieces < 40
-    monkeypatch.setattr("gpudash.memory.snapshot.what_if.Rerun", None)
+    monkeypatch.setattr("gpudash.memory.snapshot.replay.what_if.Rerun", None)
     assert answers.answer(24 * GIB).fits
     assert answers.answer(None).smallest_capacity
     assert answers.answer(24 * GIB, "expandable_segments:True").fits

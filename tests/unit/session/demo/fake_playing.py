@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudash.devices import Device
-from gpudash.memory.explanation import Evidence, Explanation, Where
+from gpudash.devices.names import Device
+from gpudash.memory.explaining.explanation import Evidence, Explanation, Where
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, RunStarted

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpudash.devices import Device
+from gpudash.devices.names import Device
 from gpudash.session.demo import Act, Question, Scene, Tour
 from gpudash.session.demo.measured import Measured
 from gpudash.session.demo.tour import BUSY, LOADING, NO_GPU, NO_REMEDY, Pace

@@ -12,7 +12,7 @@ import pytest
 from gpudash.session.fleet.view import FleetView
 from gpudash.sources.prometheus.address import read_address
 from gpudash.sources.prometheus.client import Client
-from gpudash.telemetry.recorder import RecordingError
+from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.thinning import Floats
 from tests.prometheus_server.fake import Fake, Reply, fake_server
 from tests.prometheus_server.past import PastServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.session.fleet.forecasts import MOST_AT_ONCE, Forecasts
+from gpudash.session.fleet.fleet import MOST_AT_ONCE, Forecasts
 from gpudash.session.fleet.gpu import FleetGpu
 from tests.unit.session.fleet.told import NOW, fleet_gpu
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gpudash.devices import Device, Gpu, simulated_gpu
-from gpudash.memory.forecast import Forecast
-from gpudash.session.live import Session
+from gpudash.devices.names import Device, Gpu, simulated_gpu
+from gpudash.memory.watching.outlook import Forecast
+from gpudash.session.live.session import Session
 from gpudash.session.serving.figures import Figures
 from gpudash.session.serving.run_figures import Rows
 from gpudash.session.serving.warnings import StandingWarnings

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpudash.memory.estimate import Estimate
+from gpudash.memory.predicting.estimate import Estimate
 from gpudash.session.serving.catalogue import CATALOGUE, READINGS
 from gpudash.session.serving.figures import FRESH_S, PROCESSES
 from gpudash.telemetry.metrics import METRICS

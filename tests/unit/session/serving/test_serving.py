@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpudash.memory.estimate import Estimate
+from gpudash.memory.predicting.estimate import Estimate
 from gpudash.session.serving import ServeRequest, Serving, ServingError, serve_by_settings
 from gpudash.specs.matmul import MatmulSpec
 from gpudash.telemetry.records import Note, RunStarted, Warning

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, Steps
-from gpudash.telemetry.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
     Event,
     Marker,

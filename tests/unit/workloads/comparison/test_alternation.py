@@ -11,11 +11,11 @@ import torch
 
 from gpudash.specs import ComparisonSpec, Spec, build
 from gpudash.telemetry.records import EpochFinished, Note, RunFinished, StageFinished, StepFinished
-from gpudash.workloads import run as running
-from gpudash.workloads.comparison import alternation, side
-from gpudash.workloads.comparison.alternation import run
-from gpudash.workloads.context import Context
-from gpudash.workloads.endings import Cancelled
+from gpudash.workloads.programs.comparison import alternation, side
+from gpudash.workloads.programs.comparison.alternation import run
+from gpudash.workloads.running import run as running
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import Cancelled
 from tests.unit.workloads.conftest import Bench, Told
 
 MLP = {"model": "mlp", "width": 8, "depth": 1, "batch": 2}

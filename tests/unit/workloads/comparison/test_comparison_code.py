@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gpudash.specs import ComparisonSpec, build
-from gpudash.workloads import comparison_code
-from gpudash.workloads.code import code
+from gpudash.workloads.code import comparison as comparison_code
+from gpudash.workloads.code.program import code
 
 SMALL = {"width": 16, "depth": 2, "batch": 4}
 SPECS: list[dict[str, Any]] = [

@@ -10,17 +10,16 @@ import pytest
 import torch
 
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
-from gpudash.workloads.comparison import process, side
-from gpudash.workloads.comparison.energy import LASTS_S, measure_energy
-from gpudash.workloads.comparison.figures import Agreement, Measured, SideFigures
-from gpudash.workloads.comparison.ratio import Ratio
-from gpudash.workloads.comparison.result import result_of, side_figures, what
-from gpudash.workloads.comparison.side import Repetition, Side
-from gpudash.workloads.comparison.sizes import sweep
-from gpudash.workloads.comparison.steps import enlarged, resident, size_of, whole_steps, with_steps
-from gpudash.workloads.comparison.verdict import verdict
-from gpudash.workloads.context import Context
-from gpudash.workloads.endings import GuardRefused
+from gpudash.workloads.programs.comparison import process, side
+from gpudash.workloads.programs.comparison.alternation import LASTS_S, measure_energy, sweep
+from gpudash.workloads.programs.comparison.figures import Agreement, Measured, SideFigures
+from gpudash.workloads.programs.comparison.ratio import Ratio
+from gpudash.workloads.programs.comparison.result import result_of, side_figures, what
+from gpudash.workloads.programs.comparison.side import Repetition, Side
+from gpudash.workloads.programs.comparison.steps import enlarged, resident, size_of, whole_steps, with_steps
+from gpudash.workloads.programs.comparison.verdict import verdict
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import GuardRefused
 
 
 class Machine:

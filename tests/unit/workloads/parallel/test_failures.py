@@ -9,9 +9,9 @@ import pytest
 
 from gpudash.telemetry.records import OutOfMemory, RunFailed
 from gpudash.units import GIB
-from gpudash.workloads.endings import Progress
-from gpudash.workloads.parallel.failures import Ended, cause_of, ending_of_cause, why_that_one
-from gpudash.workloads.parallel.standing import HeldUp, Standing
+from gpudash.workloads.programs.parallel.failures import Ended, cause_of, ending_of_cause, why_that_one
+from gpudash.workloads.programs.parallel.standing import HeldUp, Standing
+from gpudash.workloads.running.run_errors import Progress
 
 GONE: dict[str, Any] = {"error": "RuntimeError", "message": "Connection closed by peer", "because_of": "gone"}
 OWN: dict[str, Any] = {"error": "ValueError", "message": "no such row", "where": "mine.py:3 in rows"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpudash.devices import Device
+from gpudash.devices.names import Device
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import EpochFinished, Note, Record, Sample, StageFinished, StepFinished
 from gpudash.units import GIB
-from gpudash.workloads.parallel.joining import Joining
+from gpudash.workloads.programs.parallel.joining import Joining
 
 FACTS = {"item": "sample", "parameters": 10}
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import AgentServer, Peer
-from gpudash.workloads.endings import WorkloadError
-from gpudash.workloads.parallel import launch_process
-from gpudash.workloads.parallel.rank_failure import facts_of
-from gpudash.workloads.parallel.rank_link import EndsHere, Link, place_of
+from gpudash.workloads.programs.parallel import launch_process
+from gpudash.workloads.programs.parallel.rank_failure import facts_of
+from gpudash.workloads.programs.parallel.rank_link import EndsHere, Link, place_of
+from gpudash.workloads.running.run_errors import WorkloadError
 
 PATIENCE_S = 30.0
 

@@ -1,0 +1,1 @@
+"""What the terminal shows, and how a command is broken off."""

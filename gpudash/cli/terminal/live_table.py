@@ -1,0 +1,97 @@
+"""What ``gpudash monitor`` shows a person: one row per device, and what happens as it happens."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import islice
+
+from rich.live import Live
+from rich.table import Table
+
+from gpudash.cli.terminal.output import print_notice, stdout
+from gpudash.devices.names import shown_name
+from gpudash.session import Session
+from gpudash.telemetry.records import SourceFailed, SourceRecovered, State, Warning
+from gpudash.telemetry.store import Store
+from gpudash.units import format_pair, format_percent, format_rate
+
+Key = tuple[str, str, str | None]
+"""Name of the device, reading table, device in the store."""
+
+
+class LiveTable:
+    """A table that follows the readings on a terminal; elsewhere it is printed once, at the end.
+
+    Args:
+        session: what is watched.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._told = 0
+        self._live = Live(console=stdout(), refresh_per_second=4, transient=True) if sys.stdout.isatty() else None
+        if self._live is not None:
+            self._live.start()
+
+    def refresh(self) -> None:
+        """Show the newest readings, and tell new warnings and lost or recovered sources on stderr."""
+        store = self._session.store
+        with store.lock:
+            fresh = list(islice(reversed(store.events), store.event_count - self._told))[::-1]
+            self._told = store.event_count
+        for event in fresh:
+            if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
+                print_notice(event.text)
+        if self._live is not None:
+            self._live.update(self._table())
+
+    def close(self) -> None:
+        """Leave the last readings behind."""
+        self.refresh()
+        if self._live is not None:
+            self._live.stop()
+        stdout().print(self._table())
+        if self._session.gpu_problem is not None:
+            stdout().print(self._session.gpu_problem, soft_wrap=True, markup=False)
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("device", "memory", "busy", "temperature", "power", "to the GPU", "from the GPU"):
+            table.add_column(title, justify="left" if title == "device" else "right")
+        session = self._session
+        names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
+        keys: list[Key] = [("cpu", "host", None)]
+        keys += [(names.get(gpu.uuid, f"GPU {gpu.nvml_index}"), "gpu", gpu.uuid) for gpu in session.gpus]
+        with session.store.lock:
+            for key in keys:
+                table.add_row(*_cells(session.store, key))
+        return table
+
+
+def _cells(store: Store, key: Key) -> list[str]:
+    name, table, device = key
+    used = store.latest(table, "used_bytes", device)
+    if used.value is None and used.state is not State.OK:
+        return [name, used.state.value if used.time_s is not None else "not read yet", "", "", "", "", ""]
+    memory = format_pair(_number(store, key, "used_bytes"), _number(store, key, "total_bytes"))
+    if table == "host":
+        return [name, memory, _words(_number(store, key, "cpu_utilisation"), format_percent), "", "", "", ""]
+    return [
+        name,
+        memory,
+        _words(_number(store, key, "gpu_utilisation"), format_percent),
+        _words(_number(store, key, "temperature_c"), lambda value: f"{value:.0f} °C"),
+        _words(_number(store, key, "power_w"), lambda value: f"{value:.0f} W"),
+        _words(_number(store, key, "pcie_rx_bytes_per_second"), format_rate),
+        _words(_number(store, key, "pcie_tx_bytes_per_second"), format_rate),
+    ]
+
+
+def _number(store: Store, key: Key, metric: str) -> float | None:
+    value = store.latest(key[1], metric, key[2]).value
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _words(value: float | None, write: Callable[[float], str]) -> str:
+    return "–" if value is None else write(value)

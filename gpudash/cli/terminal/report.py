@@ -1,0 +1,284 @@
+"""A run's progress and outcome as a person reads them in the terminal.
+
+The ranks of a run as a person reads them in the terminal: a table, and what stands out in sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from gpudash.cli.terminal.output import stderr, stdout
+from gpudash.devices.names import shown_devices, shown_name
+from gpudash.memory.explaining.explanation import explanation_from_json
+from gpudash.memory.explaining.explanation_text import report
+from gpudash.session import Session
+from gpudash.specs import ComparisonSpec
+from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.records import Note
+from gpudash.units import (
+    format_bytes,
+    format_clock,
+    format_duration,
+    format_percent,
+    format_rate,
+    format_throughput,
+)
+
+
+def show_progress(session: Session, heed: Callable[[], None]) -> None:
+    """A progress line on stderr until the run has ended.
+
+    Args:
+        heed: called ten times a second.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[words]}"),
+    )
+    shown = 0
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+        task = progress.add_task("starting", total=None, words="")
+        while not session.wait_run(0.1):
+            heed()
+            with session.store.lock:
+                run = session.store.run
+                if run is None:
+                    continue
+                warnings = run.warnings[shown:]
+                shown += len(warnings)
+                left = run.seconds_left
+                words = (
+                    f"{step_word(run.workload)} {run.step} of {_about(run.workload)}{run.steps}" if run.steps else ""
+                )
+                if left is not None:
+                    words += f" · {format_clock(left)} left"
+                loss = run.metrics.get("loss")
+                if loss is not None:
+                    words += f" · loss {loss.last:.3f}"
+                progress.update(
+                    task, description=run.workload, total=run.steps or None, completed=run.step, words=words
+                )
+            for warning in warnings:
+                progress.console.print(warning.text, markup=False)
+
+
+def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
+    """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
+    console = stdout()
+    where = shown_devices(summary["device"], summary["spec"], summary.get("product") or "")
+    console.print(f"[bold]{summary['workload']}[/] on {where}: {_status(summary)}", soft_wrap=True)
+    error = summary.get("error")
+    explanation = (error or {}).get("explanation")
+    if explanation is not None:
+        _print_explanation(console, explanation)
+    if summary["stages"]:
+        console.print(_stages(summary["stages"]))
+    if (summary["result"] or {}).get("epochs"):
+        console.print(_epochs(summary["result"]["epochs"]))
+    print_ranks(console, summary["result"])
+    for note in notes:
+        if note.topic not in _TOLD_ELSEWHERE:
+            console.print(f"{note.topic}: {note.text}", soft_wrap=True, markup=False)
+    for line in _figures(summary):
+        console.print(line, soft_wrap=True, markup=False)
+    if error and explanation is None:
+        console.print(f"{error['message']} {error['remedy']}".strip(), style="yellow", soft_wrap=True, markup=False)
+    if summary["recording"]:
+        console.print(f"Recording: {summary['recording']}", soft_wrap=True, markup=False)
+
+
+def print_watched(summary: Mapping[str, Any]) -> None:
+    """The outcome of a watched program, on standard error: its own output has standard output for itself."""
+    console = stderr()
+    code = summary["exit_code"]
+    ended = "" if code is None else f", exit code {code}"
+    where = shown_name(summary["device"], summary.get("product") or "")
+    console.print()
+    console.print(f"[bold]gpudash watch[/] on {where}: {_status(summary)}{ended}", soft_wrap=True)
+    error = summary["error"] or {}
+    if error:
+        words = f"{error['message']} {error['remedy']}".strip()
+        console.print(words, style="yellow", soft_wrap=True, markup=False)
+    if error.get("explanation") is not None:
+        _print_explanation(console, error["explanation"])
+    for text in summary["notes"]:
+        console.print(text, soft_wrap=True, markup=False)
+    print_ranks(console, summary["result"])
+    for line in _figures(summary):
+        console.print(line, soft_wrap=True, markup=False)
+    for name in ("report", "recording"):
+        if summary[name]:
+            console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True, markup=False)
+
+
+def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
+    """Why memory ran out, the cause first."""
+    cause, *lines = report(explanation_from_json(data))
+    console.print(cause, style="bold yellow", soft_wrap=True, markup=False)
+    for line in lines:
+        console.print(line, style=None if line.startswith(" ") else "yellow", soft_wrap=True, markup=False)
+    console.print()
+
+
+def _status(summary: Mapping[str, Any]) -> str:
+    words = {
+        "finished": "finished",
+        "cancelled": "stopped",
+        "failed": "the run failed",
+        "out_of_memory": "out of memory",
+    }[summary["status"]]
+    if summary["error"] is not None and summary["error"]["kind"] == "guard":
+        words = "stopped by the guard"
+    steps = f"{step_word(summary['workload'])}{'' if summary['steps'] == 1 else 's'}"
+    return f"{words} after {format_duration(summary['seconds'])}, {summary['steps']} {steps}"
+
+
+def _stages(stages: list[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("stage", "device", "shape", "type"):
+        table.add_column(title)
+    for title in ("count", "bytes", "time in all", "rate"):
+        table.add_column(title, justify="right")
+    table.add_column("remark", overflow="fold")
+    for stage in stages:
+        ends = [end for end in (stage["from"], stage["to"]) if end]
+        table.add_row(
+            stage["name"],
+            " → ".join(map(shown_name, dict.fromkeys(ends))),
+            " × ".join(map(str, stage["shape"] or ())),
+            stage["dtype"] or "",
+            str(stage["count"]),
+            "" if stage["bytes"] is None else format_bytes(stage["bytes"]),
+            format_duration(stage["seconds"]),
+            "" if stage["bytes_per_second"] is None else format_rate(stage["bytes_per_second"]),
+            stage_remark(stage),
+        )
+    return table
+
+
+def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("epoch", "device", "loss", "accuracy", "time", "observation"):
+        table.add_column(title, justify="left" if title in ("device", "observation") else "right")
+    for epoch in epochs:
+        loss = epoch["loss"]
+        table.add_row(
+            str(epoch["epoch"]),
+            shown_devices(epoch["device"], {"devices": epoch["device"]}),
+            loss if isinstance(loss, str) else f"{loss:.4f}",
+            format_percent(epoch["accuracy"]),
+            format_duration(epoch["seconds"]),
+            epoch["observation"],
+        )
+    return table
+
+
+def step_word(workload: str) -> str:
+    """What a step of a workload's progress is called; of a comparison nobody knows yet how many there will be."""
+    return "repetition" if workload == ComparisonSpec.name else "step"
+
+
+def _about(workload: str) -> str:
+    return "about " if workload == ComparisonSpec.name else ""
+
+
+_TOLD_ELSEWHERE = ("comparison", "corpus", "classes", "placement", "pitfall", "straggler", "imbalance")
+"""Topics of notes whose facts the result tells."""
+
+
+def _figures(summary: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, metric in summary["metrics"].items():
+        if metric["last"] is not None:
+            write = _WRITERS.get(name, _plain_number)
+            lines.append(f"{name}: {write(metric['first'])} → {write(metric['last'])}")
+    lines += [f"{what}: {words}" for what, words in outcome_rows(summary["result"])]
+    memory = summary["memory"]
+    peak = memory["peak_allocated_bytes"]
+    if peak is not None:
+        lines.append(f"peak allocated: {format_bytes(peak)}, reserved {format_bytes(memory['peak_reserved_bytes'])}")
+    if memory["peak_used_bytes"] is not None:
+        capacity = memory["capacity_bytes"]
+        of_capacity = "" if capacity is None else f" of {format_bytes(capacity)}"
+        lines.append(f"peak memory: {format_bytes(memory['peak_used_bytes'])}{of_capacity}")
+    return lines
+
+
+def _plain_number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+_WRITERS: Mapping[str, Callable[[Any], str]] = {"accuracy": format_percent, "throughput": format_throughput}
+
+
+LEAST_UNACCOUNTED = 0.05
+"""Share of a rank's time from which on it is told that it went into none of the three."""
+
+TITLES = ("step", "computing", "communicating", "waiting", "peak")
+
+
+def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
+    """The ranks of a run's result; nothing of a run without."""
+    rows = (result or {}).get("ranks")
+    if not result or not isinstance(rows, Sequence) or not rows:
+        return
+    console.print(_table(rows))
+    for sentence in rank_sentences(result):
+        console.print(sentence, soft_wrap=True, markup=False)
+
+
+def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
+    """What stands out among the ranks: who is slow, who is full, whether their parameters are equal, restarts."""
+    for key in ("straggler", "memory_imbalance"):
+        if found := result.get(key):
+            yield str(found["text"])
+    rest = max(map(_unaccounted, result["ranks"]), default=0.0)
+    if rest >= LEAST_UNACCOUNTED:
+        yield f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."
+    equal = result.get("parameters_equal")
+    if equal is not None:
+        yield f"The parameters are {'equal' if equal else 'NOT equal'} across the ranks."
+    if restarts := result.get("restarts"):
+        yield f"All ranks were started again {'once' if restarts == 1 else f'{restarts} times'}."
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    hosts = {row.get("host") for row in rows}
+    table.add_column("rank", justify="right")
+    if len(hosts) > 1:
+        table.add_column("host", overflow="ellipsis", no_wrap=True)
+    table.add_column("device", overflow="ellipsis", no_wrap=True)
+    for title in TITLES:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        where = [str(row.get("host") or "")] if len(hosts) > 1 else []
+        table.add_row(str(row["rank"]), *where, shown_name(str(row.get("device") or "")), *_rank_figures(row))
+    return table
+
+
+def _rank_figures(row: Mapping[str, Any]) -> Iterator[str]:
+    yield format_duration(row.get("step_seconds_median"))
+    yield format_duration(row.get("compute_seconds_median"))
+    yield format_percent(row.get("communication_share"))
+    yield format_percent(row.get("waiting_share"))
+    yield _peak(row)
+
+
+def _unaccounted(row: Mapping[str, Any]) -> float:
+    """The share of a rank's time that is neither computing nor communicating nor waiting; 0 where nobody knows."""
+    shares = [row.get(name) for name in ("compute_share", "communication_share", "waiting_share")]
+    known = [float(share) for share in shares if isinstance(share, int | float)]
+    return max(0.0, 1.0 - sum(known)) if len(known) == len(shares) else 0.0
+
+
+def _peak(row: Mapping[str, Any]) -> str:
+    """The peak of the device's allocator where there is one, else of the process."""
+    allocated = row.get("peak_allocated_bytes")
+    return format_bytes(row.get("peak_used_bytes") if allocated is None else allocated)

@@ -1,0 +1,397 @@
+"""Which devices exist and what they are called. Pure: nothing here touches a driver or torch."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu, find, nearest
+from gpudash.units import GIB, MAX_SIZE, MIB, format_bytes, parse_size
+
+SIMULATED = "SIMULATED"
+"""What stands wherever a simulated GPU or a figure of one is shown."""
+
+SPEED_REMARK = "times and rates are the CPU's, for {device} is SIMULATED"
+"""Goes with every figure of speed that was taken on a simulated GPU."""
+
+SIMULATED_PRODUCT = f"{SIMULATED_PREFIX} GPU"
+
+OFFERED_BYTES = 8 * GIB
+"""Capacity of the simulated GPU that is offered where there is no GPU."""
+
+MOST_SIMULATED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as NVML lists it, or one that gpudash simulates.
+
+    Attributes:
+        nvml_index: position in NVML's own (PCI bus) order; not torch's index. Of a simulated one, N of ``sim:N``.
+        uuid: "GPU-…", the identity used in recordings and settings; "SIM-N" of a simulated one.
+        pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`. Empty if simulated.
+        product: marketing name.
+        total_bytes: memory, or ``None`` where the driver does not report it (unified memory).
+        cuda_capability: (major, minor), where the driver reports it.
+        multiprocessors: how many it has, where the driver reports what it takes to know.
+        pcie_generation, pcie_width: the most the link can do; an idle link runs slower to save power.
+        simulated: whether nothing of it is there but its name and its memory's bookkeeping.
+    """
+
+    nvml_index: int
+    uuid: str
+    pci_bus_id: str
+    product: str
+    total_bytes: int | None = None
+    cuda_capability: tuple[int, int] | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    simulated: bool = False
+    multiprocessors: int | None = None
+
+    @property
+    def link_bytes_per_second(self) -> float | None:
+        """What the link to the GPU can carry in one direction; ``None`` where the driver does not say."""
+        return link_bytes_per_second(self.pcie_generation, self.pcie_width)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device torch can run on.
+
+    Attributes:
+        name: torch's name: "cpu", "cuda:0", "sim:0".
+        product: what it is.
+        total_bytes: its memory.
+        uuid: the GPU's NVML UUID, "SIM-0" for a simulated one; ``None`` for the CPU.
+        problem: why no run can use it, in one sentence; ``None`` when one can.
+    """
+
+    name: str
+    product: str
+    total_bytes: int | None
+    uuid: str | None = None
+    problem: str | None = None
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda", "sim"]:
+        return kind_of(self.name)
+
+    @property
+    def memory(self) -> str:
+        """What its memory is called in readings: "host", or a GPU's UUID; its name where nobody reads it."""
+        return self.uuid or ("host" if self.kind == "cpu" else self.name)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulated GPU."""
+        return self.kind == "sim"
+
+
+def kind_of(name: str) -> Literal["cpu", "cuda", "sim"]:
+    """The kind of device in torch's name of one: "sim" for "sim:0"."""
+    if name == "cpu":
+        return "cpu"
+    return "sim" if name.partition(":")[0] == "sim" else "cuda"
+
+
+def shown_name(name: str, product: str = "") -> str:
+    """A device's name as a person reads it: "sim:0 (SIMULATED)", any other as it is.
+
+    Args:
+        product: of a simulated device, whose GPU is named where there is one: "sim:0 (SIMULATED H100 80GB)".
+    """
+    return f"{name} ({simulated_words(product)})" if kind_of(name) == "sim" else name
+
+
+def simulated_words(product: str) -> str:
+    """That a GPU is simulated, and what it is: "SIMULATED", "SIMULATED H100 80GB"."""
+    return f"{SIMULATED} {product.removeprefix(SIMULATED_PRODUCT).removeprefix(SIMULATED_PREFIX).strip()}".strip()
+
+
+def shown_devices(device: str, spec: Mapping[str, Any], product: str = "") -> str:
+    """Where a run takes place as a person reads it: "cuda:0, cuda:1", "2 × cpu", or `shown_name` of its one device.
+
+    Args:
+        device: of the run.
+        spec: its fields; ``devices`` names all where there are several.
+        product: of the device, where it is one.
+    """
+    names = [name.strip() for name in str(spec.get("devices") or "").split(",") if name.strip()]
+    if not names:
+        return shown_name(device, product)
+    counts = Counter(names)
+    return ", ".join(shown_name(name) if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+SimulatedCard = int | KnownGpu
+"""A GPU to simulate: its memory in bytes, or one that is known by name."""
+
+LEAST_SIMULATED = 302 * MIB
+"""Memory in bytes of the smallest GPU that is simulated on request: the context, and one small segment of 2 MiB."""
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+_MOST_GIB = 288
+"""A number without a unit up to this is taken to be a count of GiB that somebody meant."""
+
+
+def parse_card(text: str) -> SimulatedCard:
+    """A card in words: a size such as ``8GiB``, or the name of a known GPU such as ``h100``.
+
+    Raises:
+        ValueError: one sentence, when it is neither.
+    """
+    known = find(text)
+    if known is not None:
+        return known
+    if _NUMBER.fullmatch(text.strip()) and 0 < float(text) < MIB:
+        size = f"{text.strip()}{'GiB' if float(text) <= _MOST_GIB else 'MiB'}"
+        near = [size, *(key for key in nearest(text) if text.strip() in re.findall("[0-9]+", key))]
+        raise ValueError(f"{text.strip()} without a unit is a count of bytes; did you mean {_either(near)}?")
+    near = nearest(text)
+    try:
+        return parse_size(text)
+    except ValueError:
+        if not near:
+            raise
+    raise ValueError(f"There is no known GPU {text!r}; did you mean {_either(near)}, or a size such as 8GiB?")
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if names[:-1] else names)
+
+
+def parse_simulated(text: str) -> SimulatedCard:
+    """`parse_card` for a GPU that programs are to run on, and which has to hold more than their context.
+
+    Raises:
+        ValueError: as `parse_card`, and when the card has no room beside the context.
+    """
+    card = parse_card(text)
+    size = size_of(card)
+    if size < LEAST_SIMULATED:
+        raise ValueError(
+            f"A GPU of {format_bytes(size)} has no room for a tensor: the CUDA context takes about "
+            f"{format_bytes(LEAST_SIMULATED - 2 * MIB)} of it, so simulate {format_bytes(LEAST_SIMULATED)} or more"
+        )
+    return card
+
+
+def size_of(card: SimulatedCard) -> int:
+    """Bytes of memory."""
+    return card.total_bytes if isinstance(card, KnownGpu) else card
+
+
+def written(card: SimulatedCard) -> int | str:
+    """A card as files and messages have it: its size in bytes, or its name, which `read_card` takes."""
+    return card.key if isinstance(card, KnownGpu) else card
+
+
+def card_words(card: SimulatedCard) -> str:
+    """A card as somebody would type it, which `parse_card` takes."""
+    return card.key if isinstance(card, KnownGpu) else format_bytes(card)
+
+
+def read_card(value: Any) -> SimulatedCard | None:
+    """What `written` wrote; ``None`` for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return find(value) if isinstance(value, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """The GPUs that are asked to be simulated.
+
+    Attributes:
+        cards: ``sim:0``, ``sim:1`` and so on; empty: none was asked for.
+        others: bytes that simulated other processes hold of the first.
+        offered: whether one is offered where there is no GPU and none was asked for.
+
+    Raises:
+        ValueError: one sentence, when there are too many, or a size cannot be.
+    """
+
+    cards: tuple[SimulatedCard, ...] = ()
+    others: int = 0
+    offered: bool = True
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Capacity of each card in bytes."""
+        return tuple(size_of(card) for card in self.cards)
+
+    def __post_init__(self) -> None:
+        if len(self.cards) > MOST_SIMULATED:
+            raise ValueError(f"At most {MOST_SIMULATED} GPUs can be simulated, not {len(self.cards)}")
+        for size in self.sizes:
+            if not 0 < size <= MAX_SIZE:
+                raise ValueError(f"A simulated GPU has between 1 byte and 1 PiB of memory, not {format_bytes(size)}")
+        first = self.sizes[0] if self.sizes else OFFERED_BYTES
+        if not 0 <= self.others <= first:
+            held, there = format_bytes(self.others), format_bytes(first)
+            raise ValueError(f"Simulated other processes cannot hold {held} of the {there} of sim:0")
+
+
+def simulated_product(card: SimulatedCard) -> str:
+    """What a simulated GPU is called: "Simulated H100 80GB"."""
+    return f"{SIMULATED_PREFIX} {card.name}" if isinstance(card, KnownGpu) else SIMULATED_PRODUCT
+
+
+def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:
+    """The GPU behind ``sim:index``."""
+    uuid, product = f"SIM-{index}", simulated_product(card)
+    if not isinstance(card, KnownGpu):
+        return Gpu(index, uuid, "", product, card, simulated=True)
+    capability, count = card.capability, card.multiprocessors
+    return Gpu(index, uuid, "", product, card.total_bytes, capability, simulated=True, multiprocessors=count)
+
+
+def simulated_device(gpu: Gpu, problem: str | None = None) -> Device:
+    """The device that runs on a simulated GPU, unless there is a ``problem``."""
+    return Device(f"sim:{gpu.nvml_index}", gpu.product, gpu.total_bytes, gpu.uuid, problem)
+
+
+def simulated_card(device: Device) -> SimulatedCard:
+    """The card that a simulated device was made as."""
+    known = find(device.product.removeprefix(SIMULATED_PREFIX))
+    size = device.total_bytes or OFFERED_BYTES
+    return known if known is not None and known.total_bytes == size else size
+
+
+_PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?")
+
+
+def pci_address(text: str) -> tuple[int, int, int]:
+    """(domain, bus, device) of a PCI bus id, whatever the width of its domain.
+
+    Raises:
+        ValueError: when the text is no PCI bus id.
+    """
+    match = _PCI.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a PCI bus id such as 00000000:41:00.0")
+    return int(match[1] or "0", 16), int(match[2], 16), int(match[3], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaOrder:
+    """torch's numbering of GPUs, computed without asking CUDA.
+
+    Attributes:
+        gpus: position i is ``cuda:i``.
+        certain: false where CUDA sorts by speed and the products differ: then only a run can tell.
+        reason: why GPUs are missing or uncertain, in words; empty when all are there and certain.
+    """
+
+    gpus: tuple[Gpu, ...]
+    certain: bool = True
+    reason: str = ""
+
+
+def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | None = None) -> CudaOrder:
+    """The GPUs as torch numbers them.
+
+    CUDA sorts by speed (``FASTEST_FIRST``) unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; CUDA_VISIBLE_DEVICES then picks by
+    index, UUID or the beginning of a UUID, and everything behind the first entry that names no GPU is ignored
+    (CUDA C++ Programming Guide, "CUDA Environment Variables").
+
+    Args:
+        gpus: in any order.
+        visible: value of CUDA_VISIBLE_DEVICES, ``None`` when it is not set.
+        order: value of CUDA_DEVICE_ORDER.
+    """
+    by_bus = sorted(gpus, key=lambda gpu: pci_address(gpu.pci_bus_id))
+    certain, reason = True, ""
+    if order != "PCI_BUS_ID" and len({gpu.product for gpu in by_bus}) > 1:
+        by_bus.sort(key=lambda gpu: gpu.cuda_capability or (0, 0), reverse=True)
+        certain = False
+        reason = "CUDA numbers unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which"
+    if visible is None:
+        return CudaOrder(tuple(by_bus), certain, reason)
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        gpu = _named(entry, by_bus)
+        if gpu is None:
+            break
+        if gpu in chosen:
+            chosen.clear()  # CUDA answers a GPU named twice with no device at all
+            break
+        chosen.append(gpu)
+    hidden = len(by_bus) - len(chosen)
+    if hidden:
+        told = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
+        reason = f"{told}; {reason}" if reason else told
+    return CudaOrder(tuple(chosen), certain, reason)
+
+
+def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    if entry.isdecimal():
+        return gpus[int(entry)] if int(entry) < len(gpus) else None
+    if not entry.startswith(("GPU-", "MIG-")):
+        return None
+    matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None
+
+
+LANE_BYTES_PER_SECOND = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
+"""What one PCIe lane carries in one direction after line coding, by generation (PCI-SIG)."""
+
+FASTEST_LINK_BYTES_PER_SECOND = 16 * LANE_BYTES_PER_SECOND[6]
+"""What no link in use exceeds: assumed where a driver does not say what a GPU's link can do."""
+
+
+def link_bytes_per_second(generation: float | None, width: float | None) -> float | None:
+    """What a PCIe link can carry in one direction; ``None`` where generation or width is not known."""
+    lane = LANE_BYTES_PER_SECOND.get(int(generation)) if generation is not None else None
+    return None if lane is None or width is None else lane * width
+
+
+def cuda_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Device]:
+    """The CUDA devices a run can use, in torch's order.
+
+    Args:
+        order: the GPUs that NVML lists, as torch numbers them.
+        torch: what torch is and sees (its report); ``None`` while that is not known, which leaves NVML's word. Devices
+            that torch sees and NVML does not list (a hidden or missing library) are devices without readings.
+    """
+    if torch is not None and not torch["cuda_available"]:
+        return []
+    found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(order.gpus)]
+    seen = () if torch is None else torch.get("devices", ())
+    found += [Device(d["name"], d["product"] or "CUDA device", d["total_bytes"]) for d in seen[len(found) :]]
+    return found
+
+
+def unread_gpus(torch: Mapping[str, Any], problem: str) -> str:
+    """Why torch's GPUs have no readings, in place of ``problem``, which says why NVML lists none."""
+    if not torch.get("cuda_available"):
+        return problem
+    return (
+        "NVIDIA's library of readings (NVML) answers for no GPU: those that torch sees are used, and what they hold, "
+        "their load and their temperature cannot be read."
+    )
+
+
+def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | None:
+    """One sentence when torch cannot use a GPU that is there, or is missing itself; ``None`` when all is well."""
+    if torch.get("problem"):
+        return str(torch["problem"])
+    if torch["cuda_available"] or not (order.gpus or order.reason):
+        return None
+    if not torch.get("cuda_version"):
+        build = f"torch {torch['version']} is a CPU build"
+        return f"{build} though a GPU is there; install a CUDA build of torch to run on it."
+    return order.reason or "torch sees no CUDA device though a GPU is there; gpudash doctor looks for the cause."
+
+
+def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str:
+    """The CUDA device with most free memory (by UUID in ``free_bytes``), else ``cpu``."""
+    cuda = [device for device in devices if device.kind == "cuda"]
+    if not cuda:
+        return "cpu"
+    return max(cuda, key=lambda device: free_bytes.get(device.uuid or "", 0)).name

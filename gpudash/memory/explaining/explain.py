@@ -1,0 +1,140 @@
+"""Explaining a device's memory: what fills it, who allocated that, and why a request could not be served."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gpudash.memory.allocator.trace import CATEGORIES
+from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
+from gpudash.memory.explaining.explanation import Evidence, Explanation, Part, Where
+from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, HeldState, Process, Request, site_of
+from gpudash.memory.explaining.verdict import verdict
+from gpudash.memory.explaining.wording import cap_words, capacity_words, headline, others_words, request_words
+
+
+def explain(state: HeldState, source: SourceLine = no_source) -> Explanation:
+    """Why the request of ``state`` could not be served; without a request, where memory is.
+
+    Args:
+        state: what the device held.
+        source: reads lines of the program, for naming them.
+    """
+    growing = growing_lines(state.holdings, state.step, source)
+    found = verdict(state, growing)
+    parts, beyond = parts_of(state)
+    by_category = categories(state)
+    sites, rest_owners, rest_bytes = owners(state.holdings, growing, source)
+    request = state.request
+    where = Where() if request is None else _where(request, source)
+    return Explanation(
+        device=state.device,
+        product=state.product,
+        simulated=state.simulated,
+        time_s=state.time_s,
+        step=state.step,
+        headline=headline(found, state, by_category, sites, growing),
+        request_words=request_words(state, where),
+        verdict=found,
+        requested_bytes=None if request is None else request.bytes,
+        segment_bytes=None if request is None else request.segment_bytes,
+        missing_bytes=state.missing,
+        where=where,
+        capacity_bytes=state.capacity,
+        parts=parts,
+        beyond_bytes=beyond,
+        largest_free_block_bytes=state.largest_free_block,
+        by_category=by_category,
+        owners=sites,
+        rest_owners=rest_owners,
+        rest_bytes=rest_bytes,
+        growing=growing,
+        evidence=_evidence(state),
+        allowed_bytes=state.allowed,
+    )
+
+
+def categories(state: HeldState) -> Mapping[str, int]:
+    """Live bytes by category, in the order of a bar."""
+    sizes: dict[str, int] = defaultdict(int)
+    for holding in state.holdings:
+        sizes[holding.category] += holding.bytes
+    order = [*CATEGORIES, KV_CACHE, OTHER_TENSORS, *sizes]
+    return {name: sizes[name] for name in dict.fromkeys(order) if sizes.get(name)}
+
+
+def parts_of(state: HeldState) -> tuple[tuple[Part, ...], int]:
+    """What the device held; adds up to its capacity, and to what they exceed it by, which comes second."""
+    parts = [Part("category", name, size) for name, size in categories(state).items()]
+    rest = state.reserved - state.allocated - state.pending - state.private_idle
+    parts += [
+        Part("pending", "freed, in use by another stream", state.pending),
+        Part("private", "idle in private pools", state.private_idle),
+        Part("idle", "idle inside PyTorch", max(0, rest)),
+        Part("context", "context", state.context_bytes or 0),
+        *(Part("process", process.name, process.bytes, process.pid, process.user) for process in state.processes),
+    ]
+    taken = sum(part.bytes for part in parts)
+    free = min(state.device_free, max(0, state.capacity - taken))
+    to_be_had = free if state.allowed is None else min(free, max(0, state.allowed - state.reserved))
+    parts.append(Part("unattributed", "unattributed", max(0, state.capacity - taken - free)))
+    parts.append(Part("free", "free" if to_be_had == free else "free under the memory cap", to_be_had))
+    parts.append(Part("barred", "barred by the memory cap", free - to_be_had))
+    return tuple(part for part in parts if part.bytes), max(0, taken - state.capacity)
+
+
+def _where(request: Request, source: SourceLine) -> Where:
+    site = site_of(request.stack)
+    return Where(
+        stage=request.stage,
+        phase=request.phase,
+        step=request.step,
+        module=request.module,
+        file=None if site is None else site.file,
+        line=None if site is None else site.line,
+        name="" if site is None else site.name,
+        text="" if site is None else source(site.file, site.line),
+    )
+
+
+def _evidence(state: HeldState) -> Evidence:
+    return Evidence(
+        events=state.recorded.events,
+        of_events=state.recorded.of_events,
+        began_s=state.recorded.began_s,
+        live_bytes=state.allocated,
+        without_stack_bytes=sum(holding.bytes for holding in state.holdings if not holding.stack),
+    )
+
+
+def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | None = None) -> Explanation:
+    """``found`` in the knowledge of what the whole run takes: whether something else than the capacity is to blame.
+
+    Args:
+        minimum_capacity: with which the run passes if nobody else holds anything, by a dry run; bytes.
+        peak_allocated: of the run, bytes; more than there is can be had in no arrangement.
+    """
+    request = found.requested_bytes
+    processes = [Process(part.bytes, part.pid, part.name, part.user) for part in found.parts if part.kind == "process"]
+    room = found.capacity_bytes - found.part_bytes("context", "unattributed")
+    limit = found.allowed_bytes or found.capacity_bytes
+    if request is None or found.verdict not in ("other process", "real capacity", "fragmentation"):
+        return found
+    if found.verdict == "fragmentation":
+        to_be_had = min(limit, room - sum(process.bytes for process in processes))
+        if peak_allocated is None or peak_allocated <= to_be_had:
+            return found
+    elif not processes:
+        return found
+    if processes and minimum_capacity <= room and found.allowed_bytes is None:
+        ours = found.part_bytes("category", "idle", "pending", "private", "context")
+        words = others_words(processes, found.capacity_bytes, ours)
+        return replace(found, verdict="other process", headline=words)
+    refused = Request(request, found.segment_bytes or request)
+    context = 0 if found.allowed_bytes is not None else found.part_bytes("context")
+    words = capacity_words(limit, found.part_bytes("free"), found.by_category, found.owners, refused, context)
+    free = found.part_bytes("free", "barred")
+    if found.allowed_bytes is not None and refused.segment_bytes <= free:
+        return replace(found, verdict="memory cap", headline=f"{cap_words(limit, free, found.capacity_bytes)} {words}")
+    return replace(found, verdict="real capacity", headline=words)

@@ -1,0 +1,170 @@
+"""An explanation as plain text: what the terminal prints and what "Copy report" copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpudash.memory.explaining.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
+from gpudash.memory.explaining.wording import available, innermost, needed
+from gpudash.memory.predicting.estimate_words import price
+from gpudash.units import format_bytes, format_count, format_duration, format_percent
+
+BAR_CELLS = 40
+"""Characters of the longest bar."""
+
+SHOWN_OWNERS = 5
+
+NOT_TRIED = "not tried"
+"""Said of a remedy that neither a dry run nor a replay has verified."""
+
+
+def report(explanation: Explanation) -> list[str]:
+    """Lines: the cause, the request, what would have fitted, what filled it, who allocated it, the evidence."""
+    lines = [explanation.headline, explanation.request_words]
+    remedies = list(remedy_lines(explanation))
+    if explanation.requested_bytes is None and not explanation.remedies and remedies:
+        # nothing failed and nothing is proposed: the note stands for itself
+        lines, remedies = [*lines, explanation.remedies_note], []
+    for title, body in (
+        (remedies_title(explanation), remedies),
+        ("What filled it", list(_bars(explanation))),
+        ("Who allocated it", _owner_lines(explanation)),
+    ):
+        if body:
+            lines += ["", title, *body]
+    evidence = evidence_words(explanation.evidence)
+    return [*lines, "", f"Evidence: {evidence}"] if evidence else lines
+
+
+def remedies_title(explanation: Explanation) -> str:
+    """What the remedies do: where nothing had failed, they take less."""
+    return "Would take less" if explanation.requested_bytes is None else failure_title(explanation.remedies)
+
+
+def failure_title(remedies: Sequence[Remedy]) -> str:
+    """What is known of remedies of a failure: that they fit, that they get past the request, or nothing yet."""
+    if any(remedy.fits for remedy in remedies) or not remedies:
+        return "Would have fitted"
+    return "Would have got past this request" if any(remedy.verified_by for remedy in remedies) else "Could be tried"
+
+
+def ways_title(ways: Sequence[Remedy]) -> str:
+    """What is known of the ways with which another card would do: that they fit, or get past the refused request."""
+    return "Would fit" if any(way.fits for way in ways) else "Would get past the refused request"
+
+
+def remedy_lines(explanation: Explanation) -> Iterator[str]:
+    """One line a remedy: the change, its peak, its price and how to ask for it; the note when there is none."""
+    for line in remedy_rows(explanation.remedies):
+        yield f"  {line}"
+    if explanation.remedies_note:
+        yield f"  {explanation.remedies_note}"
+
+
+def remedy_rows(remedies: Sequence[Remedy]) -> list[str]:
+    """Remedies in columns: the change, its peak, its price and how to ask for it."""
+    return _columns([[remedy.change, *_facts(remedy)] for remedy in remedies])
+
+
+def _facts(remedy: Remedy) -> list[str]:
+    peak = "" if remedy.predicted_peak_bytes is None else f"peak {format_bytes(remedy.predicted_peak_bytes)}"
+    source = f"by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
+    return [", ".join(word for word in (peak, source) if word), price(remedy), remedy.flags]
+
+
+def part_name(part: Part) -> str:
+    """What a part is called: another process by its name and number."""
+    if part.kind != "process":
+        return part.name
+    return f"{part.name or 'another process'}{'' if part.pid is None else f' (pid {part.pid})'}"
+
+
+def place(owner: Owner) -> str:
+    """A call site's short name: "train.py:41 step", with the line of a library that it called."""
+    name = site_name(owner.file, owner.line, owner.name)
+    return f"{name} ({owner.library})" if owner.library else name
+
+
+def evidence_words(evidence: Evidence) -> str:
+    """What an explanation rests on, in a sentence; "" when nothing happened and nothing is live."""
+    parts = []
+    if evidence.began_s is not None and not (evidence.events or evidence.of_events or evidence.live_bytes):
+        return ""
+    if evidence.began_s is None:
+        parts.append("no history was recorded")
+    else:
+        of = "" if evidence.of_events is None else f" of {format_count(evidence.of_events)}"
+        parts.append(f"{format_count(evidence.events)}{of} events")
+        if evidence.began_s > 0:
+            parts.append(f"recording began at {format_duration(evidence.began_s)}")
+    if evidence.live_bytes:
+        share = evidence.without_stack_bytes / evidence.live_bytes
+        parts.append(f"{format_percent(share)} of live bytes {'has' if share == 0 else 'have'} no stack")
+    return f"{', '.join(parts)}."
+
+
+def others_words(count: int) -> str:
+    """How many call sites are not told one by one."""
+    return f"{format_count(count)} other call site{'s' if count > 1 else ''}"
+
+
+def growth_words(bytes_per_step: float | None) -> str:
+    """A growth per step; "" for none."""
+    return "" if bytes_per_step is None else f"+{format_bytes(bytes_per_step)}"
+
+
+def _bars(explanation: Explanation) -> Iterator[str]:
+    if not explanation.parts:
+        return
+    largest = max((part.bytes for part in explanation.parts if part.kind != "barred"), default=1)
+    rows = [
+        [
+            part_name(part),
+            format_bytes(part.bytes),
+            "" if part.kind == "barred" else "█" * max(1, round(part.bytes / largest * BAR_CELLS)),
+        ]
+        for part in explanation.parts
+    ]
+    for line in _columns(rows):
+        yield f"  {line}"
+    yield f"  {total_words(explanation)}"
+
+
+def total_words(explanation: Explanation) -> str:
+    """What the parts come to, what a cap leaves PyTorch of it, and what was asked for."""
+    words = f"together {format_bytes(explanation.capacity_bytes)}"
+    if explanation.allowed_bytes is not None:
+        words += f", of which PyTorch may have {available(explanation.allowed_bytes)}"
+    asked = explanation.requested_bytes
+    return words if asked is None else f"{words}; asked for {needed(asked)} more"
+
+
+def _owner_lines(explanation: Explanation) -> list[str]:
+    owners = explanation.owners[:SHOWN_OWNERS]
+    if not owners:
+        return []
+    rows = [["own", "total", "count", "per step", "what", "where"], *map(_cells, owners)]
+    lines = [f"  {line}" for line in _columns(rows)]
+    rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
+    count = explanation.rest_owners + len(explanation.owners) - len(owners)
+    if count:
+        lines.append(f"  {format_bytes(rest)} by {others_words(count)}")
+    return lines
+
+
+def _cells(owner: Owner) -> list[str]:
+    return [
+        format_bytes(owner.bytes),
+        format_bytes(owner.total_bytes),
+        format_count(owner.count),
+        growth_words(owner.growth_per_step),
+        f"{owner.category}{f', {innermost(owner.module)}' if owner.module else ''}",
+        place(owner),
+    ]
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Cells padded to columns; a column that is empty in every row is left out."""
+    kept = [column for column in zip(*rows, strict=True) if any(column)]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in kept]
+    return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]

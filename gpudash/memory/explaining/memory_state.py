@@ -1,0 +1,226 @@
+"""What a device's memory held at one moment, as plain data: what an explanation is worked out from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+OTHER_TENSORS = "other tensors"
+"""Category of what is allocated outside of modules, backward passes and optimizers, or by nobody knows whom."""
+
+KV_CACHE = "KV cache"
+"""Category of the keys and values that a language model keeps of the tokens it has seen."""
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: int
+    name: str
+
+
+PROGRAMS = "workloads/programs"
+"""The folder of gpudash whose code is what a run amounts to; all other code of gpudash runs it or looks on."""
+
+_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
+_TORCH_PACKAGE = re.compile(r"(torch|torchvision|torchaudio|triton)[\\/]")
+_GENERATED = re.compile(r"[\\/]torchinductor_[^\\/]*[\\/]|[\\/]([a-z2-7]{2})[\\/]c\1[a-z2-7]{49}\.py$")
+"""Files that torch.compile wrote (torch/_inductor/codecache.py, `get_path`): in a folder of the user's, or, where
+TORCHINDUCTOR_CACHE_DIR names another, under 52 characters of base32 in a folder of the second and third of them."""
+_SLASH = r"[\\/]"
+_ROOMS = sorted(entry.name for entry in Path(__file__).parents[2].iterdir() if entry.is_dir())
+_LIBRARY = re.compile(
+    r"^torch[\\/]|[\\/]torch[\\/](_|amp|autograd|cuda|distributed|functional|fx|jit|library|nn|optim|random|utils)"
+    r"|[\\/]lib(64)?[\\/]python3[.\d]*[\\/]|[\\/]python3\d*[\\/]lib[\\/]"  # the standard library
+    rf"|[\\/]gpudash[\\/](?!{PROGRAMS.replace('/', _SLASH)}{_SLASH})({'|'.join(_ROOMS)}){_SLASH}",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=65536)
+def is_library(frame: Frame) -> bool:
+    """Whether a frame lies in torch, the standard library, gpudash's machinery or in code that torch generated, and not
+    in the code that is run.
+    """
+    file = frame.file
+    if not file.endswith(".py") or _GENERATED.search(file) is not None:
+        return True
+    installed = _INSTALLED.split(file)
+    if len(installed) > 1:
+        inside = installed[-1]
+        return _TORCH_PACKAGE.match(inside) is not None or _LIBRARY.search(f"/{inside}") is not None
+    return _LIBRARY.search(file) is not None
+
+
+@lru_cache(maxsize=65536)
+def is_installed(frame: Frame) -> bool:
+    """Whether a frame lies in an installed package, such as a library that the program uses."""
+    return _INSTALLED.search(frame.file) is not None
+
+
+def site_of(stack: Sequence[Frame]) -> Frame | None:
+    """The innermost line of the program's own code; where there is none, of a library it uses, and else of all."""
+    program = [frame for frame in stack if not is_library(frame)]
+    own = next((frame for frame in program if not is_installed(frame)), None)
+    return own or next(iter(program or stack), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Live blocks that are alike: allocated in the same step by the same stack, for the same purpose.
+
+    Attributes:
+        bytes: of the blocks, rounded as the allocator rounds them.
+        count: of blocks.
+        category: what they are for.
+        step: number of the step they were allocated in, from 1; 0 before the first or when it is not known.
+        phase: "forward", "backward", "optimizer" or "".
+        stage: name the program gave to what it was doing; "" when it gave none.
+        module: dotted class names of the modules that were running; "" outside of them.
+        stack: innermost line first; empty when it was not recorded.
+    """
+
+    bytes: int
+    count: int
+    category: str = OTHER_TENSORS
+    step: int = 0
+    phase: str = ""
+    stage: str = ""
+    module: str = ""
+    stack: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Another process that holds memory of the device; `pid` ``None`` when it is not known which."""
+
+    bytes: int
+    pid: int | None = None
+    name: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What holds memory of the device beside this process's allocator.
+
+    Attributes:
+        processes: the other processes.
+        context_bytes: of this process, outside of the allocator; ``None`` when it is not known.
+    """
+
+    processes: tuple[Process, ...] = ()
+    context_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The request that could not be served.
+
+    Attributes:
+        bytes: asked of the allocator.
+        segment_bytes: asked of the device for it: at least `bytes`.
+        is_context: whether it was the context's, which comes before any tensor.
+        step, phase, stage, module, stack: as of `Holding`.
+    """
+
+    bytes: int
+    segment_bytes: int
+    step: int = 0
+    phase: str = ""
+    stage: str = ""
+    module: str = ""
+    stack: tuple[Frame, ...] = ()
+    is_context: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How much of what happened was seen.
+
+    Attributes:
+        events: allocations and frees that were recorded.
+        of_events: that there were; ``None`` when it is not known.
+        began_s: session time at which recording began; ``None`` when nothing was recorded.
+    """
+
+    events: int = 0
+    of_events: int | None = None
+    began_s: float | None = None
+
+
+@dataclass(frozen=True)
+class HeldState:
+    """One device's memory at one moment; sizes in bytes.
+
+    Attributes:
+        device: torch's name of it.
+        capacity: of the device.
+        device_free: what the device's driver calls free.
+        reserved: by this process's allocator, private pools included.
+        context_bytes: that this process takes outside of the allocator; ``None`` when it is not known.
+        processes: the others that hold memory there.
+        holdings: live blocks; those of private pools included.
+        pending: freed, but in use by another stream.
+        private_reserved, private_idle: of private pools: all they hold, and what is free of it.
+        idle: free in the shared pools, `private_idle` not included.
+        usable_idle: the part of it that the request could have come from: the pool and the stream it asked.
+        largest_free_block: of `usable_idle`; of `idle` without a request.
+        allowed: what the process may reserve, ``None`` without a limit.
+        expandable: whether segments can grow.
+        request: what was refused, ``None`` when nothing was.
+        step: the present one.
+        time_s: session time.
+        product: what the device is called.
+        simulated: whether the device is a simulated one.
+    """
+
+    device: str
+    capacity: int
+    device_free: int
+    reserved: int
+    context_bytes: int | None = None
+    processes: Sequence[Process] = ()
+    holdings: Sequence[Holding] = ()
+    pending: int = 0
+    private_reserved: int = 0
+    private_idle: int = 0
+    idle: int = 0
+    usable_idle: int = 0
+    largest_free_block: int = 0
+    allowed: int | None = None
+    expandable: bool = False
+    request: Request | None = None
+    step: int = 0
+    time_s: float = 0.0
+    product: str = ""
+    simulated: bool = False
+    recorded: Recorded = field(default_factory=Recorded)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of live blocks."""
+        return sum(holding.bytes for holding in self.holdings)
+
+    @property
+    def capped(self) -> bool:
+        """Whether the limit of this process refused the request, which the device had room for."""
+        return self.allowed is not None and self.request is not None and self.request.segment_bytes <= self.device_free
+
+    @property
+    def limit(self) -> int:
+        """What holdings are held against: the most that the process may reserve, else the whole device."""
+        return self.capacity if self.allowed is None else min(self.allowed, self.capacity)
+
+    @property
+    def missing(self) -> int:
+        """How much more the request needed of the device than could be had; 0 without one."""
+        if self.request is None:
+            return 0
+        left = self.device_free if self.allowed is None else min(self.device_free, self.allowed - self.reserved)
+        return max(0, self.request.segment_bytes - max(0, left))

@@ -1,0 +1,242 @@
+"""An explanation's sentences: the cause first, the numbers that prove it, and fixed words for each kind of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpudash.memory.explaining.explanation import Growth, Owner, Verdict, Where, short
+from gpudash.memory.explaining.memory_state import HeldState, Process, Request
+from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_number, format_pair, memory_unit
+
+_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
+
+
+def needed(size: int) -> str:
+    """Bytes that are needed, never rounded down."""
+    unit, digits = _precision(size)
+    return f"{-(-size * 10**digits // _UNITS[unit]) / 10**digits:.{digits}f} {unit}"
+
+
+def available(size: int) -> str:
+    """Bytes that are to be had, never rounded up."""
+    unit, digits = _precision(size)
+    return f"{size * 10**digits // _UNITS[unit] / 10**digits:.{digits}f} {unit}"
+
+
+def _precision(size: int) -> tuple[str, int]:
+    """Unit and decimals, as `units.format_bytes` chooses them."""
+    unit = memory_unit(size)
+    return unit, 0 if unit in ("B", "MiB") else 2 if size < 10 * _UNITS[unit] else 1
+
+
+def headline(
+    verdict: Verdict,
+    state: HeldState,
+    by_category: Mapping[str, int],
+    owners: Sequence[Owner],
+    growing: Sequence[Growth],
+) -> str:
+    """The cause in the user's words; where a cap on the process refused what the device had, that comes first."""
+    words = _cause(verdict, state, by_category, owners, growing)
+    if not state.capped or verdict == "impossible request":
+        return words
+    return f"{cap_words(state.limit, state.device_free, state.capacity)} {words}"
+
+
+def cap_words(allowed: int, free: int, capacity: int) -> str:
+    """That a cap on what the process may reserve refused a request, and not the device.
+
+    Args:
+        allowed: the cap, bytes.
+        free: of the device, bytes.
+        capacity: of the device, bytes.
+    """
+    there = format_pair(free, capacity)
+    return f"The memory cap of {available(allowed)} refused this, not the device: {there} of it were free."
+
+
+def _cause(
+    verdict: Verdict,
+    state: HeldState,
+    by_category: Mapping[str, int],
+    owners: Sequence[Owner],
+    growing: Sequence[Growth],
+) -> str:
+    match verdict:
+        case "impossible request":
+            return _impossible(state)
+        case "fragmentation":
+            return _fragments(state)
+        case "leak":
+            return _leak(state, growing)
+        case "other process":
+            return others_words(state.processes, state.capacity, state.reserved + (state.context_bytes or 0))
+        case "pending frees":
+            return (
+                f"{format_bytes(state.pending)} was freed but other streams still use it (record_stream), so it could "
+                "not be given out again."
+            )
+        case "private pools":
+            return (
+                f"{format_bytes(state.private_idle)} lies idle in private pools, which serve CUDA graphs only; "
+                f"{needed(state.missing)} was missing elsewhere."
+            )
+        case "headroom" | "no failure":
+            return _now(state, by_category)
+        case "real capacity" | "memory cap":
+            assert state.request is not None
+            free = min(state.device_free, max(0, state.limit - state.reserved)) if state.capped else state.device_free
+            context = 0 if state.capped else state.context_bytes or 0
+            return capacity_words(state.limit, free, by_category, owners, state.request, context)
+
+
+def request_words(state: HeldState, where: Where) -> str:
+    """What was asked last, by whom and how much was missing; without a request what is still to be had."""
+    request = state.request
+    if request is None:
+        room = state.device_free if state.allowed is None else min(state.device_free, state.allowed - state.reserved)
+        idle = f", and what lies idle inside PyTorch, {available(state.idle)}, is used again" if state.idle else ""
+        return f"{available(max(0, room))} is still free{idle}."
+    subject = "The first use of the device makes its context of" if request.is_context else "The last request was"
+    parts = [f"{subject} {needed(request.bytes)}"]
+    place = place_of(where)
+    if place:
+        parts.append(f" ({place})")
+    missing = state.missing
+    if missing:
+        segment = needed(request.segment_bytes)
+        more = "" if segment == needed(request.bytes) else f" with its segment of {segment}"
+        parts.append(f"{more}; it needed {needed(missing)} more than could be had")
+    return f"{''.join(parts)}."
+
+
+def place_of(where: Where) -> str:
+    """When and where something was asked: "step 12, backward, train.py:41"; "" when nothing is known."""
+    words = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
+    if where.file is not None:
+        words.append(f"{short(where.file)}:{where.line}")
+    return ", ".join(word for word in words if word)
+
+
+def innermost(module: str) -> str:
+    """The class of the innermost of dotted modules."""
+    return module.rpartition(".")[2]
+
+
+def _now(state: HeldState, by_category: Mapping[str, int]) -> str:
+    """Where memory is while nothing is wrong."""
+    used = format_pair(state.capacity - state.device_free, state.capacity)
+    mostly = max(by_category, key=lambda name: by_category[name], default="")
+    allocated = f"{format_bytes(state.allocated)} allocated{f', mostly {mostly}' if mostly else ''}"
+    return f"{used} is in use: {allocated}, and {format_bytes(state.idle)} idle inside PyTorch."
+
+
+def _impossible(state: HeldState) -> str:
+    request, context = state.request, state.context_bytes or 0
+    assert request is not None
+    if request.is_context:
+        return (
+            f"The card is too small for the context of {needed(request.bytes)} itself: it has "
+            f"{available(state.capacity)}."
+        )
+    segment = needed(request.segment_bytes)
+    more = "" if segment == needed(request.bytes) else f", in a segment of {segment}"
+    asked = f"one tensor needs {needed(request.bytes)}{more}"
+    if state.allowed is not None and state.allowed < state.capacity - context:
+        return f"The cap cannot be kept: {asked}, and this process may have {available(state.allowed)}."
+    of_context = f", {needed(context)} of them the context's" if context else ""
+    return f"No allocator setting helps: {asked}, and the card has {available(state.capacity)}{of_context}."
+
+
+def _fragments(state: HeldState) -> str:
+    assert state.request is not None
+    return (
+        f"{available(state.usable_idle)} is idle inside PyTorch but in pieces; the largest is "
+        f"{available(state.largest_free_block)}, and {needed(state.request.bytes)} was asked."
+    )
+
+
+def _leak(state: HeldState, growing: Sequence[Growth]) -> str:
+    held = sum(growth.bytes for growth in growing)
+    per_step = sum(growth.bytes_per_step for growth in growing)
+    first = growing[0]
+    others = len(growing) - 1
+    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
+    verb = "keep" if len(growing) > 1 else "keeps"
+    return (
+        f"{first.place}{more} {verb} {format_bytes(per_step)} of every step: by now "
+        f"{format_pair(held, state.limit)}, from {first.steps} steps."
+    )
+
+
+def others_words(processes: Sequence[Process], capacity: int, ours: int) -> str:
+    """That other processes hold what is missing.
+
+    Args:
+        processes: the others.
+        capacity: of the device, bytes.
+        ours: what this process holds, bytes.
+    """
+    largest = max(processes, key=lambda process: process.bytes)
+    together = format_bytes(sum(process.bytes for process in processes))
+    many = f", the {len(processes)} others together {together}" if len(processes) > 1 else ""
+    held = format_pair(largest.bytes, capacity)
+    return f"{process_words(largest)} holds {held}{many}. This run uses {format_bytes(ours)}."
+
+
+def process_words(process: Process) -> str:
+    """Who holds memory: "python (pid 4711, user mia)"."""
+    known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
+    details = ", ".join(word for word in known if word)
+    name = process.name or "another process"
+    words = f"{name} ({details})" if details else name
+    return words[:1].upper() + words[1:] if not process.name else words
+
+
+def capacity_words(
+    limit: int,
+    free: int,
+    by_category: Mapping[str, int],
+    owners: Sequence[Owner],
+    request: Request,
+    context: int = 0,
+) -> str:
+    """What most of the memory went to.
+
+    Args:
+        limit: what the process could have, bytes.
+        free: on the device, bytes.
+        by_category: live bytes.
+        owners: call sites, the largest first.
+        request: what was refused.
+        context: bytes of it, where it counts against the limit.
+    """
+    mostly_context = 2 * context > limit - free
+    if not by_category and mostly_context:
+        return f"The context alone takes {format_pair(context, limit)}, before any tensor."
+    if not by_category:
+        return f"Memory was full before this run: {format_pair(limit - free, limit)}."
+    name, size = max(by_category.items(), key=lambda item: item[1])
+    if mostly_context and request.bytes <= size:
+        most = f"{name}: {format_bytes(size)}{mostly_from(name, owners)}"
+        return f"The context takes {format_pair(context, limit)}; most of the rest was {most}."
+    verb = "Memory was full of"
+    if request.bytes > size:
+        verb = f"One request of {needed(request.bytes)} was too much beside"
+    words = f"{format_number(size, memory_unit(limit))} of {format_bytes(limit)}"
+    return f"{verb} {name}: {words}{mostly_from(name, owners)}."
+
+
+def mostly_from(category: str, owners: Sequence[Owner]) -> str:
+    """Whose most of a category is: ", most from train.py:41"; "" when that is not known.
+
+    Args:
+        category: of memory.
+        owners: call sites, the largest first.
+    """
+    first = next((owner for owner in owners if owner.category == category), None)
+    if first is None or first.file is None:
+        return ""
+    module = innermost(first.module)
+    place = f"{short(first.file)}:{first.line}"
+    return f", most from {module} ({place})" if module else f", most from {place}"

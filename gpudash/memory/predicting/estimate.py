@@ -1,0 +1,398 @@
+"""What is predicted of a run before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
+from gpudash.memory.allocator.trace import WORKSPACE, Trace
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.fit import (
+    Outcome,
+    Peaks,
+    PhasePeak,
+    card_of,
+    looks_at_its_share,
+    minimum_room,
+    peaks,
+    run_on,
+)
+
+CARDS_BYTES = tuple(gib * 2**30 for gib in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 180, 288))
+"""Memory of the cards that are sold, as they are called, for naming the smallest that would do."""
+
+HANDED_OUT_RATIO = 0.9
+"""What a card of a nominal size has for programs at least: error correction on GDDR takes 1/16 of it, and the driver
+keeps some hundred MiB; a T4 of 16 GB tells of 14.6 GiB, an L4 of 24 GB of 22.0 GiB."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a run is to fit, in bytes.
+
+    Attributes:
+        device: "cpu", "cuda:0", "sim:0".
+        product: what it is; "" where that is not known.
+        capacity_bytes: of the device; ``None`` where it is not known.
+        free_bytes: what the run can have now, the idle part of this process's own cache included; ``None`` where it
+            is not known.
+        overhead_bytes: what the process will take outside the allocator and has not taken yet: the context.
+        overhead_words: whether that was measured or is assumed, and on what.
+        margin_ratio: how far the true peak may lie from the predicted one, as a part of it; 0 on a simulated device,
+            whose memory is the model's own.
+        settings: of the allocator.
+        architecture: of the GPU.
+        communication_bytes: how much of `overhead_bytes` is assumed for what connects ranks; 0 for a run on one device.
+    """
+
+    device: str
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+    overhead_bytes: int = 0
+    overhead_words: str = ""
+    margin_ratio: float = 0.0
+    settings: AllocatorSettings = field(default_factory=AllocatorSettings)
+    architecture: Architecture = field(default_factory=Architecture)
+    communication_bytes: int = 0
+    product: str = ""
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Target:
+        """A target as one process tells it another: the allocator's settings as ``PYTORCH_CUDA_ALLOC_CONF`` has them,
+        and of the GPU's design what is known.
+
+        Raises:
+            ValueError: one sentence, when torch would refuse the settings.
+        """
+        fields = dict(given)
+        settings = AllocatorSettings.parse(fields.pop("settings", "") or "")
+        known, usual = fields.pop("architecture", {}), Architecture()
+        capability = tuple(known.get("capability", usual.capability))
+        architecture = Architecture(capability, known.get("multiprocessors", usual.multiprocessors))
+        return cls(**fields, settings=settings, architecture=architecture)
+
+    @property
+    def allowed_bytes(self) -> int | None:
+        """The share of the card that the allocator's settings let it reserve; ``None`` where they set no limit."""
+        fraction = self.settings.per_process_memory_fraction
+        return None if fraction == 1 or self.capacity_bytes is None else int(fraction * self.capacity_bytes)
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What the allocator can have: what is free beside the overhead, within its share of the card."""
+        if self.free_bytes is None:
+            return None
+        free, allowed = self.free_bytes - self.overhead_bytes, self.allowed_bytes
+        return free if allowed is None else min(free, allowed)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A change that would let a run take less memory, with its price.
+
+    Attributes:
+        change: in words: "batch 24".
+        fields: fields of the spec and their new values; empty when the change is none of the spec.
+        device: another device, ``None`` for the same one.
+        allocator: setting of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes it; empty for none.
+        card_bytes: nominal memory of another card; ``None`` for the same one.
+        memory_cap_bytes: a higher cap on what the allocator may reserve; ``None`` for the same one.
+        peak_reserved_bytes: predicted, per GPU, as of `Estimate`; ``None`` when it could not be predicted.
+        fits: as of `Estimate`.
+        releases_cache: whether it fits only because the allocator releases its cache on the way.
+        slowdown: expected time per item over that of the unchanged run; ``None`` when nothing can be said.
+        slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "the same products in smaller batches", ""
+            when there is none.
+        changes_training: whether convergence may differ.
+        ranks: devices that the run is spread over instead, with one rank on each; ``None`` for as many as before.
+    """
+
+    change: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    allocator: str = ""
+    card_bytes: int | None = None
+    memory_cap_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    fits: bool | None = None
+    releases_cache: bool = False
+    slowdown: float | None = None
+    slowdown_from: str = ""
+    changes_training: bool = False
+    ranks: int | None = None
+
+
+@dataclass(frozen=True)
+class RankEstimate:
+    """What is predicted of one of several ranks, in bytes; everything is as of `Estimate`."""
+
+    rank: int
+    device: str
+    capacity_bytes: int | None
+    free_bytes: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    minimum_capacity_bytes: int | None
+    overhead_bytes: int
+    fits: bool | None
+    spare_bytes: int | None
+    margin_bytes: int
+    released_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int | None:
+        return _needed(self)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A prediction, in bytes.
+
+    A run takes of a device what it does there, with the releasing and retrying of the allocator that the room makes
+    necessary. `fits` is true only where `needed_bytes` is at most `free_bytes`, and false only where it is more.
+
+    Attributes:
+        peak_allocated_bytes, peak_reserved_bytes: on the device as it is, where the run passes there; else, and where
+            it is not known what is free, with room to spare. ``None`` when nothing can be said, and reserved on the
+            CPU, which has no caching allocator.
+        released_bytes: how much more would be reserved with room to spare, where that is more than there is: the run
+            passes only because cached segments are released in time.
+        product: what the device is; "" where that is not known.
+        retries: how often the allocator has to release its cache before a request can be served, in the steps followed.
+        minimum_capacity_bytes: smallest capacity found of a card, empty but for this run, on which it passes; a greater
+            one that falls short of what is reserved with room to spare may fail all the same, since other segments are
+            released there. ``None`` on the CPU, and where the allocator may have nothing of any card.
+        overhead_bytes: outside the allocator: the context.
+        by_category: what is allocated at the peak; adds up to `peak_allocated_bytes`.
+        free_bytes: what the run could have now, before `overhead_bytes`, within the share of the card that the
+            allocator's settings leave it.
+        fits: ``None`` within the margin, or when free memory is not known.
+        spare_bytes: memory that the run could have and does not take at the peak; for one that does not pass negative:
+            how much more the least is that it passes with. ``None`` where that is not known, and for a run that ends
+            with all memory taken, because it is meant to.
+        margin_bytes: how far the true peak may be off, either way.
+        largest_batch_size: of the otherwise same run that fits, on each rank; ``None`` where there is no batch or it is
+            not known.
+        largest_batch_releases: whether that batch fits only because the allocator releases its cache.
+        largest_global_batch: the same of all ranks together; ``None`` for a run on one device.
+        first_step_bytes, steady_bytes: peak allocated of the first and the last step.
+        method: how it was predicted.
+        reason: why there is no prediction; "" when there is one.
+        seconds: that predicting took.
+        ranks: each rank's figures; empty for a run on one device.
+        deciding_rank: the one that has least room, whose figures all the other fields are.
+        strategy: "ddp" or "fsdp"; "" for a run on one device.
+        communication_bytes: how much of `overhead_bytes` is assumed for what connects the ranks; never measured.
+        assumptions: what the prediction of a user's code takes for granted where the code asks for numbers that a dry
+            run does not have; each after the line that asks.
+    """
+
+    workload: str
+    device: str
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    minimum_capacity_bytes: int | None = None
+    overhead_bytes: int = 0
+    by_category: Mapping[str, int] = field(default_factory=dict)
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+    fits: bool | None = None
+    spare_bytes: int | None = None
+    margin_bytes: int = 0
+    largest_batch_size: int | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    first_step_bytes: int | None = None
+    steady_bytes: int | None = None
+    phases: tuple[PhasePeak, ...] = ()
+    method: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    ranks: tuple[RankEstimate, ...] = ()
+    deciding_rank: int | None = None
+    strategy: str = ""
+    communication_bytes: int = 0
+    largest_global_batch: int | None = None
+    largest_batch_releases: bool = False
+    released_bytes: int = 0
+    retries: int = 0
+    assumptions: tuple[str, ...] = ()
+    product: str = ""
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether the run is meant to take all there is, and to be refused more."""
+        return self.fits is False and self.spare_bytes is None
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """What the run takes of the device at its peak, the overhead included; the least that would do if it fails.
+
+        Where it is not known what is free, with room to spare. ``None`` when nothing can be said, and for
+        `fills_memory`.
+        """
+        return None if self.fills_memory else _needed(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``gpudash estimate --json`` prints it."""
+        return {**asdict(self), "needed_bytes": self.needed_bytes}
+
+
+METHOD = "dry run on sizes alone{steps}, {how}; {overhead}"
+
+REPLAYED = "replayed by a model of torch's caching allocator"
+ADDED_UP = "tensors added up"
+
+
+@dataclass(frozen=True)
+class Passage:
+    """How a traced run gets on with what a device has: the one rule of what fits.
+
+    Attributes:
+        spacious: what it takes with room to spare.
+        outcome: of the room there is; ``None`` where that is not known, and on the CPU.
+        fits: whether it passes, also if the prediction is off by the margin; ``None`` where that decides, or where it
+            is not known what is free.
+        passes: whether it passes if the prediction is right; ``None`` where it is not known what is free.
+        reserved: the most that is reserved there; with room to spare where it does not pass. On the CPU what is
+            allocated.
+        released: as `Estimate.released_bytes`.
+        margin: as `Estimate.margin_bytes`.
+    """
+
+    spacious: Peaks
+    outcome: Outcome | None
+    fits: bool | None
+    passes: bool | None
+    reserved: int
+    released: int
+    margin: int
+
+
+def passage(trace: Trace, target: Target) -> Passage:
+    """Whether a traced run passes on ``target``, and how."""
+    if target.device == "cpu":
+        return _on_cpu(peaks(trace.without(WORKSPACE)), target)
+    found = peaks(trace, target.settings)
+    room, margin = target.room_bytes, int(found.reserved * target.margin_ratio)
+    if room is None:
+        return Passage(found, None, None, None, found.reserved, 0, margin)
+    outcome = _outcome(trace, target, room, 0)
+    fits: bool | None = outcome.fits
+    if margin and _outcome(trace, target, room, -margin if outcome.fits else margin).fits is not outcome.fits:
+        fits = None
+    reserved = outcome.taken if outcome.fits else found.reserved
+    released = found.reserved - reserved if found.reserved > room else 0
+    return Passage(found, outcome, fits, outcome.fits, reserved, released, margin)
+
+
+def judge(trace: Trace, target: Target, workload: str) -> Estimate:
+    """Whether a traced run fits ``target``, and what it takes."""
+    found = passage(trace, target)
+    room, allowed, cpu = target.room_bytes, target.allowed_bytes, target.device == "cpu"
+    least = found.spacious.allocated if cpu else _least_room(trace, target, found)
+    as_there = found.passes and not cpu and found.reserved != found.spacious.reserved
+    shown = peaks(trace, target.settings, room, allowed) if as_there else found.spacious
+    return Estimate(
+        workload=workload,
+        device=target.device,
+        peak_allocated_bytes=shown.allocated,
+        peak_reserved_bytes=None if cpu else found.reserved,
+        minimum_capacity_bytes=None if cpu else _least_card(least, target),
+        overhead_bytes=target.overhead_bytes,
+        by_category=shown.by_category,
+        capacity_bytes=target.capacity_bytes,
+        free_bytes=None if room is None else room + target.overhead_bytes,
+        fits=found.fits,
+        spare_bytes=None if room is None else room - (found.reserved if found.passes else least),
+        margin_bytes=found.margin,
+        first_step_bytes=shown.first_step,
+        steady_bytes=shown.steady,
+        phases=shown.phases,
+        method=METHOD.format(
+            steps=_steps_words(trace.followed),
+            how=ADDED_UP if cpu else REPLAYED,
+            overhead=target.overhead_words or "no overhead",
+        ),
+        communication_bytes=target.communication_bytes,
+        released_bytes=found.released,
+        product=target.product,
+        retries=0 if found.outcome is None or not found.passes else found.outcome.retries,
+    )
+
+
+def fits(trace: Trace, target: Target) -> bool | None:
+    """Whether a traced run fits ``target``; ``None`` within the margin or without knowing what is free."""
+    return passage(trace, target).fits
+
+
+def smallest_card(needed_bytes: int) -> int | None:
+    """Nominal memory in bytes of the smallest card that has as much for programs; ``None`` when there is none so large.
+
+    See `HANDED_OUT_RATIO`.
+    """
+    return next((size for size in CARDS_BYTES if int(size * HANDED_OUT_RATIO) >= needed_bytes), None)
+
+
+def _steps_words(followed: int) -> str:
+    if not followed:
+        return ""
+    return f", {followed} step{'' if followed == 1 else 's'} followed"
+
+
+def _least_card(room: int, target: Target) -> int | None:
+    """Capacity of the smallest card on which the allocator can have ``room`` bytes; ``None`` when there is none."""
+    fraction = target.settings.per_process_memory_fraction
+    if room > fraction * LARGEST_CAPACITY:
+        return None
+    beside = room + target.overhead_bytes
+    return beside if fraction == 1 or not room else max(beside, card_of(room, fraction))
+
+
+def needed_room(trace: Trace, target: Target, found: Passage) -> int:
+    """The fewest bytes with which a traced run fits, the margin included.
+
+    What passes with some room need not pass with every greater one, because what is cached then lies elsewhere: the
+    answer is at most the room there is where the run passes there, and else more than that.
+    """
+    if target.device == "cpu":
+        return found.reserved + found.margin
+    return _least_room(trace, target, found) + found.margin
+
+
+def _needed(found: Estimate | RankEstimate) -> int | None:
+    """What is needed: so much of what is free as is not spare, which is more than all of it where memory is short."""
+    if found.free_bytes is not None and found.spare_bytes is not None:
+        return found.free_bytes - found.spare_bytes
+    peak = found.peak_allocated_bytes if found.peak_reserved_bytes is None else found.peak_reserved_bytes
+    return None if peak is None else peak + found.overhead_bytes
+
+
+def _on_cpu(found: Peaks, target: Target) -> Passage:
+    """The CPU has no caching allocator: what is allocated is all that can be said."""
+    room, peak = target.room_bytes, found.allocated
+    margin = int(peak * target.margin_ratio)
+    passes = None if room is None else peak <= room
+    fits = passes if room is not None and abs(room - peak) >= margin else None
+    return Passage(found, None, fits, passes, peak, 0, margin)
+
+
+def _outcome(trace: Trace, target: Target, room: int, more: int) -> Outcome:
+    """How a run would end if there were ``more`` bytes."""
+    allowed = target.allowed_bytes
+    return run_on(trace, room + more, target.settings, None if allowed is None else allowed + more)
+
+
+def _least_room(trace: Trace, target: Target, found: Passage) -> int:
+    """The fewest bytes with which the run passes, as `needed_room` has them without the margin."""
+    least, most, room = found.spacious.allocated, found.spacious.reserved, target.room_bytes
+    if found.outcome is None or room is None:
+        return minimum_room(trace, least, most, target.settings)
+    if not found.passes:
+        least = max(least, room + 1, found.outcome.lacking or 0)
+        return minimum_room(trace, least, max(least, most), target.settings)
+    if not looks_at_its_share(target.settings):
+        most = min(most, found.reserved)
+    return min(room, minimum_room(trace, min(least, most), most, target.settings))

@@ -1,0 +1,114 @@
+"""Several ranks' predictions as one: the rank with least room decides whether the run fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpudash.memory.predicting.estimate import Estimate, RankEstimate, Target
+from gpudash.units import MIB
+
+STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP2"}
+"""`Estimate.strategy` → how it is called."""
+
+NCCL_CHANNEL_BYTES = 12 * MIB
+NCCL_CHANNELS = 16
+NCCL_BYTES = NCCL_CHANNELS * NCCL_CHANNEL_BYTES
+"""Assumed of NCCL on each rank: a buffer of 10 MiB to receive into and 2 MiB to send from a channel, as counted in
+NVIDIA/nccl issue 1685, for 16 channels. Two channels are usual over PCIe, up to 32 over NVLink, and 1.6 GB in all have
+been seen (issue 864): torch's allocator knows nothing of it."""
+
+NCCL_WORDS = "NCCL about 192 MiB per rank assumed (16 channels of 12 MiB; 2 to 32 are usual)"
+
+GLOO_WORDS = "Gloo's copies of what it sends are not counted"
+"""Gloo's all-gather and reduce-scatter copy their tensors on threads of their own, for the time of a collective."""
+
+
+def connected(target: Target) -> Target:
+    """``target`` as a rank finds it: what connects the ranks takes memory too."""
+    if target.device == "cpu":
+        return replace(target, overhead_words=_joined(target.overhead_words, GLOO_WORDS))
+    return replace(
+        target,
+        overhead_bytes=target.overhead_bytes + NCCL_BYTES,
+        overhead_words=_joined(target.overhead_words, NCCL_WORDS),
+        communication_bytes=NCCL_BYTES,
+    )
+
+
+def ranks_on(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """The targets of ranks that run at the same time: those on one device share what is free there.
+
+    Args:
+        targets: each rank's device as it is without them.
+    """
+    names = [target.device for target in targets]
+    return tuple(connected(_shared(target, names.count(target.device))) for target in targets)
+
+
+def deciding(targets: Sequence[Target]) -> int:
+    """The rank with least room, the first of equal ones; one of which nothing is known comes before all others."""
+    return min(range(len(targets)), key=lambda rank: _room(targets[rank]))
+
+
+def of_ranks(targets: Sequence[Target], strategy: str, judge: Callable[[Target], Estimate]) -> Estimate:
+    """The prediction of the deciding rank, with those of all.
+
+    Args:
+        targets: of the ranks; one or more.
+        strategy: "ddp" or "fsdp".
+        judge: predicts for one of them; all ranks ask the same of their allocators, but for rounding of shards.
+    """
+    known: list[tuple[Target, Estimate]] = []
+    found = []
+    for target in targets:
+        same = next((estimate for other, estimate in known if replace(other, device=target.device) == target), None)
+        estimate = judge(target) if same is None else replace(same, device=target.device)
+        known.append((target, estimate))
+        found.append(estimate)
+    rank = deciding(targets)
+    count = f"one of {len(targets)} ranks ({STRATEGIES[strategy]}, torch's own code without its peers)"
+    return replace(
+        found[rank],
+        ranks=tuple(_rank(number, estimate) for number, estimate in enumerate(found)),
+        deciding_rank=rank,
+        strategy=strategy,
+        method=f"{count}: {found[rank].method}",
+    )
+
+
+def unequal(estimate: Estimate) -> bool:
+    """Whether the ranks have different room, so that one of them decides for all."""
+    return len({(rank.capacity_bytes, rank.free_bytes) for rank in estimate.ranks}) > 1
+
+
+def _shared(target: Target, count: int) -> Target:
+    if count < 2 or target.free_bytes is None:
+        return target
+    words = f"free memory shared by {count} ranks"
+    return replace(target, free_bytes=target.free_bytes // count, overhead_words=_joined(target.overhead_words, words))
+
+
+def _room(target: Target) -> float:
+    return float("-inf") if target.room_bytes is None else target.room_bytes
+
+
+def _rank(rank: int, found: Estimate) -> RankEstimate:
+    return RankEstimate(
+        rank=rank,
+        device=found.device,
+        capacity_bytes=found.capacity_bytes,
+        free_bytes=found.free_bytes,
+        peak_allocated_bytes=found.peak_allocated_bytes,
+        peak_reserved_bytes=found.peak_reserved_bytes,
+        minimum_capacity_bytes=found.minimum_capacity_bytes,
+        overhead_bytes=found.overhead_bytes,
+        fits=found.fits,
+        spare_bytes=found.spare_bytes,
+        margin_bytes=found.margin_bytes,
+        released_bytes=found.released_bytes,
+    )
+
+
+def _joined(*words: str) -> str:
+    return "; ".join(part for part in words if part)

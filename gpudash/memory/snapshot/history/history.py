@@ -1,0 +1,331 @@
+"""The history of a device's memory: what was alive at any moment of a trace, and what it was for.
+
+Events have numbers from 0; the moment ``m`` is after event ``m``, and the moment -1 before the first event.
+
+Live blocks of a history as `explain` takes them.
+
+How moments of a history are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.allocator import Segment
+from gpudash.memory.allocator.blocks import LARGEST_SMALL, Rounding, segment_size
+from gpudash.memory.allocator.layout import SHARED
+from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
+from gpudash.memory.explaining.explanation import Growth
+from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Recorded, Request
+from gpudash.memory.snapshot.history import groups, layout
+from gpudash.memory.snapshot.history.categories import CATEGORIES, categorise
+from gpudash.memory.snapshot.history.groups import Group, Sites
+from gpudash.memory.snapshot.history.layout import FREE
+from gpudash.memory.snapshot.history.lives import columns_of, matched
+from gpudash.memory.snapshot.history.model import (
+    ALLOC,
+    NONE,
+    OOM,
+    Annotation,
+    Columns,
+    DeviceSnapshot,
+    Stack,
+    is_python,
+)
+from gpudash.memory.snapshot.history.phases import Band, bands, numbered, phases, steps
+from gpudash.memory.snapshot.history.placing import measure, within
+from gpudash.memory.snapshot.history.roles import PHASES, Role, moved_gradients, roles
+from gpudash.memory.snapshot.history.segment_lives import pieces, reserved_changes
+from gpudash.memory.snapshot.history.tree import Node, Paths, tree
+from gpudash.units import format_count, format_duration
+
+
+def moment_words(history: History, moment: int) -> str:
+    """A moment: by its time since the first event, else by its event."""
+    if moment < 0:
+        return "the begin of the recording"
+    seconds = history.time_s(moment)
+    if seconds is None:
+        return f"event {format_count(moment)}"
+    return format_duration(seconds)
+
+
+Ints = NDArray[np.int64]
+
+
+class History:
+    """What a trace tells of a device's memory, in columns.
+
+    Args:
+        device: of a snapshot.
+        annotations: of the snapshot.
+        known_steps: times at which steps began, in microseconds since 1970, and their numbers, from outside.
+
+    Attributes:
+        count: of events.
+        allocated, reserved: bytes after each event; the first is before the first event, so one more than events.
+        time_us: of each event, microseconds since 1970; -1 where the file keeps no times.
+        peak: moment at which most was allocated, the first one of them.
+        ooms: events at which a request was refused.
+        lives: of blocks.
+        categories: names of the categories by their codes.
+        phases: bands of one phase each.
+        phase: code of each event's phase, an index into `phase_names`.
+        steps: first event of each step; empty when no steps were found. `step_numbers` are their numbers.
+        unrecorded_slack: bytes that blocks from before the trace had beside their rounded requests, which only later
+            placements show; `allocated` does not count them.
+        disagreeing: events and blocks in which the trace and the segments contradict each other.
+    """
+
+    phase_names = PHASES
+    categories = CATEGORIES
+
+    def __init__(
+        self,
+        device: DeviceSnapshot,
+        annotations: Sequence[Annotation] = (),
+        known_steps: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        self.device = device
+        self.columns: Columns = columns_of(device)
+        self.count = len(self.columns)
+        self.time_us = self.columns.time_us
+        self.lives, contradicted = matched(device, self.columns)
+        self._pieces, misplaced = pieces(device, self.columns)
+        slack, mismatched = measure(self.lives, self._pieces, device.settings, self.count)
+        self.unrecorded_slack = sum(slack.values())
+        outside = int((~within(self.lives.address, self.lives.bytes, self._pieces)).sum())
+        self.disagreeing = contradicted + misplaced + mismatched + outside
+        self.allocated = self._levels(device)
+        changes = reserved_changes(self.columns)
+        final = sum(segment.total_size for segment in device.segments)
+        self.reserved = np.concatenate(([0], np.cumsum(changes))) + (final - int(changes.sum()))
+        self.peak = int(np.argmax(self.allocated)) - 1
+        self.ooms: Ints = np.flatnonzero(self.columns.action == OOM)
+        role, phase_of_stack = roles(device.stacks)
+        role[moved_gradients(device.stacks, self.lives.stack, self.lives.requested)] = Role.GRADIENTS
+        self.phase = phases(self.columns, phase_of_stack, annotations)
+        self.phases: tuple[Band, ...] = bands(self.phase)
+        categorise(self.lives, role, self.phase, self.phases)
+        self.steps, self.step_numbers = numbered(self.columns, known_steps)
+        if not len(self.steps):
+            self.steps = steps(self.phases, self.count)
+            self.step_numbers = np.arange(1, len(self.steps) + 1)
+
+    def _levels(self, device: DeviceSnapshot) -> Ints:
+        lives, count = self.lives, self.count
+        changes = np.zeros(count + 1, np.int64)
+        seen, ended = lives.born >= 0, (lives.freed >= 0) & (lives.freed < count)
+        changes[lives.born[seen] + 1] += lives.bytes[seen]
+        # not in one statement with what is born: a block may end with the event that gives its address out again
+        changes[lives.freed[ended] + 1] -= lives.bytes[ended]
+        changes[0] = int(lives.bytes[~seen & (lives.freed >= 0)].sum())
+        return np.cumsum(changes)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the trace tells of any allocation: a snapshot without a history may have an event all the same."""
+        return bool((self.columns.action == ALLOC).any())
+
+    @property
+    def last(self) -> int:
+        """The moment after the last event."""
+        return self.count - 1
+
+    def time_s(self, moment: int) -> float | None:
+        """Seconds from the first event to a moment; ``None`` in files without times."""
+        if not self.count or self.time_us[0] == NONE:
+            return None
+        return float(self.time_us[max(0, moment)] - self.time_us[0]) / 1e6
+
+    def moment_at(self, time_us: int) -> int:
+        """The moment after the last event up to a time, in microseconds since 1970."""
+        return int(np.searchsorted(self.time_us, time_us, side="right")) - 1
+
+    def step_at(self, moment: int) -> int:
+        """Number of the step that a moment belongs to; 0 before the first."""
+        return int(self.step_of(np.array([moment + 1]))[0]) if moment < self.last else self._last_step()
+
+    def _last_step(self) -> int:
+        return int(self.step_numbers[-1]) if len(self.steps) else 0
+
+    def step_of(self, events: Ints) -> Ints:
+        """Number of the step that each event belongs to; 0 before the first, and for event -1."""
+        if not len(self.steps):
+            return np.zeros(len(events), np.int64)
+        place = np.searchsorted(self.steps, events, side="right") - 1
+        return np.where(place >= 0, self.step_numbers[np.maximum(place, 0)], 0)
+
+    def phase_at(self, moment: int) -> str:
+        """Name of the phase of the event of a moment."""
+        return PHASES[int(self.phase[moment])] if 0 <= moment < self.count else ""
+
+    def alive(self, moment: int) -> Ints:
+        """Indices of the lives that are allocated at a moment."""
+        return np.flatnonzero((self.lives.born <= moment) & (self.lives.freed > moment))
+
+    def pending(self, moment: int) -> Ints:
+        """Indices of the lives that are freed at a moment, but still in use by another stream."""
+        return np.flatnonzero((self.lives.freed <= moment) & (self.lives.done > moment))
+
+    def grown(self, begin: int, end: int) -> Ints:
+        """Indices of the lives that were allocated after ``begin`` and are alive at ``end``."""
+        return np.flatnonzero((self.lives.born > begin) & (self.lives.born <= end) & (self.lives.freed > end))
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The tree of all stacks."""
+        return Paths(self.device.stacks)
+
+    @cached_property
+    def sites(self) -> Sites:
+        """The call sites of all stacks."""
+        return Sites(self.device.stacks)
+
+    def prepare(self) -> None:
+        """Work out what the first query would otherwise have to."""
+        self.paths  # noqa: B018 - kept from now on
+        self.sites  # noqa: B018 - likewise
+
+    def by_site(self, lives: Ints) -> list[Group]:
+        """Blocks by the line of the program that allocated them, the largest first."""
+        return self.sites.groups(self.lives.stack[lives], self.lives.bytes[lives])
+
+    def by_stack(self, lives: Ints) -> list[Group]:
+        """Blocks by stack, the largest first."""
+        return groups.by_stack(self.device.stacks, self.lives.stack[lives], self.lives.bytes[lives])
+
+    def by_category(self, lives: Ints) -> list[Group]:
+        """Blocks by category, in the order of a bar."""
+        return groups.by_category(CATEGORIES, self.lives.category[lives], self.lives.bytes[lives])
+
+    def by_size(self, lives: Ints) -> list[Group]:
+        """Blocks by size, that with most bytes first."""
+        return groups.by_size(self.lives.bytes[lives])
+
+    def tree(self, lives: Ints) -> Node:
+        """Blocks by call path, from the outermost call."""
+        return tree(self.paths, self.lives.stack[lives], self.lives.bytes[lives])
+
+    def site_of(self, lives: Ints) -> Ints:
+        """Key of the call site of each life, as in `by_site`."""
+        return self.sites.of_stack[self.lives.stack[lives]]
+
+    def layout(self, moment: int) -> layout.Layout:
+        """Segments and blocks at a moment, in columns."""
+        return layout.layout(self._pieces, self.lives, self.alive(moment), self.pending(moment), moment)
+
+    def blocks(self, moment: int) -> list[Segment]:
+        """The memory map at a moment; a block's `owner` is the index of its stack or ``None``."""
+        return self.layout(moment).segments()
+
+    def holdings(self, moment: int) -> tuple[Holding, ...]:
+        """Live blocks at a moment, those of one stack, category and step together."""
+        return holdings(self, self.alive(moment))
+
+    def growth(self, moment: int | None = None, source: SourceLine = no_source) -> tuple[Growth, ...]:
+        """Lines of which every step leaves something behind, at a moment; by default at the end."""
+        at = self.last if moment is None else moment
+        return growing_lines(self.holdings(at), self.step_at(at), source)
+
+    def state(self, moment: int) -> HeldState:
+        """The state at a moment, for `explain`.
+
+        Args:
+            moment: whose event may be an ``oom``: then the state is the one it was refused in.
+        """
+        return state(self, moment)
+
+
+def python_stack(stack: Stack) -> tuple[Frame, ...]:
+    """Python's lines of a stack, innermost first."""
+    return tuple(Frame(*frame) for frame in filter(is_python, stack))
+
+
+def holdings(history: History, alive: Ints) -> tuple[Holding, ...]:
+    """Blocks of one stack, category, phase and step together."""
+    lives = history.lives
+    table = np.stack(
+        (
+            lives.stack[alive],
+            lives.category[alive].astype(np.int64),
+            lives.phase[alive].astype(np.int64),
+            history.step_of(lives.born[alive]),
+        ),
+        axis=1,
+    )
+    if not len(table):
+        return ()
+    bases = table.max(axis=0) + 2
+    key = ((((table[:, 0] + 1) * bases[1]) + table[:, 1]) * bases[2] + table[:, 2]) * bases[3] + table[:, 3]
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    size = np.bincount(place, weights=lives.bytes[alive]).astype(np.int64)
+    count = np.bincount(place)
+    stacks = history.device.stacks
+    made: dict[int, tuple[Frame, ...]] = {NONE: ()}
+    found = []
+    rows = zip(size.tolist(), count.tolist(), table[first].tolist(), strict=True)
+    for amount, blocks, (stack, category, phase, step) in rows:
+        if stack not in made:
+            made[stack] = python_stack(stacks[stack])
+        found.append(Holding(amount, blocks, CATEGORIES[category], step, PHASES[phase], stack=made[stack]))
+    return tuple(found)
+
+
+def state(history: History, moment: int) -> HeldState:
+    """What the device held at a moment; at an ``oom``, with the request that was refused.
+
+    How much the device has is known at an ``oom`` alone; else the capacity is what was reserved.
+    """
+    request, device_free = None, 0
+    if 0 <= moment < history.count and history.columns.action[moment] == OOM:
+        request = _request(history, moment)
+        told = int(history.columns.device_free[moment])
+        device_free = 0 if told == NONE else told
+    # what is alive is there, also where the segments of a trace that contradicts itself do not hold it
+    reserved = max(int(history.reserved[moment + 1]), int(history.allocated[moment + 1]))
+    segments = history.blocks(moment)
+    shared = [segment for segment in segments if segment.pool_id == SHARED]
+    private = [segment for segment in segments if segment.pool_id != SHARED]
+    idle = [block.size for segment in shared for block in segment.blocks if block.state == FREE]
+    usable = idle
+    if request is not None:
+        small, stream = request.bytes <= LARGEST_SMALL, int(history.columns.stream[moment])
+        asked = [segment for segment in shared if segment.is_small == small and segment.stream == stream]
+        usable = [block.size for segment in asked for block in segment.blocks if block.state == FREE]
+    return HeldState(
+        device=f"device {history.device.index}",
+        capacity=max(reserved + device_free, 1),
+        device_free=device_free,
+        reserved=reserved,
+        holdings=holdings(history, history.alive(moment)),
+        pending=int(history.lives.bytes[history.pending(moment)].sum()),
+        private_reserved=sum(segment.total_size for segment in private),
+        private_idle=sum(block.size for segment in private for block in segment.blocks if block.state == FREE),
+        idle=sum(idle),
+        usable_idle=sum(usable),
+        largest_free_block=max(usable, default=0),
+        expandable=any(segment.is_expandable for segment in segments),
+        request=request,
+        step=history.step_at(moment),
+        time_s=history.time_s(moment) or 0.0,
+        recorded=Recorded(history.count, None, 0.0 if history.is_recorded else None),
+    )
+
+
+def _request(history: History, moment: int) -> Request:
+    columns = history.columns
+    size, stack = int(columns.size[moment]), int(columns.stack[moment])
+    settings = history.device.settings
+    rounded = Rounding(settings).rounded(size)
+    return Request(
+        bytes=size,
+        segment_bytes=segment_size(rounded, settings),
+        step=history.step_at(moment),
+        phase=history.phase_at(moment),
+        stack=() if stack == NONE else python_stack(history.device.stacks[stack]),
+    )

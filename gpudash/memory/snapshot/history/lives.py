@@ -1,0 +1,206 @@
+"""Lives of blocks: every allocation of a trace with the free that ended it, and what was there before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.blocks import Rounding
+from gpudash.memory.snapshot.history.model import (
+    ACTIONS,
+    ALLOC,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    NONE,
+    Columns,
+    DeviceSnapshot,
+    EventList,
+    TraceEntry,
+)
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class Lives:
+    """Blocks from their allocation to their end: arrays of one length.
+
+    Attributes:
+        address: of the block.
+        bytes: of the whole block; `requested` of what was asked.
+        stream: that it was allocated for.
+        born: event that allocated it, -1 before the first event.
+        freed: event that freed it, the number of events when none did, -1 when that was before the first event.
+        done: event from which it could be given out again: later than `freed` while another stream used it.
+        stack: index of the stack that allocated it, -1 without one.
+        category: index into the history's `categories`.
+        phase: index into the history's `phase_names`: the phase it was allocated in.
+    """
+
+    address: Ints
+    bytes: Ints
+    requested: Ints
+    stream: Ints
+    born: Ints
+    freed: Ints
+    done: Ints
+    stack: Ints
+    category: NDArray[np.uint8]
+    phase: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+
+def columns_of(device: DeviceSnapshot) -> Columns:
+    """The trace of a device in columns; those it is kept in, where it came from a file."""
+    if isinstance(device.trace, EventList):
+        return device.trace.columns
+    return _columns(list(device.trace))
+
+
+def _columns(trace: list[TraceEntry]) -> Columns:
+    actions = list(ACTIONS)
+    pools: list[tuple[int, ...]] = []
+    for entry in trace:
+        if entry.action not in actions:
+            actions.append(entry.action)
+        if entry.pool_id is not None and entry.pool_id not in pools:
+            pools.append(entry.pool_id)
+    absent = np.full(len(trace), NONE, np.int32)
+    return Columns(
+        action=np.array([actions.index(entry.action) for entry in trace], np.uint8),
+        address=_int64(entry.address for entry in trace),
+        size=_int64(entry.size for entry in trace),
+        stream=_int64(entry.stream for entry in trace),
+        time_us=_int64(NONE if entry.time_us is None else entry.time_us for entry in trace),
+        stack=_int64(NONE if entry.stack is None else entry.stack for entry in trace).astype(np.int32),
+        pool=_int64(NONE if entry.pool_id is None else pools.index(entry.pool_id) for entry in trace).astype(np.int32),
+        device_free=_int64(NONE if entry.device_free is None else entry.device_free for entry in trace),
+        context=absent,
+        metadata=absent,
+        actions=tuple(actions),
+        pools=tuple(pools),
+    )
+
+
+def _int64(values: object) -> Ints:
+    return np.fromiter(values, np.int64)  # type: ignore[call-overload, no-any-return]
+
+
+def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
+    """Sizes of blocks for requests of ``sizes`` bytes, before what cannot be split off is added."""
+    rounding = Rounding(settings)
+    if rounding.is_plain:
+        return (sizes + 511) & -512
+    different, places = np.unique(sizes, return_inverse=True)
+    return _int64(rounding.rounded(int(size)) for size in different)[places]
+
+
+def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:
+    """Every life that the trace or the segments tell of, with rounded sizes where the segments do not tell.
+
+    Returns:
+        The lives: those of the trace by address and time, then those it never mentions; and how many of them are alive
+        at the end in only one of the trace and the segments.
+    """
+    count = len(columns)
+    of_trace = _in_trace(columns, device.settings)
+    ends = _final_blocks(device)
+    alive = np.flatnonzero(of_trace.done == count)
+    places = np.searchsorted(ends.address, of_trace.address[alive])
+    places[places == len(ends)] = 0
+    known = ends.address[places] == of_trace.address[alive] if len(ends) else np.zeros(len(alive), bool)
+    found, there = alive[known], places[known]
+    of_trace.bytes[found] = ends.bytes[there]
+    without_stack = (of_trace.stack[found] == NONE) & (of_trace.born[found] == -1)
+    of_trace.stack[found[without_stack]] = ends.stack[there[without_stack]]
+    freed_unseen = (ends.freed[there] == -1) & (of_trace.freed[found] == count)
+    of_trace.freed[found[freed_unseen]] = np.maximum(of_trace.born[found[freed_unseen]], 0)
+    never_told = np.ones(len(ends), bool)
+    never_told[there] = False
+    before = _pick(ends, never_told)
+    before.freed[before.freed == 0] = count
+    before.done[:] = count
+    # an address the trace frees, and the segments hold although nothing allocated it again
+    disagreeing = int(len(alive) - len(found)) + int(np.isin(before.address, of_trace.address).sum())
+    return _joined(of_trace, before), disagreeing
+
+
+def _in_trace(columns: Columns, settings: AllocatorSettings) -> Lives:
+    count, action = len(columns), columns.action
+    event = np.flatnonzero((action == ALLOC) | (action == FREE_REQUESTED) | (action == FREE_COMPLETED))
+    event = event[np.argsort(columns.address[event], kind="stable")]
+    address, kind = columns.address[event], action[event]
+    if not len(event):
+        return _empty()
+    follows = address[1:] == address[:-1]
+    is_begin = (kind == ALLOC) | np.concatenate(([True], ~follows))
+    starts = np.flatnonzero(is_begin)
+    first = event[starts]
+    requested_free = np.minimum.reduceat(np.where(kind == FREE_REQUESTED, event, count), starts)
+    done = np.minimum.reduceat(np.where(kind == FREE_COMPLETED, event, count), starts)
+    # what is allocated again at its address has ended, whatever the trace left out
+    again = np.full(len(starts), count, np.int64)
+    same = address[starts[1:]] == address[starts[:-1]]
+    again[:-1][same] = first[1:][same]
+    done = np.minimum(done, again)
+    was_allocated = kind[starts] == ALLOC
+    requested = columns.size[first]
+    return Lives(
+        address=address[starts],
+        bytes=rounded(requested, settings),
+        requested=requested,
+        stream=columns.stream[first],
+        born=np.where(was_allocated, first, -1),
+        freed=np.minimum(requested_free, done),
+        done=done,
+        stack=np.where(was_allocated, columns.stack[first], NONE).astype(np.int64),
+        category=np.zeros(len(starts), np.uint8),
+        phase=np.zeros(len(starts), np.uint8),
+    )
+
+
+def _final_blocks(device: DeviceSnapshot) -> Lives:
+    """Blocks in use at the end, by address; `freed` is -1 for those that only wait, else 0."""
+    held = [
+        (
+            block.address,
+            block.size,
+            block.requested_size,
+            segment.stream,
+            block.owner if isinstance(block.owner, int) else NONE,
+            -1 if block.state == "active_pending_free" else 0,
+        )
+        for segment in device.segments
+        for block in segment.blocks
+        if block.state != "inactive"
+    ]
+    if not held:
+        return _empty()
+    table = np.array(sorted(held), np.int64)
+    zero = np.zeros(len(held), np.uint8)
+    address, size, requested, stream, stack, freed = (np.ascontiguousarray(table[:, place]) for place in range(6))
+    born = np.full(len(held), -1, np.int64)
+    return Lives(address, size, requested, stream, born, freed, born.copy(), stack, zero, zero.copy())
+
+
+def _empty() -> Lives:
+    none, codes = np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    return Lives(
+        none, none.copy(), none.copy(), none.copy(), none.copy(), none.copy(), none.copy(), none.copy(), codes, codes
+    )
+
+
+_NAMES = tuple(field.name for field in fields(Lives))
+
+
+def _pick(lives: Lives, which: NDArray[np.bool_]) -> Lives:
+    return Lives(**{name: getattr(lives, name)[which] for name in _NAMES})
+
+
+def _joined(first: Lives, second: Lives) -> Lives:
+    return Lives(**{name: np.concatenate((getattr(first, name), getattr(second, name))) for name in _NAMES})

@@ -1,0 +1,183 @@
+"""How large blocks really were: large ones are handed out whole where what is left is not worth splitting off.
+
+A trace tells what was asked. What a block had beyond it follows from where the next blocks lay: a request takes the
+lower end of a free block, and a rest of at most 1 MiB stays with it (c10/cuda/CUDACachingAllocator.cpp,
+`should_split`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.blocks import LARGEST_SMALL
+from gpudash.memory.snapshot.history.lives import Ints, Lives
+from gpudash.memory.snapshot.history.segment_lives import Piece
+
+_CAME, _WENT, _BORN, _DONE = range(4)
+
+
+class _Space:
+    """Free memory of the large pools in ordinary segments."""
+
+    def __init__(self, limit: int) -> None:
+        self._free: dict[int, int] = {}
+        self._begin_of_end: dict[int, int] = {}
+        self._walls: set[int] = set()
+        self._limit = limit
+        self.slack: dict[int, int] = {}
+        self.disagreeing = 0
+
+    def put(self, address: int, size: int) -> None:
+        """Let memory be free, merged with what is free beside it in its segment."""
+        free, begin_of_end, end = self._free, self._begin_of_end, address + size
+        if end in free and end not in self._walls:
+            more = free.pop(end)
+            end += more
+        before = begin_of_end.get(address)
+        if before is not None and address not in self._walls:
+            del begin_of_end[address]
+            address = before
+        free[address] = end - address
+        begin_of_end[end] = address
+
+    def come(self, address: int, size: int) -> None:
+        """A segment came from the card."""
+        self.begin_segment(address)
+        self._free[address] = size
+        self._begin_of_end[address + size] = address
+
+    def begin_segment(self, address: int) -> None:
+        """Nothing merges across the begin of a segment."""
+        self._walls.add(address)
+
+    def go(self, address: int, size: int) -> None:
+        """A segment went back, all of it free."""
+        if self._free.get(address) != size:
+            self.disagreeing += 1
+            return
+        del self._free[address], self._begin_of_end[address + size]
+        self._walls.discard(address)
+
+    def take(self, address: int, size: int) -> int:
+        """Bytes of the block that serves a request of ``size`` rounded bytes here."""
+        there = self._free.pop(address, None)
+        if there is None:
+            there = self._inside(address)
+        if there is None or there < size:
+            self.disagreeing += 1
+            return size
+        rest = there - size
+        if rest > LARGEST_SMALL and size < self._limit:
+            self._free[address + size] = rest
+            self._begin_of_end[address + there] = address + size
+            return size
+        del self._begin_of_end[address + there]
+        return there
+
+    def _inside(self, address: int) -> int | None:
+        """Take a block out that begins later than was thought: the block before it had these bytes too."""
+        for begin, size in self._free.items():
+            if begin < address < begin + size and address - begin <= LARGEST_SMALL:
+                del self._free[begin]
+                self.slack[begin] = address - begin
+                self._begin_of_end[begin + size] = address
+                return begin + size - address
+        return None
+
+    def give_back(self, address: int, size: int) -> int:
+        """Free a block, with what was found later to belong to it; the bytes of that."""
+        more = self.slack.pop(address + size, 0)
+        self.put(address, size + more)
+        return more
+
+
+def measure(lives: Lives, pieces: list[Piece], settings: AllocatorSettings, count: int) -> tuple[dict[int, int], int]:
+    """Correct `Lives.bytes` of the large blocks in ordinary segments.
+
+    What a block from before the trace had above its rounded request, and what only later placements show, is not
+    counted.
+
+    Returns:
+        Bytes of that kind by life, and how many events the pieces contradict.
+    """
+    limit = 2**63 if settings.max_split_size is None else settings.max_split_size
+    large = [piece for piece in pieces if not piece.is_small and not piece.is_expandable]
+    which = np.flatnonzero((lives.bytes > LARGEST_SMALL) & within(lives.address, lives.bytes, large))
+    if settings.expandable_segments:
+        which = which[:0]
+    space = _Space(limit)
+    _begin(space, lives, which, [piece for piece in large if piece.born == -1], count)
+    size, address = lives.bytes[which].tolist(), lives.address[which].tolist()
+    hidden: dict[int, int] = {}
+    for _event, kind, number in _in_order(lives, which, large, count):
+        if kind == _BORN:
+            size[number] = space.take(address[number], size[number])
+        elif kind == _DONE:
+            more = space.give_back(address[number], size[number])
+            if more:
+                hidden[int(which[number])] = more
+        elif kind == _CAME:
+            space.come(large[number].address, large[number].size)
+        else:
+            space.go(large[number].address, large[number].size)
+    exact = lives.done[which] == count
+    lives.bytes[which] = np.where(exact, lives.bytes[which], np.array(size, np.int64))
+    return hidden, space.disagreeing
+
+
+def within(address: Ints, size: Ints, pieces: list[Piece]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which blocks lie where one of the pieces is at some time, or several one after the other."""
+    if not pieces:
+        return np.zeros(len(address), bool)
+    begins = np.array([piece.address for piece in pieces], np.int64)
+    # pieces of different times may overlap: the furthest end of all that begin before
+    ends = np.maximum.accumulate(np.array([piece.address + piece.size for piece in pieces], np.int64))
+    place = np.searchsorted(begins, address, side="right") - 1
+    end = address + np.minimum(size, np.iinfo(np.int64).max - address)
+    reached = np.searchsorted(begins, end, side="left") - 1
+    return (place >= 0) & (address < ends[np.maximum(place, 0)]) & (end <= ends[np.maximum(reached, 0)])
+
+
+def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: int) -> None:
+    """Let what is between the blocks from before the trace be free, or theirs where it is too little."""
+    before = which[lives.born[which] == -1]
+    before = before[np.argsort(lives.address[before], kind="stable")]
+    address, size = lives.address[before].tolist(), lives.bytes[before].tolist()
+    is_exact = (lives.done[before] == count).tolist()
+    place = 0
+    for piece in held:
+        free_from, end = piece.address, piece.address + piece.size
+        space.begin_segment(piece.address)
+        while place < len(address) and address[place] < end:
+            if address[place] > free_from:
+                space.put(free_from, address[place] - free_from)
+            following = address[place + 1] if place + 1 < len(address) and address[place + 1] < end else end
+            rest = following - address[place] - size[place]
+            if 0 < rest <= LARGEST_SMALL and not is_exact[place]:
+                size[place] += rest
+            free_from = address[place] + size[place]
+            place += 1
+        if free_from < end:
+            space.put(free_from, end - free_from)
+    lives.bytes[before] = size
+
+
+def _in_order(lives: Lives, which: Ints, large: list[Piece], count: int) -> list[tuple[int, int, int]]:
+    """Event, kind and number of what happened, in order."""
+    born, done = lives.born[which], lives.done[which]
+    numbers = np.arange(len(which))
+    came = np.array([(piece.born, number) for number, piece in enumerate(large) if piece.born >= 0], np.int64)
+    went = np.array([(piece.freed, number) for number, piece in enumerate(large) if piece.freed < count], np.int64)
+    parts = [
+        (born[born >= 0], _BORN, numbers[born >= 0]),
+        (done[done < count], _DONE, numbers[done < count]),
+        (came.reshape(-1, 2)[:, 0], _CAME, came.reshape(-1, 2)[:, 1]),
+        (went.reshape(-1, 2)[:, 0], _WENT, went.reshape(-1, 2)[:, 1]),
+    ]
+    event = np.concatenate([part[0] for part in parts])
+    kind = np.concatenate([np.full(len(part[0]), part[1], np.int64) for part in parts])
+    number = np.concatenate([part[2] for part in parts])
+    # a block that ends because its address is given out again ends first
+    order = np.lexsort((-kind, event))
+    return list(zip(event[order].tolist(), kind[order].tolist(), number[order].tolist(), strict=True))

@@ -1,0 +1,214 @@
+"""The child process that reads a snapshot file under limits, and then answers questions about it.
+
+Its first line of standard input says what to read: ``{"path", "folder", "parent", "memory_bytes", "times"}``. It
+writes lines of JSON: ``{"progress": [bytes, bytes]}`` now and then, at the end ``{"refused": sentence}`` or
+``{"read": true}`` when the snapshot is in the folder. Then it takes ``{"question", "device", "capacity", "settings"}``,
+of which the newest counts, and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
+
+Limits that a process puts on itself before it reads what may be hostile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, SnapshotError
+from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.reading.source import name_of
+from gpudash.memory.snapshot.reading.stored import store
+from gpudash.units import MIB
+
+if TYPE_CHECKING:
+    from gpudash.memory.snapshot.replay.what_if import WhatIf
+
+
+TOLD_EVERY_S = 0.05
+
+STARTING_CPU_S = 15
+CPU_S_PER_MIB = 1
+"""Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> int:
+    """Read, tell, and answer until standard input ends."""
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever else is printed is not taken for a message
+
+    def tell(message: Mapping[str, Any]) -> None:
+        output.write(json.dumps(message).encode() + b"\n")
+
+    # without a buffer, whose lock the thread that listens would hold when the interpreter ends
+    lines = os.fdopen(os.dup(0), "rb", buffering=0)
+    try:
+        request = json.loads(lines.readline() or b"null")
+    except ValueError:
+        return 2
+    if request is None:
+        return 0
+    die_with_parent(request["parent"])
+    questions: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(lines, questions), name="gpudash-questions", daemon=True).start()
+    snapshot = _read(request, tell)
+    if snapshot is not None:
+        _answer(snapshot, questions, tell)
+    return 0
+
+
+def _listen(lines: FileIO, questions: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Take questions as they come; without a parent there is nothing left to do."""
+    for line in lines:
+        questions.put(json.loads(line))
+    os._exit(0)
+
+
+def _read(request: Mapping[str, Any], tell: Tell) -> Snapshot | None:
+    path, memory_bytes = Path(request["path"]), int(request["memory_bytes"])
+    times = request.get("times")
+    try:
+        size = path.stat().st_size
+        limit(memory_bytes, STARTING_CPU_S + CPU_S_PER_MIB * (size // MIB))
+        snapshot = read_snapshot(
+            path,
+            limits=Limits(memory_bytes=memory_bytes),
+            times=None if times is None else TimeRange(*times),
+            progress=_paced(tell),
+        )
+        store(snapshot, Path(request["folder"]))
+    except SnapshotError as error:
+        tell({"refused": str(error)})
+    except OSError as error:
+        tell({"refused": f"{name_of(path)} cannot be read: {error.strerror or error}."})
+    except MemoryError:
+        tell({"refused": f"{name_of(path)} needs more than {memory_bytes:,} bytes of memory: allow more to open it."})
+    else:
+        lift_cpu_limit()
+        tell({"read": True})
+        return snapshot
+    return None
+
+
+def _paced(tell: Tell) -> Callable[[int, int], None]:
+    next_at = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal next_at
+        now = time.monotonic()
+        if now >= next_at:
+            next_at = now + TOLD_EVERY_S
+            tell({"progress": [done, total]})
+
+    return progress
+
+
+def _answer(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], tell: Tell) -> None:
+    answering: dict[int, Any] = {}
+    while True:
+        _prepare(snapshot, questions, answering)
+        question = questions.get()
+        while not questions.empty():
+            question = questions.get()
+        number = question["question"]
+        try:
+            tell({"answer": number, "result": _result(snapshot, question, answering)})
+        except (SnapshotError, ValueError, LookupError) as error:
+            tell({"answer": number, "problem": str(error)})
+        except MemoryError:
+            answering.clear()
+            tell({"answer": number, "problem": "There is not enough memory to replay this trace."})
+
+
+def _prepare(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], answering: dict[int, Any]) -> None:
+    """As long as nothing is asked, replay what is likely to be."""
+    try:
+        for device in snapshot.devices:
+            if device.index not in answering:
+                answering[device.index] = _answering(snapshot, device)
+            known = answering[device.index]
+            while questions.empty() and known.prepare():
+                pass
+    except MemoryError:
+        answering.clear()
+    except (ValueError, LookupError):
+        return  # a trace that cannot be replayed: whoever asks is told
+
+
+def _result(snapshot: Snapshot, question: Mapping[str, Any], answering: dict[int, Any]) -> Any:
+    index = question["device"]
+    if index not in answering:
+        devices = {device.index: device for device in snapshot.devices}
+        if index not in devices:
+            raise ValueError(f"The snapshot has no device {index}.")
+        answering[index] = _answering(snapshot, devices[index])
+    return answering[index].answer(question["capacity"], question["settings"]).to_json()
+
+
+def _answering(snapshot: Snapshot, device: DeviceSnapshot) -> WhatIf:
+    # only those who ask wait for it to be imported
+    from gpudash.memory.snapshot.history.history import History
+    from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
+
+    return what_if_of(device, lambda: History(device, snapshot.annotations))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Have Linux end this process with the one that started it; elsewhere the end of standard input has to do.
+
+    Args:
+        parent: its number; this process ends at once where it is no longer there.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def limit(memory_bytes: int, cpu_s: int) -> None:
+    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
+
+    It also leaves no core file behind.
+    """
+    for kind, wanted in (
+        (resource.RLIMIT_AS, _address_space() + memory_bytes),
+        (resource.RLIMIT_CPU, int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + cpu_s),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _soft, hard = resource.getrlimit(kind)
+        with suppress(ValueError, OSError):  # a system that does not keep such a limit
+            resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def lift_cpu_limit() -> None:
+    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+
+
+def _address_space() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * resource.getpagesize()

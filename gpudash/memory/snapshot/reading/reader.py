@@ -1,0 +1,213 @@
+"""Reader of the memory snapshots torch pickles (``torch.cuda.memory._dump_snapshot``), and of the same as JSON.
+
+Known forms: the dictionary of torch 2.0 and later, the bare list of segments that ``memory_snapshot()`` returns,
+and the older blocks that carry a history instead of an address.
+
+Snapshots that another tool has written as JSON: the same structure, each list of frames written out in full.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpudash.memory.snapshot.history.model import Frame, Snapshot, SnapshotError
+from gpudash.memory.snapshot.reading.assembling import Found, assembled
+from gpudash.memory.snapshot.reading.collecting import AT_ONCE, Collecting
+from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+from gpudash.memory.snapshot.reading.shape import LARGEST, ShapeError, as_list
+from gpudash.memory.snapshot.reading.source import Progress, Source
+from gpudash.memory.snapshot.reading.stacks import UNKNOWN_LINE, StackTable
+from gpudash.memory.snapshot.reading.streaming import StreamingUnpickler
+from gpudash.memory.snapshot.reading.trace_columns import ABSENT_TEXTS, CHUNK, Numbering, TraceColumns
+from gpudash.memory.snapshot.reading.unpickling import unpickled
+
+ROOM_PER_BYTE = 5
+"""Bytes of memory that a byte of a file takes at least as Python's objects: 5 with shared stacks, 11 without."""
+
+EVENT_BYTES = 384
+"""Memory for an event that is read sparingly.
+
+Its row twice, while the chunks are joined, what checking it takes, its place in the memo; and as much for all else.
+"""
+
+PROTO = b"\x80"
+"""The first byte of a pickle of protocol 2 and later; the next one is the protocol."""
+
+OTHER_TOOLS = {
+    "traceEvents": "a trace of torch.profiler or Chrome, which knows times and no memory segments",
+    "schemaVersion": "a trace of a profiler, which knows times and no memory segments",
+    "cells": "a notebook",
+    "state_dict": "a checkpoint",
+}
+
+
+def read_snapshot(
+    path: Path, *, limits: Limits | None = None, times: TimeRange | None = None, progress: Progress | None = None
+) -> Snapshot:
+    """Read a snapshot file, in part where the whole would take more memory than it may.
+
+    Args:
+        path: of the file: a pickle, or JSON; either may be compressed with gzip.
+        limits: of sizes. The memory is only kept to where the process is limited to it, as in a child of its own:
+            see `gpudash.memory.snapshot.reading.process`.
+        times: the part of the traces that is wanted; all unless given.
+        progress: called with the bytes read and those of the file.
+
+    Raises:
+        SnapshotError: it is no snapshot, too large, cut off, asks for anything but plain data, or has another shape.
+        OSError: it cannot be read.
+    """
+    limits = limits or Limits()
+    with _no_collection():
+        with Source(path, limits, progress) as source:
+            if looks_like_json(source.begin):
+                return _shaped(source, "JSON", lambda: _whole(decoded(source), source, "JSON"), limits, times)
+            kind = f"pickle protocol {source.begin[1]}" if source.begin[:1] == PROTO < source.begin else "pickle"
+            if source.size * ROOM_PER_BYTE < limits.memory_bytes:
+                try:
+                    return _shaped(source, kind, lambda: _whole(unpickled(source), source, kind), limits, times)
+                except MemoryError:
+                    pass  # what it took is free again once this exception is gone
+        with Source(path, limits, progress) as source:
+            return _shaped(source, kind, lambda: _sparingly(source, kind, limits, times), limits, times)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the garbage collector, which a million new objects would start again and again for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _shaped(source: Source, kind: str, read: Callable[[], Found], limits: Limits, times: TimeRange | None) -> Snapshot:
+    form = "JSON" if kind == "JSON" else "a pickle"
+    try:
+        found = read()
+        source.finished()
+        return assembled(found, limits, times)
+    except ShapeError as error:
+        raise SnapshotError(f"{source.name} is {form} but no memory snapshot: {error}.") from error
+
+
+def _top(data: Any) -> dict[str, Any]:
+    """The dictionary of the file, in which everything is."""
+    if isinstance(data, list):
+        return {"segments": data}
+    if isinstance(data, dict) and "segments" in data:
+        return data
+    known = next((words for key, words in OTHER_TOOLS.items() if isinstance(data, dict) and key in data), None)
+    raise ShapeError(
+        (f"it is {known}; " if known else "")
+        + "at the top should be a list of segments or a dictionary with `segments`"
+    )
+
+
+def _lists_of_events(top: dict[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """The list of each device, and where in the file it is; the dictionary no longer has them."""
+    lists = as_list(top.pop("device_traces", None) or [], "device_traces")
+    place_of: dict[int, int] = {}
+    for device, value in enumerate(lists):
+        where = f"device_traces[{device}]"
+        if place_of.setdefault(id(value), device) != device:
+            raise ShapeError(f"{where} is the same list as device_traces[{place_of[id(value)]}]")
+        yield where, as_list(value, where)
+
+
+def _whole(data: Any, source: Source, kind: str) -> Found:
+    """What is in data that are there as a whole; the events are taken out of them."""
+    top = _top(data)
+    stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
+    traces = []
+    for where, entries in _lists_of_events(top):
+        trace = TraceColumns(stacks, texts, where)
+        for begin in range(0, len(entries), CHUNK):
+            trace.add(entries[begin : begin + CHUNK])
+            if isinstance(entries, list):
+                entries[begin : begin + CHUNK] = [None] * len(entries[begin : begin + CHUNK])
+        traces.append(trace)
+    return Found(top, traces, stacks, texts, _kind(source, kind))
+
+
+def _sparingly(source: Source, kind: str, limits: Limits, times: TimeRange | None) -> Found:
+    """What is in a pickle that is read opcode by opcode, of the events as many as there is room for."""
+    stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
+    collecting = Collecting(stacks, texts, times, max(AT_ONCE, limits.memory_bytes // EVENT_BYTES))
+    try:
+        top = _top(StreamingUnpickler(source, limits, collecting).load())
+        collecting.flush()
+    except MemoryError:
+        raise SnapshotError(
+            f"{source.name} needs more than {limits.memory_bytes:,} bytes of memory even in part: "
+            "allow more, or record a shorter trace."
+        ) from None
+    traces = []
+    for where, entries in _lists_of_events(top):
+        traces.append(collecting.traces.get(id(entries)) or TraceColumns(stacks, texts, where))
+    return Found(top, traces, stacks, texts, _kind(source, kind), is_whole=not collecting.dropped)
+
+
+def _kind(source: Source, kind: str) -> str:
+    return f"{kind}, gzip" if source.is_compressed else kind
+
+
+BEGINNINGS = (b"{", b"[", b"\xef\xbb\xbf")
+SPACE = b" \t\r\n"
+
+
+def looks_like_json(begin: bytes) -> bool:
+    """Whether a file that begins so may be JSON; a pickle of protocol 0 begins with neither of the brackets."""
+    return begin.lstrip(SPACE).startswith(BEGINNINGS)
+
+
+def decoded(source: Source) -> Any:
+    """The data, equal frames being one and the same tuple.
+
+    Raises:
+        SnapshotError: it is no JSON, cut off, or nested too deeply.
+        OSError: it cannot be read.
+        MemoryError: there is not enough for it.
+    """
+    text = source.stream.read()
+
+    def refused(constant: str) -> NoReturn:
+        raise SnapshotError(f"{source.name} is no memory snapshot: it holds {constant}, which no size or time is.")
+
+    try:
+        return json.loads(text, object_hook=_Frames().kept_once, parse_constant=refused)
+    except (SnapshotError, OSError, MemoryError):
+        raise
+    except RecursionError as error:
+        raise SnapshotError(f"{source.name} is no memory snapshot: its JSON is nested without end.") from error
+    except json.JSONDecodeError as error:
+        if error.pos >= len(error.doc.rstrip()) or "Unterminated" in error.msg:
+            raise SnapshotError(f"{source.name} is cut off: copy it again, or write it again.") from error
+        raise SnapshotError(
+            f"{source.name} is not a memory snapshot, since its JSON is wrong at line {error.lineno}."
+        ) from error
+    except ValueError as error:
+        raise SnapshotError(f"{source.name} is not a memory snapshot, since its JSON cannot be read.") from error
+
+
+class _Frames:
+    """Replaces the dictionaries that are frames while the text is read, so that a million copies take no room."""
+
+    def __init__(self) -> None:
+        self._known: dict[Frame, Frame] = {}
+
+    def kept_once(self, value: dict[str, Any]) -> Any:
+        """The frame that a dictionary is, or the dictionary."""
+        name, file, line = value.get("name"), value.get("filename"), value.get("line")
+        if type(name) is not str or type(file) is not str or type(line) is not int or not 0 <= line <= LARGEST:
+            return value
+        frame = (file, line if line < UNKNOWN_LINE else 0, name)
+        return self._known.setdefault(frame, frame)

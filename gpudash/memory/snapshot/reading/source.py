@@ -1,0 +1,149 @@
+"""The bytes of a snapshot file, expanded where they are compressed, counted and bounded."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from gpudash.memory.snapshot.history.model import SnapshotError
+from gpudash.memory.snapshot.reading.limits import Limits
+from gpudash.units import MIB
+
+GZIP = b"\x1f\x8b"
+BUFFER = 256 * 1024
+TOLD_EVERY = MIB
+
+Progress = Callable[[int, int], None]
+
+FOREIGN = (
+    (b"PK\x03\x04", "is an archive, as torch.save and zip write them, and no memory snapshot"),
+    (b"SQLite format 3\x00", "is a database (a gpudash recording or a profile of Nsight Systems), no memory snapshot"),
+    (b"\x7fELF", "is a program, no memory snapshot"),
+    (b"\x93NUMPY", "is an array of NumPy, no memory snapshot"),
+    (b"\x89HDF", "is an HDF5 file, no memory snapshot"),
+    (b"memray", "is a recording of memray, which knows the host's memory; no memory snapshot of torch"),
+    (b"BZh", "is compressed with bzip2: expand it first"),
+    (b"\xfd7zXZ", "is compressed with xz: expand it first"),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd: expand it first"),
+)
+"""How files begin that are taken for snapshots, and what is said of them."""
+
+
+def name_of(path: Path) -> str:
+    """The name of a file, fit for a sentence."""
+    return path.name if path.name.isprintable() else repr(path.name)[1:-1]
+
+
+class Source:
+    """A file that is read from its begin to its end.
+
+    Args:
+        path: of a regular file.
+        limits: of its size.
+        progress: called with bytes read and the file's size, once a MiB at most.
+
+    Raises:
+        SnapshotError: it is no regular file, empty, too large, or of a kind that is known and is none.
+        OSError: it cannot be read.
+
+    Attributes:
+        stream: the expanded bytes.
+        size: bytes of the file.
+        is_compressed: whether they are expanded on the way.
+        begin: its first bytes, expanded.
+    """
+
+    def __init__(self, path: Path, limits: Limits, progress: Progress | None = None) -> None:
+        self.name = name_of(path)
+        kind = path.stat()
+        if not stat.S_ISREG(kind.st_mode):
+            what = "a folder" if stat.S_ISDIR(kind.st_mode) else "no regular file"
+            raise SnapshotError(f"{self.name} is {what}: choose the file of a memory snapshot.")
+        self.size = kind.st_size
+        if self.size == 0:
+            raise SnapshotError(f"{self.name} is empty: record the snapshot again.")
+        if self.size > limits.file_bytes:
+            raise SnapshotError(
+                f"{self.name} has {self.size:,} bytes, more than the {limits.file_bytes:,} that are opened: "
+                "record a shorter trace."
+            )
+        self._progress = progress
+        self._file = path.open("rb")
+        try:
+            self.is_compressed = self._file.read(2) == GZIP
+            self._file.seek(0)
+            counted = _Counted(self.name, self._file, self.size, self.is_compressed, limits, progress)
+            self.stream = io.BufferedReader(counted, BUFFER)
+            self.begin = self.stream.peek(64)[:64]
+            self._check_begin()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _check_begin(self) -> None:
+        if not self.begin:
+            raise SnapshotError(f"{self.name} is empty once it is expanded: record the snapshot again.")
+        for begin, words in FOREIGN:
+            if self.begin.startswith(begin):
+                raise SnapshotError(f"{self.name} {words}.")
+        if self.begin.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html", b"<svg", b"<?xml")):
+            raise SnapshotError(f"{self.name} is a page for a browser: open the pickle that it was made from.")
+
+    def finished(self) -> None:
+        """Say that nothing more of the file will be read."""
+        if self._progress is not None:
+            self._progress(self.size, self.size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stream.close()
+        self._file.close()
+
+
+class _Counted(io.RawIOBase):
+    """Reads and expands, and counts both."""
+
+    def __init__(
+        self, name: str, file: BinaryIO, size: int, is_compressed: bool, limits: Limits, progress: Progress | None
+    ) -> None:
+        self._name, self._file, self._size, self._progress = name, file, size, progress
+        self._expanding: Any = gzip.GzipFile(fileobj=file, mode="rb") if is_compressed else None
+        self._left = limits.expanded_bytes
+        self._limit = limits.expanded_bytes
+        self._told = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill some of the buffer."""
+        plain = self._expanding is None
+        found = self._file.readinto(buffer) if plain else self._expand(buffer)  # type: ignore[attr-defined]
+        if self._progress is not None:
+            done = self._file.tell()
+            if done - self._told >= TOLD_EVERY:
+                self._told = done
+                self._progress(done, self._size)
+        return int(found)
+
+    def _expand(self, buffer: Any) -> int:
+        try:
+            data = self._expanding.read(len(buffer))
+        except EOFError as error:
+            raise SnapshotError(f"{self._name} is cut off: copy it again.") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise SnapshotError(f"{self._name} is damaged: copy it again.") from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise SnapshotError(
+                f"{self._name} expands to more than the {self._limit:,} bytes that are opened: record a shorter trace."
+            )
+        buffer[: len(data)] = data
+        return len(data)

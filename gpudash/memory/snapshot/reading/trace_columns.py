@@ -1,0 +1,255 @@
+"""The events of one device turned into columns, a few ten thousand at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.snapshot.history.model import ACTIONS, NONE, Columns
+from gpudash.memory.snapshot.reading.shape import ShapeError, as_dict, count, integer, pool_id, readable, shown, text
+from gpudash.memory.snapshot.reading.stacks import StackTable
+
+CHUNK = 32_768
+
+INTEGERS = ("addr", "size", "stream", "time_us", "device_free")
+TEXTS = ("compile_context", "user_metadata")
+KNOWN = frozenset((*INTEGERS, *TEXTS, "action", "frames", "pool_id"))
+ABSENT_TEXTS = ("", "N/A")
+"""What torch writes where there is no metadata and no context."""
+
+MOST_ACTIONS = 255
+
+_MISSING: Any = object()
+
+
+class Rows(NamedTuple):
+    """Columns of some consecutive events, as in `Columns`."""
+
+    action: NDArray[np.uint8]
+    address: NDArray[np.int64]
+    size: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    time_us: NDArray[np.int64]
+    stack: NDArray[np.int32]
+    pool: NDArray[np.int32]
+    device_free: NDArray[np.int64]
+    context: NDArray[np.int32]
+    metadata: NDArray[np.int32]
+
+
+class Numbering:
+    """Different values, numbered as they come."""
+
+    def __init__(self, known: Sequence[Any] = (), absent: Sequence[Any] = ()) -> None:
+        self.numbers: dict[Any, int] = {value: number for number, value in enumerate(known)}
+        self._absent: dict[Any, int] = dict.fromkeys(absent, NONE)
+
+    def of(self, values: Sequence[Any], kind: type) -> NDArray[Any]:
+        """The number of each value."""
+        different, place = set(values), self._absent | self.numbers
+        for value in different.difference(place):
+            place[value] = self.numbers[value] = len(self.numbers)
+        if len(different) == 1:
+            return np.full(len(values), place[different.pop()], kind)
+        return np.fromiter(map(place.__getitem__, values), kind, len(values))
+
+
+class TraceColumns:
+    """Takes the events of one device; whole chunks of the oldest can be dropped again.
+
+    Args:
+        stacks: those of the whole file.
+        texts: contexts and metadata of the whole file.
+        where: place in the file, for what is refused.
+
+    Attributes:
+        seen: events that were added.
+        held: those that were not dropped.
+        unknown: keys that are not known here, and how many events have each.
+        first_us: time of the first event that has one.
+    """
+
+    def __init__(self, stacks: StackTable, texts: Numbering, where: str) -> None:
+        self._stacks = stacks
+        self._texts = texts
+        self._where = where
+        self._actions = Numbering(ACTIONS)
+        self._pools = Numbering((), (None,))
+        self._rows: deque[Rows] = deque()
+        self.seen = self.held = 0
+        self.unknown: dict[str, int] = {}
+        self.first_us: int | None = None
+
+    def add(self, entries: Sequence[Any]) -> None:
+        """Take the next events.
+
+        Raises:
+            ShapeError: one of them is no event, or a field of it is not what it should be.
+        """
+        if not entries:
+            return
+        try:
+            rows = self._converted(entries)
+        except (ShapeError, TypeError, OverflowError):
+            self._refuse_first(entries)
+            raise
+        if self.first_us is None:
+            timed = rows.time_us[rows.time_us != NONE]
+            self.first_us = int(timed[0]) if len(timed) else None
+        self._rows.append(rows)
+        self.seen += len(entries)
+        self.held += len(entries)
+
+    def drop_oldest(self) -> None:
+        """Forget the oldest chunk."""
+        self.held -= len(self._rows.popleft().action)
+
+    def drop_before(self, time_us: int) -> None:
+        """Forget the oldest chunks as far as all their events have times and are older."""
+        while self._rows and int(self._rows[0].time_us.min()) >= 0 and int(self._rows[0].time_us.max()) < time_us:
+            self.drop_oldest()
+
+    def columns(self) -> Columns:
+        """What is held, in one piece; it is no longer held here."""
+        rows, self._rows = self._rows, deque()
+        whole = Rows(*(_joined([part[number] for part in rows], number) for number in range(len(Rows._fields))))
+        return Columns(
+            **whole._asdict(),
+            actions=tuple(map(readable, self._actions.numbers)),
+            pools=tuple(self._pools.numbers),
+            texts=tuple(map(readable, self._texts.numbers)),
+        )
+
+    def _converted(self, entries: Sequence[Any]) -> Rows:
+        if {*map(type, entries)} != {dict}:
+            raise ShapeError("an event is no dictionary")
+        found, has_more = _columns(entries)
+        if has_more:
+            self._count_unknown(entries)
+        if {*map(type, found["action"])} != {str}:
+            raise ShapeError("an action is no text")
+        action = self._actions.of(found["action"], np.int64)
+        if len(self._actions.numbers) > MOST_ACTIONS:
+            raise ShapeError(f"{self._where} has more than {MOST_ACTIONS} different actions")
+        return Rows(
+            action=action.astype(np.uint8),
+            address=_integers(found["addr"], 0, 0),
+            size=_integers(found["size"], 0, 0),
+            stream=_integers(found["stream"], 0, None),
+            time_us=_integers(found["time_us"], NONE, 0),
+            stack=self._stack_numbers(found["frames"]),
+            pool=self._pool_numbers(found["pool_id"]),
+            device_free=_integers(found["device_free"], NONE, 0),
+            context=self._text_numbers(found["compile_context"]),
+            metadata=self._text_numbers(found["user_metadata"]),
+        )
+
+    def _stack_numbers(self, lists: Sequence[Any]) -> NDArray[np.int32]:
+        identities = [*map(id, lists)]
+        known = self._stacks.by_list
+        if not known.keys() >= set(identities):
+            places = dict(zip(reversed(identities), range(len(lists) - 1, -1, -1), strict=True))
+            for identity, place in places.items():
+                if identity not in known:
+                    self._stacks.index(lists[place], partial(self._place, place))
+        return np.fromiter(map(known.__getitem__, identities), np.int32, len(lists))
+
+    def _pool_numbers(self, pools: Sequence[Any]) -> NDArray[np.int32]:
+        kinds = {*map(type, pools)}
+        if kinds == {tuple} and {*map(len, pools)} == {2}:
+            if {*map(type, chain.from_iterable(pools))} != {int}:
+                raise ShapeError("a pool is not of integers")
+        elif kinds != {type(None)}:
+            pools = [None if pool is None else pool_id(pool, self._where) for pool in pools]
+        return self._pools.of(pools, np.int32)
+
+    def _text_numbers(self, texts: Sequence[Any]) -> NDArray[np.int32]:
+        kinds = {*map(type, texts)}
+        if not kinds <= {str, type(None)}:
+            raise ShapeError("a text is none")
+        return self._texts.of(texts, np.int32)
+
+    def _count_unknown(self, entries: Sequence[Mapping[Any, Any]]) -> None:
+        for entry in entries:
+            for key in entry.keys() - KNOWN:
+                if key in self.unknown or len(self.unknown) < 100:
+                    name = key if isinstance(key, str) else shown(key)
+                    self.unknown[name] = self.unknown.get(name, 0) + 1
+
+    def _place(self, number: int) -> str:
+        return f"{self._where}[{self.seen + number}]"
+
+    def _refuse_first(self, entries: Sequence[Any]) -> None:
+        """Find what is wrong with the first wrong event: slow, and only once."""
+        for number, entry in enumerate(entries):
+            where = self._place(number)
+            raw = as_dict(entry, where)
+            text(raw, "action", where)
+            for key, check in CHECKS.items():
+                if raw.get(key) is not None:
+                    check(raw, key, where)
+            if raw.get("pool_id") is not None:
+                pool_id(raw["pool_id"], where)
+            self._stacks.index(raw.get("frames"), partial(self._place, number))
+
+
+CHECKS: Mapping[str, Callable[[Mapping[str, Any], str, str], object]] = {
+    "addr": count,
+    "size": count,
+    "stream": integer,
+    "time_us": count,
+    "device_free": count,
+    "compile_context": text,
+    "user_metadata": text,
+}
+
+
+def _columns(entries: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Sequence[Any]], bool]:
+    """The values of each known key, ``None`` where an event has none, and whether there are other keys too."""
+    left = sum(map(len, entries))
+    found: dict[str, Sequence[Any]] = dict.fromkeys(KNOWN, [None] * len(entries))
+    # those of the first event first: mostly they are all that there is, which their number shows
+    for key in [*(KNOWN & entries[0].keys()), *(KNOWN - entries[0].keys())]:
+        if left:
+            found[key], present = _column(entries, key)
+            left -= present
+    return found, left > 0
+
+
+def _column(entries: Sequence[Mapping[str, Any]], key: str) -> tuple[Sequence[Any], int]:
+    """The values of one key, ``None`` where an event has none, and how many have one."""
+    try:
+        return list(map(itemgetter(key), entries)), len(entries)
+    except KeyError:
+        values = [entry.get(key, _MISSING) for entry in entries]
+    missing = values.count(_MISSING)
+    return [None if value is _MISSING else value for value in values], len(values) - missing
+
+
+def _integers(values: Sequence[Any], default: int, lowest: int | None) -> NDArray[np.int64]:
+    kinds = {*map(type, values)}
+    if kinds == {type(None)}:
+        return np.full(len(values), default, np.int64)
+    if kinds != {int}:
+        if kinds != {int, type(None)}:
+            raise ShapeError("a number is none")
+        values = [default if value is None else value for value in values]
+        lowest = default if lowest is None else min(lowest, default)
+    found = np.fromiter(values, np.int64, len(values))
+    if lowest is not None and int(found.min()) < lowest:
+        raise ShapeError("a number is negative")
+    return found
+
+
+def _joined(parts: Sequence[NDArray[Any]], number: int) -> NDArray[Any]:
+    if parts:
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    kinds = (np.uint8, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64, np.int32, np.int32)
+    return np.zeros(0, kinds[number])

@@ -1,0 +1,272 @@
+"""What a run would have gone on to ask after a refused request, taken from an earlier step of the same trace.
+
+A recording that ends at its out-of-memory holds the step only up to the refused request. In a training loop the same
+requests have come before, one step earlier: what followed them there is what would have followed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.allocator.trace import GRADIENTS
+from gpudash.memory.snapshot.history.categories import CATEGORIES
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.lives import columns_of
+from gpudash.memory.snapshot.history.model import ALLOC, OOM, Columns, DeviceSnapshot
+from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, Program, compiled
+from gpudash.memory.snapshot.replay.trace_repeats import Windows
+from gpudash.memory.snapshot.replay.what_if import WhatIf
+
+Ints = NDArray[np.int64]
+
+LEAST_CONTEXT = 8
+"""Requests before the refused one that must have come before in the same order, at the least, unless the trace begins
+with them."""
+
+MOST_CONTEXT = 4096
+"""Requests that are compared at most: longer than the layers of a model that resemble each other."""
+
+PERIODS = 3
+"""Steps that are added: with each the free memory lies in other pieces, until it does not change any more."""
+
+MOST_PLACES = 512
+"""Earlier requests of the same size and line that are compared, the newest."""
+
+
+def ends_refused(columns: Columns) -> bool:
+    """Whether nothing was allocated any more after the last request that was refused."""
+    action = columns.action
+    refused = np.flatnonzero(action == OOM)
+    return bool(len(refused)) and not bool((action[refused[-1] :] == ALLOC).any())
+
+
+def what_if_of(device: DeviceSnapshot, history: Callable[[], History]) -> WhatIf:
+    """What-if questions on a trace, which goes on with the rest of an earlier step where it ends refused.
+
+    Args:
+        device: of a snapshot.
+        history: makes or gives its history, which is asked for only where the trace ends refused.
+    """
+    if not ends_refused(columns_of(device)):
+        return WhatIf(device)
+    known = history()
+    rest = None if known.disagreeing else with_rest_of_step(known)
+    return WhatIf(device, rest, ends_refused=rest is None)
+
+
+def with_rest_of_step(history: History) -> Program | None:
+    """The trace up to its last refused request, and then what followed that request one step earlier, up to the same
+    request again, for some steps; ``None`` where no earlier step of the trace came to this request in the same way.
+
+    The earlier place must lie in another step, and all that was asked since the step began must have been asked there
+    in the same order, by the same lines and with the same sizes.
+    """
+    if not ends_refused(history.columns):
+        return None
+    begun = history.steps[history.steps <= history.ooms[-1]]
+    if not len(begun):
+        return None
+    program, lives, order = compiled(history.device)
+    end = _last_refusal(program)
+    begin = int(np.searchsorted(program.events[:end], begun[-1]))
+    gradients = set(np.flatnonzero(history.lives.category[order] == CATEGORIES.index(GRADIENTS)).tolist())
+    run = _Run(program, end, begin, _kinds(program, lives.stack[order], history), gradients)
+    longer = None
+    for _ in range(PERIODS):
+        cycle = _Cycle.found(run)
+        if cycle is None:
+            break
+        run = longer = _continued(run, cycle)
+    return None if longer is None else longer.program
+
+
+def _last_refusal(program: Program) -> int:
+    """Index of the last operation that was refused."""
+    operations = program.operations
+    return next(
+        place
+        for place in range(len(operations) - 1, -1, -1)
+        if operations[place] >= SPECIAL and program.specials[operations[place] - SPECIAL][0] == REFUSED
+    )
+
+
+def _kinds(program: Program, stack: Ints, history: History) -> Ints:
+    """For each block a number that stands for its size, stream and stack; behind them that of the refused request."""
+    event, columns = int(history.ooms[-1]), history.columns
+    rows = np.stack(
+        (
+            [*program.size, int(columns.size[event])],
+            [*program.stream, int(columns.stream[event])],
+            [*stack.tolist(), int(columns.stack[event])],
+        ),
+        axis=1,
+    )
+    return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What was asked up to a request that is refused.
+
+    Attributes:
+        program: of all that.
+        end: index of the operation that is refused.
+        begin: index of the first operation of its step.
+        kinds: for each block a number that stands for its size, stream and stack; behind them that of the request.
+        gradients: blocks of gradients.
+    """
+
+    program: Program
+    end: int
+    begin: int
+    kinds: Ints
+    gradients: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cycle:
+    """Where the refused request came a step earlier.
+
+    Attributes:
+        begin: index of the operation that made it then.
+        later: block → the one that came in its place a step later, or is to come; for blocks that come every step.
+        freed: blocks that are freed before the refusal.
+        renewed: gradients of the earlier step that are still there: dropped before the backward pass makes new ones.
+    """
+
+    begin: int
+    later: dict[int, int]
+    freed: set[int]
+    renewed: list[int]
+
+    @classmethod
+    def found(cls, run: _Run) -> _Cycle | None:
+        """The cycle; ``None`` where no earlier step came to the request in the same way."""
+        program, end, begin, kinds = run.program, run.end, run.begin, run.kinds
+        freed, made = _freed_before(program, end), list(_made(program, end))
+        # what an earlier step made and left, such as the optimizer's state and workspaces, is made once
+        recurring = [(place, block) for place, block in made if place >= begin or block in freed]
+        blocks = np.array([block for _, block in recurring], np.int64)
+        first = sum(place < begin for place, _ in recurring)
+        place = _earlier(kinds[np.append(blocks, len(kinds) - 1)], first)
+        if place is None:
+            return None
+        period = len(blocks) - place
+        later = {
+            block: after
+            for block, after in zip(blocks[:-period].tolist(), blocks[period:].tolist(), strict=True)
+            if kinds[block] == kinds[after]
+        }
+        first_of_cycle = recurring[place][0]
+        kept = [block for place, block in made if first_of_cycle <= place < begin and block not in freed]
+        return cls(first_of_cycle, later, freed, [block for block in kept if block in run.gradients])
+
+
+def _made(program: Program, end: int) -> Iterator[tuple[int, int]]:
+    """Indices of the operations before ``end`` that allocate, and their blocks."""
+    for place, operation in enumerate(program.operations[:end]):
+        if 0 <= operation < SPECIAL:
+            yield place, operation
+        elif operation >= SPECIAL and program.specials[operation - SPECIAL][0] == AT:
+            yield place, program.specials[operation - SPECIAL][1]
+
+
+def _earlier(kinds: Ints, begin: int) -> int | None:
+    """The earlier request before which the same came in the same order as before the last of ``kinds``, for longest.
+
+    Args:
+        kinds: of all requests, the refused one last.
+        begin: the first request of its step.
+    """
+    count = len(kinds) - 1
+    of_step = min(count - begin, MOST_CONTEXT)
+    before = kinds[:count][::-1]
+    best, longest = None, of_step
+    for place in np.flatnonzero(kinds[:begin] == kinds[count])[-MOST_PLACES:].tolist():
+        length = min(place, MOST_CONTEXT)
+        differs = np.flatnonzero(kinds[place - length : place][::-1] != before[:length])
+        alike = int(differs[0]) if len(differs) else length
+        if alike >= longest and (alike >= LEAST_CONTEXT or alike == place):
+            best, longest = place, alike
+    return best
+
+
+def _continued(run: _Run, cycle: _Cycle) -> _Run:
+    """A run up to its refused request, and then again what it did from the begin of a cycle on."""
+    program, end = run.program, run.end
+    operations, specials = program.operations[:end], list(program.specials)
+    size, stream, pool = list(program.size), list(program.stream), list(program.pool)
+    before = set(cycle.later.values())
+    now = {block: after for block, after in cycle.later.items() if after not in cycle.freed}
+    renewed, dropped = set(cycle.renewed), False
+    copies: list[int] = []
+    begin = end
+
+    for place, operation in enumerate(program.operations[cycle.begin : end], cycle.begin):
+        if place == run.begin:
+            begin = len(operations)
+        special = program.specials[operation - SPECIAL] if operation >= SPECIAL else None
+        if 0 <= operation < SPECIAL or (special is not None and special[0] == AT):
+            block = operation if special is None else special[1]
+            if block in renewed and not dropped:
+                operations += [~gradient for gradient in cycle.renewed]
+                dropped = True
+            if block in cycle.freed or block in before or block in renewed:
+                now[block] = len(size)
+                copies.append(block)
+                operations.append(len(size))
+                size.append(size[block])
+                stream.append(stream[block])
+                pool.append(pool[block])
+        elif operation < 0:
+            if ~operation in now:
+                operations.append(~now.pop(~operation))
+        elif special is not None and special[0] in (WAIT, DONE):
+            kind, block, address, amount = special
+            if block in now:
+                operations.append(SPECIAL + len(specials))
+                specials.append((kind, now[block], address, amount))
+        else:
+            operations.append(operation)
+    operations.append(program.operations[end])
+    events = np.full(len(operations), program.events[end])
+    events[:end] = program.events[:end]
+    longer = replace(
+        program,
+        operations=operations,
+        events=events,
+        specials=specials,
+        size=size,
+        stream=stream,
+        pool=pool,
+        windows=_windows(program.windows, end, len(operations), len(program.size)),
+    )
+    kinds = np.concatenate((run.kinds[:-1], run.kinds[copies], run.kinds[-1:]))
+    fresh = {len(program.size) + number for number, block in enumerate(copies) if block in run.gradients}
+    return _Run(longer, len(operations) - 1, begin, kinds, run.gradients | fresh)
+
+
+def _freed_before(program: Program, end: int) -> set[int]:
+    """Blocks that are freed before an operation."""
+    found = set()
+    for operation in program.operations[:end]:
+        if operation < 0:
+            found.add(~operation)
+        elif operation >= SPECIAL:
+            kind, block = program.specials[operation - SPECIAL][:2]
+            if kind == WAIT:
+                found.add(block)
+    return found
+
+
+def _windows(whole: Windows, end: int, total: int, first: int) -> Windows:
+    """The windows up to ``end``, and one of what was added, which begins with block ``first``."""
+    kept = sum(bound < end for bound in whole.bounds[:-1])
+    other = min(whole.signature, default=0) - 1
+    # the last one of the trace was cut short: it is like no other
+    signature = (*whole.signature[: kept - 1], other, other - 1)
+    return Windows((*whole.bounds[:kept], end, total), signature, (*whole.first[:kept], first))

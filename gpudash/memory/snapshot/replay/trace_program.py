@@ -1,0 +1,256 @@
+"""What a trace asked of the allocator, compiled to be asked again of a model: requests, frees and empty_cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.allocator import AllocatorSettings, Segment
+from gpudash.memory.allocator.layout import SHARED
+from gpudash.memory.snapshot.history.layout import layout
+from gpudash.memory.snapshot.history.lives import Lives, columns_of, matched
+from gpudash.memory.snapshot.history.model import (
+    NONE,
+    OOM,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    Columns,
+    DeviceSnapshot,
+)
+from gpudash.memory.snapshot.history.placing import measure, within
+from gpudash.memory.snapshot.history.segment_lives import pieces
+from gpudash.memory.snapshot.replay.trace_repeats import Windows, windows
+
+Ints = NDArray[np.int64]
+Pool = tuple[int, ...]
+
+SPECIAL = 2**40
+"""Operations from here on are indices into `Program.specials`."""
+
+WAIT, DONE, AT, REFUSED, EMPTY = range(5)
+"""Free while another stream uses it; be done with that; allocate where the card gave a segment at a known address; a
+request that was refused; empty the cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Operations of a trace on numbered blocks: those from before it first, then by their allocation.
+
+    Attributes:
+        operations: ``n`` allocates block n, ``~n`` frees it, and what is not below `SPECIAL` is a special one.
+        events: of the trace, for each operation.
+        specials: kind, block, address and size.
+        size, stream, pool: of each block; the pool is ``None`` for the shared ones.
+        begin: the layout before the trace.
+        block_at: address → block, of those in `begin`.
+        highest: bytes of whole blocks that were alive at once.
+        windows: where the operations repeat.
+        settings: the recorded ones.
+        unrecorded_slack: by address, bytes that blocks of `begin` have and only later placements show.
+        disagreeing: events and blocks in which the trace and the segments contradict each other.
+    """
+
+    operations: list[int]
+    events: Ints
+    specials: list[tuple[int, int, int, int]]
+    size: list[int]
+    stream: list[int]
+    pool: list[Pool | None]
+    begin: list[Segment]
+    block_at: dict[int, int]
+    highest: int
+    windows: Windows
+    settings: AllocatorSettings
+    unrecorded_slack: dict[int, int]
+    disagreeing: int
+
+    def without_late(self, late: dict[int, int]) -> Program:
+        """The same with some blocks freed sooner.
+
+        Args:
+            late: block → index of the operation before which it is freed.
+        """
+        freed = [operation for operation in self.operations if operation >= 0 or ~operation not in late]
+        kept = np.array([operation >= 0 or ~operation not in late for operation in self.operations], bool)
+        events = self.events[kept]
+        shifted = np.cumsum(kept) - kept
+        sooner = sorted(
+            (int(shifted[place]) if place < len(shifted) else len(freed), block) for block, place in late.items()
+        )
+        operations: list[int] = []
+        of_event: list[int] = []
+        done = 0
+        for place, block in sooner:
+            operations += freed[done:place]
+            of_event += events[done:place].tolist()
+            operations.append(~block)
+            of_event.append(int(events[min(place, len(events) - 1)]))
+            done = place
+        operations += freed[done:]
+        of_event += events[done:].tolist()
+        alone = Windows((0, len(operations)), (0,), (len(self.block_at),))
+        return replace(self, operations=operations, events=np.array(of_event, np.int64), windows=alone)
+
+
+def compiled(device: DeviceSnapshot) -> tuple[Program, Lives, Ints]:
+    """The program of a device's trace, its lives, and the index of the life of each block."""
+    columns = columns_of(device)
+    count = len(columns)
+    lives, unmatched = matched(device, columns)
+    held, misplaced = pieces(device, columns)
+    slack, mismatched = measure(lives, held, device.settings, count)
+    outside = int((~within(lives.address, lives.bytes, held)).sum())
+    for life, more in slack.items():
+        lives.bytes[life] += more
+    alive = np.flatnonzero((lives.born == -1) & (lives.freed >= 0))
+    pending = np.flatnonzero((lives.freed == -1) & (lives.done >= 0))
+    before = layout(held, lives, alive, pending, -1)
+    order = np.concatenate((before.life, _by_birth(lives)))
+    operations, events, specials = _operations(columns, lives, order, device)
+    pool, known = _pools(columns, lives, order, device), len(before.life)
+    made = _made(operations, specials)
+    program = Program(
+        operations=operations.tolist(),
+        events=events,
+        specials=specials,
+        size=lives.requested[order].tolist(),
+        stream=lives.stream[order].tolist(),
+        pool=pool,
+        begin=before.segments(),
+        block_at={address: number for number, address in enumerate(before.address.tolist())},
+        highest=_highest(lives, count),
+        windows=windows(operations, made, _requests(lives, order, pool), lives.stack[order], known),
+        settings=device.settings,
+        unrecorded_slack={int(lives.address[life]): more for life, more in slack.items()},
+        disagreeing=unmatched + misplaced + mismatched + outside,
+    )
+    return program, lives, order
+
+
+def _made(operations: Ints, specials: list[tuple[int, int, int, int]]) -> Ints:
+    """The block that each operation allocates, -1 where it allocates none."""
+    made = np.where(operations >= 0, operations, -1)
+    for place in np.flatnonzero(operations >= SPECIAL).tolist():
+        kind, block = specials[int(operations[place]) - SPECIAL][:2]
+        made[place] = block if kind == AT else -1
+    return made
+
+
+def _requests(lives: Lives, order: Ints, pool: list[Pool | None]) -> Ints:
+    """For each block a number that stands for its size, stream and pool."""
+    number_of: dict[Pool | None, int] = {}
+    pools = np.array([number_of.setdefault(identity, len(number_of)) for identity in pool], np.int64)
+    sizes = np.unique(lives.requested[order], return_inverse=True)[1]
+    streams, stream = np.unique(lives.stream[order], return_inverse=True)
+    return np.asarray((sizes * len(streams) + stream) * max(1, len(number_of)) + pools, np.int64)
+
+
+def _by_birth(lives: Lives) -> Ints:
+    found = np.flatnonzero(lives.born >= 0)
+    return found[np.argsort(lives.born[found], kind="stable")]
+
+
+def _highest(lives: Lives, count: int) -> int:
+    changes = np.zeros(count + 2, np.int64)
+    np.add.at(changes, lives.born + 1, lives.bytes)
+    np.add.at(changes, lives.freed + 1, -lives.bytes)
+    return int(np.cumsum(changes)[: count + 1].max(initial=0))
+
+
+def _operations(
+    columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot
+) -> tuple[Ints, Ints, list[tuple[int, int, int, int]]]:
+    """Operations, the event of each, and the special ones."""
+    count = len(columns)
+    number = np.full(len(lives), -1, np.int64)
+    number[order] = np.arange(len(order))
+    known = np.flatnonzero(number >= 0)
+    born = known[lives.born[known] >= 0]
+    at_once = lives.done - lives.freed <= 1
+    ended = known[(lives.freed[known] < count) & (lives.freed[known] >= 0)]
+    plain, waiting = ended[at_once[ended]], ended[~at_once[ended]]
+    done = known[(lives.done[known] < count) & ~at_once[known]]
+    specials: list[tuple[int, int, int, int]] = []
+    parts = [
+        (lives.born[born], number[born]),
+        (lives.freed[plain], ~number[plain]),
+        (lives.freed[waiting], _special(specials, WAIT, number[waiting])),
+        (lives.done[done], _special(specials, DONE, number[done])),
+    ]
+    _placed(parts, specials, columns)
+    refused = np.flatnonzero(columns.action == OOM)
+    begin = len(specials)
+    specials += [(REFUSED, int(columns.stream[event]), 0, int(columns.size[event])) for event in refused]
+    parts.append((refused, SPECIAL + begin + np.arange(len(refused))))
+    emptied = np.array(cache_emptied(columns, device), np.int64)
+    parts.append((emptied, _special(specials, EMPTY, np.zeros(len(emptied), np.int64))))
+    event = np.concatenate([part[0] for part in parts])
+    operation = np.concatenate([part[1] for part in parts])
+    # at one event a block that has to make way is freed first
+    order_of = np.lexsort((operation >= 0, event))
+    return operation[order_of], event[order_of], specials
+
+
+def _special(specials: list[tuple[int, int, int, int]], kind: int, blocks: Ints) -> Ints:
+    begin = len(specials)
+    specials += [(kind, block, 0, 0) for block in blocks.tolist()]
+    return SPECIAL + begin + np.arange(len(blocks))
+
+
+def _placed(parts: list[tuple[Ints, Ints]], specials: list[tuple[int, int, int, int]], columns: Columns) -> None:
+    """Let the requests for which the card gave a segment ask for one at the same address."""
+    born, blocks = parts[0]
+    came = np.flatnonzero(columns.action == SEGMENT_ALLOC)
+    if not len(came) or not len(born):
+        return
+    by_birth = np.argsort(born, kind="stable")
+    following = np.searchsorted(born[by_birth], came)
+    within = following < len(born)
+    operation = blocks.copy()
+    for event, place in zip(came[within].tolist(), by_birth[following[within]].tolist(), strict=True):
+        address, size = int(columns.address[event]), int(columns.size[event])
+        operation[place] = SPECIAL + len(specials)
+        specials.append((AT, int(blocks[place]), address, size))
+    parts[0] = (born, operation)
+
+
+def cache_emptied(columns: Columns, device: DeviceSnapshot) -> list[int]:
+    """Last events of the releases that were no retries: the program emptied the cache."""
+    action = columns.action
+    gone = np.flatnonzero((action == SEGMENT_FREE) | (action == SEGMENT_UNMAP))
+    if not len(gone):
+        return []
+    first = gone[np.append(True, np.diff(gone) > 1)]
+    last = gone[np.append(np.diff(gone) > 1, True)]
+    found = []
+    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+        goes_on = end + 1 < len(action) and action[end + 1] in (SEGMENT_ALLOC, SEGMENT_MAP, OOM)
+        stack = int(columns.stack[begin])
+        names = () if stack == NONE else (name.lower() for _file, _line, name in device.stacks[stack])
+        if not goes_on or any("empty_cache" in name or "emptycache" in name for name in names):
+            found.append(end)
+    return found
+
+
+def _pools(columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot) -> list[Pool | None]:
+    """Private pool of each block: as its event says, or as the segment of the file says that it lies in."""
+    private = sorted((s for s in device.segments if s.pool_id != SHARED), key=lambda segment: segment.address)
+    if not private and not any(pool != SHARED for pool in columns.pools):
+        return [None] * len(order)
+    begins = np.array([segment.address for segment in private], np.int64)
+    ends = np.array([segment.address + segment.total_size for segment in private], np.int64)
+    found: list[Pool | None] = []
+    place = np.searchsorted(begins, lives.address[order], side="right") - 1
+    rows = zip(lives.born[order].tolist(), lives.address[order].tolist(), place.tolist(), strict=True)
+    for born, address, at in rows:
+        told = int(columns.pool[born]) if born >= 0 else NONE
+        if told != NONE:
+            identity: object = columns.pools[told]
+        else:
+            identity = private[at].pool_id if at >= 0 and address < ends[at] else SHARED
+        found.append(identity if isinstance(identity, tuple) and identity != SHARED else None)
+    return found

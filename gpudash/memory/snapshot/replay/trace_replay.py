@@ -1,0 +1,329 @@
+"""Running a recorded program on a card of another size, or with other settings, by the model of the allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
+from gpudash.memory.allocator.caching import UNKNOWN
+from gpudash.memory.allocator.layout import SHARED
+from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, Program
+from gpudash.memory.snapshot.replay.trace_repeats import LAST, OWN
+
+UNLIMITED = 2**50
+
+PATIENCE = 24
+"""Windows after which states are compared only now and then, when no two were the same."""
+
+SELDOM = 16
+
+CHECKPOINTS = 48
+"""States that a run without a limit keeps, for runs on smaller cards to go on from."""
+
+
+class Card(DeviceMemory):
+    """Gives a segment the address that the real card gave it, as long as the model asks for the same.
+
+    Attributes:
+        most: highest number of bytes taken.
+        lacking: smallest capacity that would have served a request refused; ``None`` without one.
+    """
+
+    __slots__ = ("_suggested", "lacking", "most")
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._suggested: tuple[int, int] | None = None
+        self.most = 0
+        self.lacking: int | None = None
+
+    def suggest(self, address: int, size: int) -> None:
+        """The next segment, if it is of this size, is at this address."""
+        self._suggested = (address, size)
+
+    def forget(self) -> None:
+        """Take the suggestion back."""
+        self._suggested = None
+
+    def malloc(self, size: int) -> int | None:
+        """Address of ``size`` fresh bytes, or ``None`` when there are not as many."""
+        found, self._suggested = self._suggested, None
+        if found is None or found[1] != size or not self._is_vacant(found[0], size):
+            return super().malloc(size)
+        return found[0] if self.take(found[0], size) else None
+
+    def map(self, size: int) -> bool:
+        """Take ``size`` bytes; false when there are not as many."""
+        if super().map(size):
+            self.most = max(self.most, self.taken)
+            return True
+        needed = self.taken + size
+        self.lacking = needed if self.lacking is None else min(self.lacking, needed)
+        return False
+
+    @property
+    def beyond(self) -> int:
+        """Address behind everything that was ever given."""
+        return self._next
+
+    def go_on_from(self, address: int) -> None:
+        """Give nothing below ``address`` but what is suggested."""
+        self._next = max(self._next, address)
+
+    def _is_vacant(self, address: int, size: int) -> bool:
+        return all(begin >= address + size or begin + held <= address for begin, held in self.held())
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a program ended on a card, in bytes; the same as on every card of `least` to below `below`.
+
+    Attributes:
+        fits: whether every request was served.
+        failed_at: event that was refused; -1 when what was there before the trace does not fit; ``None`` when all fits.
+        asked: bytes of the request that was refused.
+        retries: how often cached segments had to be released first.
+        peak_allocated, peak_reserved: up to the end, or to the failure.
+        final_allocated, final_reserved: at that moment.
+        segments: that were got from the card.
+        least, below: capacities between which the run would have been the same.
+    """
+
+    fits: bool
+    failed_at: int | None
+    asked: int
+    retries: int
+    peak_allocated: int
+    peak_reserved: int
+    final_allocated: int
+    final_reserved: int
+    segments: int
+    least: int
+    below: int
+
+
+APART = 8192
+"""Operations between two of them at the least."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A run between two windows; it is the same on every card that has what it had taken so far.
+
+    Attributes:
+        window: the one to go on with.
+        held: block → address.
+        most, peak_allocated: highest bytes taken and allocated so far.
+        beyond: address behind everything that the card had given.
+    """
+
+    window: int
+    segments: list[Segment]
+    held: dict[int, int]
+    most: int
+    peak_allocated: int
+    beyond: int
+
+
+class Rerun:
+    """One run of a program.
+
+    Args:
+        program: of a trace.
+        capacity: bytes the allocator may take.
+        settings: of the allocator.
+
+    Attributes:
+        checkpoints: that the run has left, if it was to keep some.
+    """
+
+    def __init__(self, program: Program, capacity: int, settings: AllocatorSettings) -> None:
+        self._program = program
+        self._settings = settings
+        self._card = Card(capacity)
+        self._model = CachingAllocator(self._card, settings)
+        self._held: dict[int, int] = {}
+        self._below = UNLIMITED + 1
+        self._at = self._retries_passed = 0
+        self._every = 0
+        self.checkpoints: list[Checkpoint] = []
+
+    def run(self, begin: Checkpoint | None = None, keeps: bool = False) -> Ran:
+        """Run until the end, or until a request is refused.
+
+        Args:
+            begin: of a run on a larger card, from which this one goes on; the whole program otherwise.
+            keeps: whether to leave checkpoints; what expandable segments have reserved cannot be kept.
+        """
+        if keeps and not self._settings.expandable_segments:
+            apart = max(APART, len(self._program.operations) // CHECKPOINTS)
+            self._every = -(-apart * len(self._program.windows) // max(1, len(self._program.operations)))
+        failed, asked = None, 0
+        try:
+            if begin is not None:
+                self._resume(begin)
+            else:
+                failed = None if self._begin() else -1
+            if failed is None:
+                self._windows(0 if begin is None else begin.window)
+        except AllocationRefused as refused:
+            failed, asked = int(self._program.events[self._at]), refused.size
+        figures = self._model.statistics()
+        lacking = self._card.lacking
+        return Ran(
+            fits=failed is None,
+            failed_at=failed,
+            asked=asked,
+            retries=self._model.retries + self._retries_passed,
+            peak_allocated=max(figures["allocated_bytes.all.peak"], begin.peak_allocated if begin else 0),
+            peak_reserved=max(figures["reserved_bytes.all.peak"], begin.most if begin else 0),
+            final_allocated=self._model.allocated_bytes,
+            final_reserved=self._model.reserved_bytes,
+            segments=figures["num_device_alloc"],
+            least=max(self._card.most, begin.most if begin else 0),
+            below=self._below if lacking is None else min(lacking, self._below),
+        )
+
+    def _resume(self, begin: Checkpoint) -> None:
+        self._model.seed(begin.segments)
+        self._card.go_on_from(begin.beyond)
+        self._held = dict(begin.held)
+
+    def _checkpoint(self, window: int) -> Checkpoint:
+        figures = self._model.statistics()
+        return Checkpoint(
+            window,
+            self._model.segments(),
+            dict(self._held),
+            self._card.most,
+            figures["allocated_bytes.all.peak"],
+            self._card.beyond,
+        )
+
+    def _begin(self) -> bool:
+        """Hold what was held before the trace: as it lay, without idle segments if need be, else packed anew."""
+        layout = self._program.begin
+        # a layout that contradicts the trace is no layout to begin with
+        if self._settings == self._program.settings and not self._program.disagreeing:
+            for kept in (layout, [segment for segment in layout if segment.active_size]):
+                total = sum(segment.total_size for segment in kept)
+                if total <= self._card.free_bytes:
+                    self._seed(kept)
+                    return True
+                # a card on which this fits begins in another way
+                self._below = min(self._below, total)
+        try:
+            self._pack(layout)
+        except AllocationRefused:
+            return False
+        return True
+
+    def _seed(self, kept: Sequence[Segment]) -> None:
+        self._model.seed(kept)
+        block_at = self._program.block_at
+        self._held = {
+            block_at[block.address]: block.address
+            for segment in kept
+            for block in segment.blocks
+            if block.state != "inactive"
+        }
+
+    def _pack(self, layout: Sequence[Segment]) -> None:
+        model = self._model
+        for segment in layout:
+            pool = None if segment.pool_id == SHARED else segment.pool_id
+            for block in segment.blocks:
+                if block.state == "inactive":
+                    continue
+                number = self._program.block_at[block.address]
+                self._held[number] = model.malloc(max(block.requested_size, 1), segment.stream, pool)
+                if block.state == "active_pending_free":
+                    model.record_stream(self._held[number], UNKNOWN)
+                    model.free(self._held[number])
+
+    def _windows(self, number: int) -> None:
+        """Run window after window; those that would only do the same again are passed over."""
+        windows = self._program.windows
+        last: object = None
+        tried, retries = 0, self._model.retries
+        can_repeat = self._settings.garbage_collection_threshold == 0
+        while number < len(windows):
+            if self._every and number and number % self._every == 0:
+                self.checkpoints.append(self._checkpoint(number))
+            self._operations(windows.bounds[number], windows.bounds[number + 1])
+            repeats = number + 1 < len(windows) and windows.signature[number + 1] == windows.signature[number]
+            if not repeats or not can_repeat or (tried > PATIENCE and tried % SELDOM > 1):
+                last, tried = None, tried + repeats
+                number += 1
+                continue
+            state = self._state(number)
+            tried += 1
+            if state == last:
+                begin, number = number, self._passed(number)
+                self._retries_passed += (number - begin) * (self._model.retries - retries)
+                state = None
+            last, retries = state, self._model.retries
+            number += 1
+
+    def _state(self, number: int) -> object:
+        """What decides all that follows after a window, told the same way after each."""
+        windows = self._program.windows
+        own, before = windows.first[number], windows.first[number - 1] if number else 0
+        held = sorted(
+            (block - own + OWN if block >= own else block - before + LAST if block >= before else block, address)
+            for block, address in self._held.items()
+        )
+        return held, self._model.fingerprint()
+
+    def _passed(self, number: int) -> int:
+        """The last of the windows that repeat this one; its blocks take the places of this one's."""
+        windows = self._program.windows
+        last = number
+        while last + 1 < len(windows) and windows.signature[last + 1] == windows.signature[number]:
+            last += 1
+        moved = {}
+        for block, address in self._held.items():
+            for age in (0, 1):
+                if number >= age and block >= windows.first[number - age]:
+                    block += windows.first[last - age] - windows.first[number - age]
+                    break
+            moved[block] = address
+        self._held = moved
+        return last
+
+    def _operations(self, begin: int, end: int) -> None:
+        program, held = self._program, self._held
+        size, stream, pool = program.size, program.stream, program.pool
+        malloc, free = self._model.malloc, self._model.free
+        at = begin
+        try:
+            for at, operation in enumerate(program.operations[begin:end], begin):  # noqa: B007 - where it failed
+                if operation < 0:
+                    free(held.pop(~operation, 0))
+                elif operation < SPECIAL:
+                    held[operation] = malloc(size[operation], stream[operation], pool[operation])
+                else:
+                    self._special(*program.specials[operation - SPECIAL])
+        finally:
+            self._at = at
+
+    def _special(self, kind: int, block: int, address: int, size: int) -> None:
+        model, held = self._model, self._held
+        if kind == WAIT:
+            address = held.get(block, 0)
+            if address:
+                model.record_stream(address, UNKNOWN)
+                model.free(address)
+        elif kind == DONE:
+            model.complete_free(held.pop(block, 0))
+        elif kind == AT:
+            self._card.suggest(address, size)
+            program = self._program
+            held[block] = model.malloc(program.size[block], program.stream[block], program.pool[block])
+            self._card.forget()
+        elif kind == REFUSED:
+            # what the program would have done with it is unknown: it has to have been there
+            model.free(model.malloc(size, block))
+        else:
+            model.empty_cache()

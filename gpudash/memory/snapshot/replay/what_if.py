@@ -1,0 +1,247 @@
+"""What a recorded run would have done on another card, or with other settings of the allocator: answered by replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.explaining.wording import available, needed
+from gpudash.memory.predicting.estimate import CARDS_BYTES, smallest_card
+from gpudash.memory.snapshot.history.model import DeviceSnapshot
+from gpudash.memory.snapshot.replay.trace_program import Program, compiled
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Checkpoint, Ran, Rerun
+from gpudash.units import GIB, MIB, format_bytes, format_count
+
+GRANULE = 2 * MIB
+"""Segments are multiples of 2 MiB, and so is what a run needs."""
+
+
+@dataclass(frozen=True)
+class WhatIfAnswer:
+    """What a run would have done; sizes in bytes.
+
+    Attributes:
+        capacity: that PyTorch could have, ``None`` without a limit.
+        settings: of the allocator, as text; ``None`` for the recorded ones.
+        words: the answer in a sentence.
+        fits: whether all of it finds memory; ``None`` when the question could not be answered.
+        failed_at_event: the event that does not; -1 when what was there before the recording does not.
+        asked_bytes: by that event.
+        retries: requests that were served only after what was cached had been released.
+        peak_allocated_bytes, peak_reserved_bytes: up to the end, or to the failure.
+        smallest_capacity: with which all of it finds memory under these settings; always told without a capacity,
+            ``None`` where it is not known yet.
+        seconds: that the answer took.
+    """
+
+    capacity: int | None
+    settings: str | None
+    words: str
+    fits: bool | None = None
+    failed_at_event: int | None = None
+    asked_bytes: int = 0
+    retries: int = 0
+    peak_allocated_bytes: int = 0
+    peak_reserved_bytes: int = 0
+    smallest_capacity: int | None = None
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As numbers and words; `from_json` is its way back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> WhatIfAnswer:
+        """The answer that `to_json` wrote; unknown keys are ignored.
+
+        Raises:
+            ValueError: something is missing.
+        """
+        known = {field.name for field in fields(cls)}
+        try:
+            return cls(**{key: value for key, value in data.items() if key in known})
+        except TypeError:
+            raise ValueError("This is no answer to a what-if question: it says nothing in words.") from None
+
+
+class WhatIf:
+    """Answers for one device of a snapshot; what was answered once is known for all capacities of the same outcome.
+
+    Args:
+        device: of a snapshot.
+        program: what is replayed; by default what the trace of the device asked for.
+        ends_refused: whether that ends with a refused request, so that nobody knows what would have come after it.
+
+    Attributes:
+        ends_refused: the same.
+        goes_on: whether more than the trace of the device is replayed.
+    """
+
+    def __init__(self, device: DeviceSnapshot, program: Program | None = None, *, ends_refused: bool = False) -> None:
+        self.ends_refused = ends_refused
+        self.goes_on = program is not None
+        self._device = device
+        self._program = program
+        self._ran: dict[tuple[Any, ...], list[Ran]] = {}
+        self._smallest: dict[tuple[Any, ...], int] = {}
+        self._checkpoints: dict[tuple[Any, ...], list[Checkpoint]] = {}
+
+    @property
+    def program(self) -> Program:
+        """What the trace asked of the allocator."""
+        if self._program is None:
+            self._program = compiled(self._device)[0]
+        return self._program
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether there is anything to replay."""
+        return bool(len(self._device.trace))
+
+    def prepare(self) -> bool:
+        """Do one piece of work that makes later answers quick: the run without a limit, then the usual cards,
+        then expandable segments.
+
+        Returns:
+            Whether there may be more to do.
+        """
+        if not self.has_trace:
+            return False
+        settings = self._device.settings
+        if not self._ran.get(_key(settings)):
+            self.run(None, settings)
+            return True
+        if _key(settings) not in self._smallest:
+            self.smallest_capacity(settings)
+            return True
+        for capacity in sorted(CARDS_BYTES, reverse=True):
+            if self._known(capacity, settings) is None:
+                self.run(capacity, settings)
+                return True
+        expandable = replace(settings, expandable_segments=True)
+        if self._known(UNLIMITED, expandable) is None:
+            self.run(None, expandable)
+            return True
+        return False
+
+    def answer(self, capacity: int | None = None, settings: str | None = None) -> WhatIfAnswer:
+        """The outcome on a card that gives PyTorch ``capacity`` bytes, under settings such as PYTORCH_ALLOC_CONF takes.
+
+        Args:
+            capacity: bytes; ``None`` for a card without end.
+            settings: text; ``None`` or "" for the recorded settings.
+        """
+        began = time.perf_counter()
+        settings = settings or None
+        if not self.has_trace:
+            return WhatIfAnswer(capacity, settings, "The snapshot has no trace, so that nothing can be replayed.")
+        if capacity is not None and not 0 < capacity <= UNLIMITED:
+            return WhatIfAnswer(capacity, settings, "A capacity lies between 1 byte and 1 PiB.")
+        try:
+            chosen = self._device.settings if settings is None else AllocatorSettings.parse(settings)
+        except ValueError as error:
+            return WhatIfAnswer(capacity, settings, str(error))
+        ran = self.run(capacity, chosen)
+        smallest = self.smallest_capacity(chosen) if capacity is None else self._smallest.get(_key(chosen))
+        return WhatIfAnswer(
+            capacity=capacity,
+            settings=settings,
+            words=self.words(ran, capacity, settings) + (self._smallest_words(smallest) if capacity is None else ""),
+            fits=ran.fits,
+            failed_at_event=ran.failed_at,
+            asked_bytes=ran.asked,
+            retries=ran.retries,
+            peak_allocated_bytes=ran.peak_allocated,
+            peak_reserved_bytes=ran.peak_reserved,
+            smallest_capacity=smallest,
+            seconds=time.perf_counter() - began,
+        )
+
+    def run(self, capacity: int | None, settings: AllocatorSettings | None = None) -> Ran:
+        """The outcome on a card, replayed when it does not follow from an earlier one."""
+        chosen = self._device.settings if settings is None else settings
+        room = UNLIMITED if capacity is None else capacity
+        known = self._known(room, chosen)
+        if known is not None:
+            return known
+        rerun = Rerun(self.program, room, chosen)
+        key = _key(chosen)
+        ran = rerun.run(self._last_checkpoint(room, key), keeps=room == UNLIMITED)
+        if room == UNLIMITED:
+            self._checkpoints[key] = rerun.checkpoints
+        if chosen.per_process_memory_fraction != 1:
+            # the share of the card decides, and the allocator may look at how much of it is taken
+            ran = replace(ran, least=room, below=room + 1)
+        self._ran.setdefault(key, []).append(ran)
+        return ran
+
+    def _last_checkpoint(self, capacity: int, key: tuple[Any, ...]) -> Checkpoint | None:
+        """The last one that a run on such a card passes too; its layout before the trace has to fit as it was."""
+        if sum(segment.total_size for segment in self.program.begin) > capacity:
+            return None
+        passed = [checkpoint for checkpoint in self._checkpoints.get(key, ()) if checkpoint.most <= capacity]
+        return passed[-1] if passed else None
+
+    def _known(self, capacity: int, settings: AllocatorSettings) -> Ran | None:
+        found = self._ran.get(_key(settings), ())
+        return next((ran for ran in found if ran.least <= capacity < ran.below), None)
+
+    def smallest_capacity(self, settings: AllocatorSettings | None = None) -> int:
+        """The fewest bytes, in whole 2 MiB, with which the whole trace finds memory.
+
+        The allocator may release too late for a card that is a little larger to do as well as this one, which is rare.
+        """
+        chosen = self._device.settings if settings is None else settings
+        known = self._smallest.get(_key(chosen))
+        if known is not None:
+            return known
+        unlimited = self.run(None, chosen)
+        low, high = max(1, self.program.highest // GRANULE), -(-unlimited.peak_reserved // GRANULE)
+        while low < high:
+            middle = (low + high) // 2
+            ran = self.run(middle * GRANULE, chosen)
+            if ran.fits:
+                high = min(middle, max(low, -(-ran.least // GRANULE)))
+            else:
+                low = max(middle + 1, min(high, -(-ran.below // GRANULE)))
+        self._smallest[_key(chosen)] = high * GRANULE
+        return high * GRANULE
+
+    def words(self, ran: Ran, capacity: int | None, settings: str | None = None) -> str:
+        """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
+        head = "Without a limit" if capacity is None else format_bytes(capacity)
+        head += f" with {settings}" if settings else ""
+        if ran.failed_at == -1:
+            return f"{head}: too little for what was there before the recording began."
+        if ran.failed_at is not None:
+            held = available(ran.final_allocated)
+            asked = f"{needed(ran.asked)} asked beside {held} in use"
+            return f"{head}: fails at event {format_count(ran.failed_at)}, {asked}."
+        retries = "" if not ran.retries else " after one retry" if ran.retries == 1 else f" after {ran.retries} retries"
+        fits = "gets past the refused request" if self.ends_refused else "fits"
+        end = "; what came after it is not in the file" if self.ends_refused else ""
+        return f"{head}: {fits}{retries}, {format_bytes(ran.peak_reserved)} reserved at most{end}."
+
+    def _smallest_words(self, smallest: int | None) -> str:
+        if smallest is None:
+            return ""
+        if self.ends_refused:
+            return f" It takes {needed(smallest)} at the least to get there."
+        card = smallest_card(smallest)
+        named = "" if card is None else f", such as a card with {card // GIB} GiB has"
+        return f" The least with which it fits is {needed(smallest)}{named}."
+
+
+def _key(settings: AllocatorSettings) -> tuple[Any, ...]:
+    return (
+        settings.max_split_size,
+        settings.divisions(),
+        settings.garbage_collection_threshold,
+        settings.expandable_segments,
+        settings.per_process_memory_fraction,
+        settings.large_segment_size,
+        settings.max_non_split_rounding,
+    )

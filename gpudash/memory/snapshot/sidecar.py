@@ -1,0 +1,137 @@
+"""What is known of a snapshot beside its file: when steps began, and what else was on the card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gpudash.memory.explaining.call_sites import SourceLine, no_source
+from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation import Explanation
+from gpudash.memory.explaining.memory_state import Process, Request, Surroundings
+from gpudash.memory.snapshot.explaining import (
+    ENDS_HERE,
+    NOTHING_BEFORE,
+    chosen_moment,
+    explain_history,
+    is_first,
+    of_nothing,
+)
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
+from gpudash.memory.snapshot.replay.what_if import WhatIf
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A device when it was full, as it was seen from outside of the program.
+
+    Attributes:
+        device: torch's name of it.
+        product: what it is called.
+        simulated: whether it is a simulated one.
+        time_s: session time.
+        capacity: bytes; 0 when they are not known.
+        around: what else held memory of it.
+        request: what was refused; ``None`` when that is not known.
+        free: bytes that the driver called free.
+    """
+
+    device: str
+    product: str = ""
+    simulated: bool = False
+    time_s: float = 0.0
+    capacity: int = 0
+    around: Surroundings = field(default_factory=Surroundings)
+    request: Request | None = None
+    free: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a snapshot's file does not tell.
+
+    Attributes:
+        steps: times at which steps began, in microseconds since 1970, and their numbers.
+        cards: by the index of the device.
+        warnings: sentences on what could not be used.
+    """
+
+    steps: tuple[tuple[int, int], ...] = ()
+    cards: Mapping[int, Card] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def warned(self, snapshot: Snapshot) -> Snapshot:
+        """``snapshot`` with these warnings beside its own."""
+        return replace(snapshot, warnings=(*snapshot.warnings, *self.warnings)) if self.warnings else snapshot
+
+    def history(self, snapshot: Snapshot, device: DeviceSnapshot) -> History:
+        """The history of a device of the snapshot, with its steps."""
+        return History(device, snapshot.annotations, self.steps)
+
+    def explained(
+        self,
+        history: History,
+        *,
+        source: SourceLine = no_source,
+        what_if: WhatIf | None = None,
+    ) -> Explanation:
+        """Why memory ran out, or where it was at its peak.
+
+        Args:
+            history: of a device, with these steps.
+            source: reads lines of the program.
+            what_if: of the device, where there is one already.
+        """
+        found = explain_history(history, source=source, what_if=what_if)
+        card = self.cards.get(history.device.index)
+        return found if card is None else on_card(found, history, card, source)
+
+
+WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."
+"""What tells the needs of a program that ran out on a simulated GPU in its first step."""
+
+NOTHING = Beside()
+"""Of a snapshot that lies by itself."""
+
+
+def on_card(found: Explanation, history: History, card: Card, source: SourceLine = no_source) -> Explanation:
+    """``found``, which explains the moment that tells most, with what was seen of the card."""
+    state = history.state(chosen_moment(history))
+    if state.request is None and card.request is not None:  # without a history the file does not tell
+        state = replace(state, request=card.request, device_free=card.free)
+    whole = replace(
+        state,
+        device=card.device,
+        product=card.product,
+        simulated=card.simulated,
+        time_s=card.time_s,
+        capacity=max(state.capacity, card.capacity),
+        context_bytes=card.around.context_bytes,
+        processes=card.around.processes,
+    )
+    told = explain(whole, source)
+    told = of_nothing(told) if is_first(whole) else told.with_remedies(found.remedies, found.remedies_note)
+    if card.simulated and told.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
+        told = told.with_remedies(told.remedies, f"{told.remedies_note} {WATCH_LARGER}")
+    return told
+
+
+def card_of(told: Explanation) -> Card:
+    """The card as an explanation of its memory tells it."""
+    asked = told.requested_bytes
+    where = told.where
+    request = None
+    if asked is not None:
+        request = Request(asked, told.segment_bytes or asked, where.step, where.phase, where.stage, where.module)
+    processes = [Process(part.bytes, part.pid, part.name, part.user) for part in told.parts if part.kind == "process"]
+    return Card(
+        device=told.device,
+        product=told.product,
+        simulated=told.simulated,
+        time_s=told.time_s,
+        capacity=told.capacity_bytes,
+        around=Surroundings(tuple(processes), told.part_bytes("context") or None),
+        request=request,
+        free=told.part_bytes("free"),
+    )

@@ -1,0 +1,1 @@
+"""How full every memory is and where it is going: warnings, forecast, guard."""

@@ -1,0 +1,259 @@
+"""Watches how full every memory is: raises warnings with hysteresis, and foretells when one will be full."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gpudash.memory.watching.forecaster import Forecaster
+from gpudash.memory.watching.guard import Guard
+from gpudash.memory.watching.levels import HOST, Level, LevelReader
+from gpudash.memory.watching.outlook import SOON_S, Forecast, is_due
+from gpudash.telemetry import records
+from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
+from gpudash.telemetry.records import Level as Gravity
+from gpudash.units import format_bytes, format_duration, format_number, format_pair, format_percent, memory_unit
+
+ACTIONS = ("stop", "free_cache", "save_recording")
+"""What every warning offers."""
+
+GUARD_RATIO = 0.8
+"""Part of the way to a guard's level (from the use when it was armed) that must be covered before a forecast becomes a
+notice: a run that stops short of its guard is nothing to warn about."""
+
+CALM_S = 2.0
+"""Time without a forecast after which a growth has ended."""
+
+ROUNDING = 1e-9
+"""Slack for ratios such as 0.85 − 0.05, which binary fractions miss by a hair."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is known of one memory. `height`: 0 calm, 1 past the warning level, 2 past the critical one."""
+
+    forecaster: Forecaster = field(default_factory=Forecaster)
+    level: Level | None = None
+    ahead: Forecast | None = None
+    height: int = 0
+    foretold: bool = False
+    growing_s: float = 0.0
+    guard_level: int | None = None
+    guard_base: int = 0
+
+
+class MemoryWatch:
+    """Turns readings into warnings. Belongs to one thread, apart from `forecast`, which any may call.
+
+    Args:
+        warn_ratio: how full a memory is when a warning is raised.
+        critical_ratio: how full it is when a critical one is.
+        hysteresis_ratio: how far below a level it must fall before that level has passed.
+
+    Attributes:
+        describe: memory ("host" or a GPU's UUID) → its name at the beginning of a sentence.
+        memory_of: a run's device as torch names it ("cpu", "cuda:0") → its memory; ``None`` when it is not known.
+        guards: memory → the guard of the run that is on.
+    """
+
+    def __init__(self, warn_ratio: float = 0.85, critical_ratio: float = 0.95, hysteresis_ratio: float = 0.05) -> None:
+        self.describe: Callable[[str], str] = _describe
+        self.memory_of: Callable[[str], str | None] = _memory_of
+        self.guards: Mapping[str, Guard] = {}
+        self._levels = (warn_ratio, critical_ratio)
+        self._hysteresis = hysteresis_ratio
+        self._reader = LevelReader()
+        self._memories: dict[str, _Memory] = {}
+        self._stepping: set[str] = set()
+        self._processes: dict[str, tuple[float, list[Mapping[str, Value]]]] = {}
+
+    def set_levels(self, warn_ratio: float, critical_ratio: float, hysteresis_ratio: float) -> None:
+        """Use other levels from the next reading on; arguments as at construction."""
+        self._levels = (warn_ratio, critical_ratio)
+        self._hysteresis = hysteresis_ratio
+
+    def observe(self, sample: Sample) -> list[Event]:
+        """Take in a reading and say what it means: at most one warning, usually none.
+
+        A gap changes nothing: a memory that cannot be read is neither filling nor safe.
+        """
+        if sample.table == "process":
+            self._process(sample)
+            return []
+        if sample.table == "allocator":
+            self._allocator(sample)
+            return []
+        found = self._reader.read(sample)
+        if found is None:
+            return []
+        name, level = found
+        memory = self._memory(name)
+        self._follow(name, memory, level)
+        warning = self._threshold(name, memory, level) or self._growth(name, memory, level)
+        return [] if warning is None else [warning]
+
+    def observe_event(self, event: Event) -> None:
+        """Take in what a run tells: its beginning, its steps and its end divide readings into those of equal phase.
+
+        Steps count for the memory of the run's device and, since its data pass there, for the host's.
+        """
+        match event:
+            case RunStarted():
+                self._stepping = {HOST, self.memory_of(event.device) or HOST}
+                for name in self._stepping:
+                    self._memory(name).forecaster.begin_run()
+            case StepFinished():
+                for name in self._stepping:
+                    self._memory(name).forecaster.observe_step(event.time_s, event.step, event.steps)
+            case Note(topic=records.DEVICE):
+                self._turn_to(str(event.details.get("device")))
+            case Warning(cause=str()):
+                self.set_cause(event.device, event.cause)
+            case _ if isinstance(event, RunEnded):
+                for name in self._stepping:
+                    self._memory(name).forecaster.begin_run()
+                self._stepping = set()
+            case _:
+                pass
+
+    def _turn_to(self, device: str) -> None:
+        """The run turns out to be on a device, or begins anew there: its steps count for that one's memory too."""
+        name = self.memory_of(device)
+        if self._stepping and name is not None:
+            self._stepping = {*self._stepping, name}
+            self._memory(name).forecaster.begin_run()
+
+    def set_cause(self, device: str, cause: str | None) -> None:
+        """What grows in ``device`` ("host" or a UUID) in this run, for a sentence; ``None`` takes it back."""
+        self._memory(device).forecaster.set_cause(cause)
+
+    def forecast(self, device: str) -> Forecast | None:
+        """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` when it does not grow."""
+        memory = self._memories.get(device)
+        return None if memory is None else memory.ahead
+
+    def _memory(self, name: str) -> _Memory:
+        return self._memories.setdefault(name, _Memory())
+
+    def _follow(self, name: str, memory: _Memory, level: Level) -> None:
+        memory.level = level
+        memory.forecaster.observe(level.time_s, level.used, level.capacity)
+        guard = self.guards.get(name)
+        guard_level = None if guard is None else guard.level_bytes
+        if guard_level is not None:
+            guard_level += level.driver_reserved  # a guard counts what the driver calls used, without its own share
+        if guard_level != memory.guard_level:
+            memory.guard_level, memory.guard_base = guard_level, level.used
+        memory.ahead = memory.forecaster.forecast(guard_level)
+
+    def _allocator(self, sample: Sample) -> None:
+        name = self.memory_of(sample.device or "")
+        allocated, reserved = (sample.values.get(key) for key in ("allocated_bytes", "reserved_bytes"))
+        if name is None or not isinstance(allocated, int | float) or not isinstance(reserved, int | float):
+            return
+        peak = sample.values.get("peak_allocated_bytes")
+        known = peak if isinstance(peak, int | float) else None
+        self._memory(name).forecaster.observe_allocator(sample.time_s, allocated, reserved, known)
+
+    def _threshold(self, name: str, memory: _Memory, level: Level) -> Warning | None:
+        """One warning per crossing upwards, one "passed" when the lowest level has been left."""
+        before, ratio = memory.height, level.ratio
+        reached = sum(ratio >= limit - ROUNDING for limit in self._levels)
+        held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
+        memory.height = max(reached, min(before, held))
+        if memory.height > before:
+            return self._warning("critical" if memory.height == 2 else "warning", name, level, self._full(name, level))
+        if before and not memory.height:
+            memory.foretold = False
+            text = f"{self.describe(name)} is back at {format_percent(ratio)}: {_pair(level)}."
+            return self._warning("passed", name, level, text)
+        return None
+
+    def _growth(self, name: str, memory: _Memory, level: Level) -> Warning | None:
+        """One notice for a growth that ends soon; one when it has ended, unless a warning of the same memory stands."""
+        ahead = memory.ahead
+        if ahead is not None:
+            memory.growing_s = level.time_s
+        if memory.foretold and level.time_s - memory.growing_s >= CALM_S:
+            memory.foretold = False
+            text = f"{self.describe(name)} has stopped filling at {_pair(level)}."
+            return None if memory.height else self._warning("passed", name, level, text)
+        if ahead is None or memory.foretold or not self._due(memory, ahead, level):
+            return None
+        memory.foretold = True
+        return self._warning("forecast", name, level, self._filling(name, ahead, level))
+
+    def _due(self, memory: _Memory, ahead: Forecast, level: Level) -> bool:
+        if ahead.limit == "guard":
+            way = ahead.limit_bytes - memory.guard_base
+            return ahead.seconds < SOON_S and way > 0 and level.used - memory.guard_base >= GUARD_RATIO * way
+        return is_due(ahead)
+
+    def _warning(self, gravity: Gravity, name: str, level: Level, text: str) -> Warning:
+        actions = () if gravity == "passed" else ACTIONS
+        return Warning(time_s=level.time_s, level=gravity, device=name, text=text, ratio=level.ratio, actions=actions)
+
+    def _full(self, name: str, level: Level) -> str:
+        return " ".join(
+            part
+            for part in (
+                f"{self.describe(name)} is {format_percent(level.ratio)} full: {_pair(level)}.",
+                self._biggest_user(name),
+                "Stop the run, free the cache, or close what you do not need.",
+            )
+            if part
+        )
+
+    def _filling(self, name: str, ahead: Forecast, level: Level) -> str:
+        low, middle, high = (round(seconds) for seconds in (ahead.seconds_low, ahead.seconds, ahead.seconds_high))
+        seconds = format_duration(ahead.seconds) if ahead.seconds < 1 else f"{middle} s"
+        if ahead.seconds >= 1 and high > low:
+            seconds += f" ({low}–{high} s)"
+        speed, unit = ahead.bytes_per_second, memory_unit(level.capacity)
+        rate = f"+{_rounded(speed, unit)}/s"
+        if ahead.bytes_per_step is not None:
+            rate += f", +{_rounded(ahead.bytes_per_step, unit)} per step"
+        cause = "" if ahead.cause is None else f" It is {ahead.cause} that grows."
+        if ahead.limit == "guard":
+            used = format_pair(level.used, ahead.limit_bytes)
+            return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}.{cause}"
+        words = f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}.{cause}"
+        return f"{words} Stop the run or free the cache."
+
+    def _process(self, sample: Sample) -> None:
+        name = sample.device or HOST
+        time_s, rows = self._processes.get(name, (-1.0, []))
+        if time_s != sample.time_s:
+            rows = []
+            self._processes[name] = (sample.time_s, rows)
+        rows.append(sample.values)
+
+    def _biggest_user(self, name: str) -> str:
+        """Who holds most of a memory, in a sentence; empty when no process is known to."""
+        _, rows = self._processes.get(name, (0.0, []))
+        sized = [(size, row) for row in rows if isinstance(size := row.get("memory_bytes"), int | float)]
+        if not sized:
+            return ""
+        size, row = max(sized, key=lambda item: item[0])
+        if row.get("pid") == os.getpid():
+            return f"gpudash itself, with the run, holds {format_bytes(size)}."
+        user = f", user {row['user']}" if row.get("user") else ""
+        return f"{row.get('name') or 'A process'} (pid {row.get('pid')}{user}) holds {format_bytes(size)}."
+
+
+def _describe(name: str) -> str:
+    return "This computer's memory" if name == HOST else f"GPU {name}"
+
+
+def _memory_of(device: str) -> str | None:
+    return HOST if device == "cpu" else None
+
+
+def _rounded(size: float, unit: str) -> str:
+    """``size`` in ``unit``, or in one of its own where it would be nought."""
+    return format_bytes(size, unit=None if format_number(size, unit) == "0.00" else unit)
+
+
+def _pair(level: Level) -> str:
+    return format_pair(level.used, level.capacity)

@@ -1,0 +1,346 @@
+"""Which devices there are and what they are called: what NVML lists, joined with what torch can use.
+
+The energy counters of the machine's devices, as a comparison asks for them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gpudash.devices.names import (
+    SIMULATED,
+    CudaOrder,
+    Device,
+    Gpu,
+    cuda_devices,
+    cuda_order,
+    default_device,
+    kind_of,
+    shown_name,
+    simulated_device,
+    unread_gpus,
+    why_torch_has_no_gpu,
+)
+from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.memory.watching.levels import HOST
+from gpudash.session.live.simulated_gpus import SimulatedGpus
+from gpudash.session.predicting.contexts import measured_context, remember_context
+from gpudash.telemetry.records import Note, State
+from gpudash.telemetry.store import NEVER_READ, Store
+
+if TYPE_CHECKING:
+    from gpudash.sources.discovery import Host
+    from gpudash.sources.energy import PackageEnergy
+    from gpudash.sources.monitor import Monitor
+    from gpudash.workloads.running.worker import MemoryLevel
+
+
+CONTEXT_READINGS = 2000
+"""Newest readings of a context that are looked at: some minutes of them."""
+
+GPU_PATIENCE_S = 5.0
+"""Session time after which a driver that has not said which GPUs there are is no longer waited for."""
+
+
+class Machine:
+    """The devices of a live session. Any thread may ask; the session's thread alone tells it of torch.
+
+    Args:
+        host: the processor and its memory.
+        monitor: knows the GPUs that NVML lists, which may come later.
+        store: holds the newest readings.
+        simulated: the simulated GPUs.
+
+    Attributes:
+        torch: what torch is and sees (`torch_report`); ``None`` until that is known.
+        expects_torch: whether that will be known: it is not while a session only watches.
+    """
+
+    def __init__(self, host: Host, monitor: Monitor, store: Store, simulated: SimulatedGpus) -> None:
+        self.torch: Mapping[str, Any] | None = None
+        self.expects_torch = True
+        self.simulated = simulated
+        self._host = host
+        self._monitor = monitor
+        self._store = store
+        self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
+        self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
+        self._energy = EnergyCounters(store)
+        self._let_go_s = -math.inf
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
+        return *self._monitor.gpus, *self.simulated.gpus
+
+    @property
+    def host_capacity_source(self) -> str:
+        """What limits host memory: "RAM", or the name of a container's limit."""
+        return self._monitor.host_capacity_source
+
+    @property
+    def host(self) -> Device:
+        """The CPU."""
+        return Device("cpu", f"{self._host.product}, {self._host.cores} cores", self._host.total_bytes)
+
+    def devices(self) -> list[Device]:
+        """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
+        problem = self.simulated.problem or (None if self.torch is None else self.torch.get("simulator_problem"))
+        simulated = (simulated_device(gpu, problem) for gpu in self.simulated.gpus)
+        return [self.host, *cuda_devices(self.cuda_order(), self.torch), *simulated]
+
+    def cuda_order(self) -> CudaOrder:
+        """torch's numbering of the GPUs NVML lists."""
+        return cuda_order(
+            self._monitor.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+        )
+
+    def default_device(self) -> str:
+        """The usable CUDA device with most free memory, else the CPU."""
+        devices = self.devices()
+        free = {d.uuid: size for d in devices if d.uuid and (size := self.latest(d.uuid, "free_bytes")) is not None}
+        return default_device(devices, free)
+
+    @property
+    def problem(self) -> str | None:
+        """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
+        if self._monitor.problem is not None:
+            return unread_gpus(self.torch or {}, self._monitor.problem)
+        order = self.cuda_order()
+        why = None if self.torch is None else why_torch_has_no_gpu(self.torch, order)
+        return why or order.reason or None
+
+    def gpu_facts(self) -> list[tuple[str, str]]:
+        """What driver, library, torch and environment say of GPUs: (what, answer) pairs for a bug report."""
+        torch = self.torch or {}
+        cuda = "not known yet" if self.torch is None else str(torch.get("cuda_version") or "none: a CPU build")
+        simulated = ", ".join(f"{found.name}" for found in self.devices() if found.simulated)
+        names = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+        return [
+            ("NVML", self._monitor.nvml_words),
+            ("NVIDIA driver", self._monitor.driver_version or "none answered"),
+            ("torch", self.torch_words or "loading"),
+            ("CUDA of torch", cuda),
+            *((name, os.environ.get(name, "not set") or "empty") for name in names),
+            ("simulated GPU", self.simulated.problem or simulated or "none"),
+        ]
+
+    def check_gpus(self) -> None:
+        """Look for GPUs at once where there were none."""
+        self._monitor.look_again()
+
+    @property
+    def torch_words(self) -> str | None:
+        """What torch this is, or that there is none; ``None`` while it loads."""
+        if self.torch is None:
+            return None
+        return "no torch" if self.torch.get("version") is None else f"torch {self.torch['version']}"
+
+    def words(self, memory: str) -> str:
+        """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
+        if memory == HOST:
+            return "This computer's memory"
+        names = {found.uuid: shown_name(found.name) for found in self.devices()}
+        return names.get(memory) or next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == memory), memory)
+
+    def memory_of(self, device: str) -> str | None:
+        """The memory of a device as torch names it (see `Device.memory`); ``None`` when there is no such device."""
+        return next((found.memory for found in self.devices() if found.name == device), None)
+
+    def surroundings(self, memory: str) -> Surroundings:
+        """What else holds memory of a GPU, by the newest readings; a context too young for them is as it usually is."""
+        with self._store.lock:
+            rows = self._store.processes(memory) if memory != HOST else ()
+        others = tuple(
+            Process(int(size), int(pid), str(row.get("name") or ""), str(row.get("user") or ""))
+            for row in rows
+            if isinstance(size := row.get("memory_bytes"), int | float)
+            and isinstance(pid := row.get("pid"), int | float)
+            and pid != os.getpid()
+        )
+        context = None if memory == HOST else self.context_bytes(memory) or measured_context(memory)
+        return Surroundings(others, context)
+
+    def listed(self, uuid: str, pid: int) -> tuple[float, int] | None:
+        """When the driver last listed the processes of a GPU, and the bytes of one; ``None`` when it was not there."""
+        with self._store.lock:
+            time_s, rows = self._store.process_list(uuid)
+        sizes = (row.get("memory_bytes") for row in rows if row.get("pid") == pid)
+        return next(((time_s, int(size)) for size in sizes if isinstance(size, int | float)), None)
+
+    def lists_any(self, pids: Container[int]) -> bool:
+        """Whether a driver's newest list of a GPU's processes has one of these."""
+        with self._store.lock:
+            return any(row.get("pid") in pids for gpu in self._monitor.gpus for row in self._store.processes(gpu.uuid))
+
+    def own_bytes(self, uuid: str) -> int | None:
+        """What this process has of a GPU; ``None`` while the driver has not told since a run's own process was ours."""
+        with self._store.lock:
+            found = self._store.latest("gpu", "process_bytes", uuid)
+        is_old = found.time_s is None or found.time_s <= self._let_go_s
+        return int(found.value) if not is_old and isinstance(found.value, int | float) else None
+
+    def context_bytes(self, uuid: str) -> int | None:
+        """What our CUDA context takes of a GPU; ``None`` where the driver does not tell, or nothing of ours is there.
+
+        It is what most of the newest readings say: each takes what is reserved from what the driver told a little
+        earlier, which is wrong while that changes, and wrong by something else each time.
+        """
+        with self._store.lock:
+            series = self._store.series("gpu", "context_bytes", uuid)
+            newest = () if series is None else series.newest(CONTEXT_READINGS)[1].tolist()
+        there = Counter(size for size in newest if size > 0)  # a gap is NaN, which is not
+        return int(there.most_common(1)[0][0]) if there else None
+
+    def host_run(self, uuid: str | None, pid: int | None) -> None:
+        """Count a run's own process as ours, or with ``None`` none any more; called by the worker's thread.
+
+        Args:
+            uuid: of the GPU that it makes a context on; what that took is kept for later predictions.
+        """
+        if pid is None:
+            with self._store.lock:
+                self._let_go_s = self._store.newest_s
+        taken = self.context_bytes(uuid) if pid is None and uuid is not None else None
+        if uuid is not None and taken is not None:
+            remember_context(uuid, taken)
+        self._monitor.adopt(pid)
+
+    def follow_ranks(self, ranks: Callable[[], Mapping[int, int]] | None) -> None:
+        """Count the ranks of a run as ours in place of this process, or with ``None`` no longer.
+
+        Args:
+            ranks: gives their resident bytes by PID.
+        """
+        self._monitor.follow(ranks)
+
+    def find(self, name: str) -> Device:
+        """The device called ``name``.
+
+        Raises:
+            ValueError: one sentence saying which devices there are and why this one is not or cannot be used.
+        """
+        devices = {device.name: device for device in self.devices()}
+        if name in devices:
+            if devices[name].problem is not None:
+                raise ValueError(f"No run can use {name}: {devices[name].problem}")
+            return devices[name]
+        there = ", ".join(devices)
+        if kind_of(name) == "sim":
+            raise ValueError(f"There is no device {name!r}; there is: {there}. --simulate 8GiB adds a simulated GPU.")
+        if not name.startswith("cuda"):
+            raise ValueError(f"{name!r} is not a device; there is: {there}.")
+        reason = f" ({self.problem.rstrip('.')})" if self.problem else ""
+        raise ValueError(f"There is no device {name!r}{reason}; there is: {there}.")
+
+    def latest(self, memory: str, metric: str) -> int | None:
+        """The newest reading of the host or of a GPU; ``None`` when there is none."""
+        table, device = ("host", None) if memory == HOST else ("gpu", memory)
+        with self._store.lock:
+            value = self._store.latest(table, metric, device).value
+        return int(value) if isinstance(value, (int, float)) else None
+
+    def knows_enough(self, now_s: float) -> bool:
+        """Whether a run can be started: torch, if expected, and the machine are known, or the latter had its time."""
+        return (self.torch is not None or not self.expects_torch) and (self._read or now_s >= GPU_PATIENCE_S)
+
+    @property
+    def _read(self) -> bool:
+        """Whether the memories were read, and it is known which GPUs there are or why there is none.
+
+        A GPU whose driver has said that its memory cannot be read has been read, too.
+        """
+        listed = bool(self._monitor.gpus) or self._monitor.problem is not None
+        memories = [HOST, *(gpu.uuid for gpu in self.simulated.gpus)]
+        with self._store.lock:
+            asked = [self._store.latest("gpu", "used_bytes", gpu.uuid) for gpu in self._monitor.gpus]
+        was_read = all(reading is not NEVER_READ for reading in asked)
+        return listed and was_read and all(self.latest(memory, "used_bytes") is not None for memory in memories)
+
+    @property
+    def _has_no_gpu(self) -> bool:
+        """Whether neither NVML nor torch has a GPU, once both have had their say."""
+        if self._monitor.gpus or self._monitor.problem is None:
+            return False
+        return not self.expects_torch if self.torch is None else not self.torch["cuda_available"]
+
+    def level(self, memory: str) -> MemoryLevel | None:
+        """How full a memory is; ``None`` without a reading."""
+        from gpudash.workloads.running.worker import MemoryLevel
+
+        used, total = self.latest(memory, "used_bytes"), self.latest(memory, "total_bytes")
+        free = self.latest(memory, "available_bytes" if memory == HOST else "free_bytes")
+        if used is None or total is None or free is None:
+            return None
+        return MemoryLevel(used_bytes=used, free_bytes=free, total_bytes=total)
+
+    def energy(self, name: str) -> tuple[float, float] | str:
+        """The energy counter of a device: when it was read (s) and what it said (J), or in words why there is none."""
+        found = next((device for device in self.devices() if device.name == name), None)
+        if found is None or found.simulated:
+            return f"{name} has no energy counter"
+        return self._energy.read(found.uuid)
+
+    def link_rate(self, uuid: str | None) -> float | None:
+        """Theoretical bytes a second of the link to a GPU; ``None`` where it is not known, and for the CPU."""
+        return next((gpu.link_bytes_per_second for gpu in self.gpus if gpu.uuid == uuid), None)
+
+    def link(self, time_s: float) -> Note | None:
+        """Tell the store which GPU is which; a note for the recording when that has changed, else ``None``."""
+        if self._has_no_gpu:
+            self.simulated.offer()
+        gpus, known = self.gpus, self.torch is not None
+        if (gpus, known) == self._seen:
+            return None
+        self._seen = gpus, known
+        names = {device.name: device.uuid for device in self.devices() if device.uuid is not None}
+        if (gpus, names) == self._linked:
+            return None
+        self._linked = (gpus, names)
+        for name, uuid in names.items():
+            self._store.link(name, uuid)
+        words = ", ".join(f"{gpu.product} ({SIMULATED})" if gpu.simulated else gpu.product for gpu in gpus) or "no GPU"
+        details = {"gpus": [asdict(gpu) for gpu in gpus], "torch_names": names}
+        return Note(time_s=time_s, topic="gpus", text=words, details=details)
+
+
+NOT_REPORTED = "the driver reports no energy counter of this GPU"
+NOT_READ_YET = "the GPU's energy counter has not been read"
+
+
+class EnergyCounters:
+    """Reads a counter: the CPU package's now, a GPU's as it was read last.
+
+    Args:
+        store: holds the newest readings.
+        package: the CPU's; this system's by default.
+    """
+
+    def __init__(self, store: Store, package: PackageEnergy | None = None) -> None:
+        from gpudash.sources.energy import PackageEnergy as Counters
+
+        self._store = store
+        self._package = package or Counters()
+
+    def read(self, uuid: str | None) -> tuple[float, float] | str:
+        """When the counter was read (seconds) and what it said (joules), or in words why there is none.
+
+        Args:
+            uuid: of the GPU; ``None`` for the CPU.
+        """
+        if uuid is None:
+            joules = self._package.joules()
+            return joules if isinstance(joules, str) else (time.monotonic(), joules)
+        with self._store.lock:
+            reading = self._store.latest("gpu", "energy_j", uuid)
+        if reading.time_s is None:
+            return NOT_READ_YET
+        if reading.state is State.OK and isinstance(reading.value, (int, float)):
+            return reading.time_s, float(reading.value)
+        return NOT_REPORTED

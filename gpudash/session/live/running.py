@@ -1,0 +1,300 @@
+"""The run that is on: a workload's in the worker, or a program that is watched. One at a time.
+
+A run as the worker is asked for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from gpudash.devices.names import Device, kind_of
+from gpudash.memory.watching.levels import HOST
+from gpudash.session.live.guards import RunGuards, levels
+from gpudash.session.live.machine import Machine
+from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
+from gpudash.settings import Settings
+from gpudash.specs import Spec
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.records import RunEnded, Sample
+
+if TYPE_CHECKING:
+    from gpudash.workloads.profiling.profiler import ProfileWish
+    from gpudash.workloads.running.worker import RunRequest, Worker
+
+
+LEAVING_S = 2.0
+"""Longest that a start waits for what remains to be done after the end of a program that was watched."""
+
+NOT_YOUR_OWN = "Steps of your own program are not profiled here; use torch.profiler in it."
+
+A_RUN_IS_ON = "A run is on; stop it before starting another."
+
+
+class Watched(Protocol):
+    """A program that is watched, as far as the session steers it."""
+
+    def stop(self) -> None:
+        """Ask it to end; asked again, more firmly."""
+
+    def save_snapshot(self) -> None:
+        """Ask it for a memory snapshot.
+
+        Raises:
+            RuntimeError: one sentence, when it can give none.
+        """
+
+    def close(self, timeout_s: float) -> bool:
+        """End it and everything it has started; false when that took longer."""
+
+
+class Running:
+    """Starts and stops runs, and arms their guards. Any thread may call.
+
+    Args:
+        machine: the devices.
+        worker: runs workloads.
+        guards: of the run that is on.
+        guarded: told when guards have been armed or disarmed.
+        settings: in force now.
+
+    Attributes:
+        run_id: of the newest run.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        worker: Worker,
+        guards: RunGuards,
+        guarded: Callable[[], None],
+        settings: Callable[[], Settings],
+    ) -> None:
+        self.run_id = 0
+        self._machine = machine
+        self._worker = worker
+        self._guards = guards
+        self._guarded = guarded
+        self._settings = settings
+        self._starting = threading.Lock()
+        self._ended = threading.Event()
+        self._ended.set()
+        self._watched: Watched | None = None
+        self._leaving: Watched | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether a run is on: from its start until its end is stored."""
+        return not self._ended.is_set()
+
+    @property
+    def watched(self) -> Watched | None:
+        """The program that is watched, ``None`` when none is."""
+        return self._watched
+
+    def start(
+        self,
+        spec: Spec,
+        device: Device,
+        guard_bytes: int | None,
+        memory_cap: MemoryCap | None,
+        isolate: bool | None,
+        profile: ProfileWish | None = None,
+    ) -> int:
+        """Start a workload's run and return its number; arguments as of `Session.start_run`.
+
+        Raises:
+            ValueError: one sentence, when the device cannot run this spec.
+            RuntimeError: when a run is on, or the worker is closed.
+        """
+        devices = devices_of(spec, self._machine)
+        check(spec, device, memory_cap, devices)
+        with self._starting:
+            self._require_none()
+            self._let_go(LEAVING_S)
+            self._arm([one.memory for one in devices or (device,)], guard_bytes)
+            self._begin()
+            ratio, caps = self._settings().warn_ratio, (memory_cap, isolate, devices)
+            request = run_request(spec, device, self.run_id, self._machine, self._guards, ratio, *caps)
+            try:
+                self._worker.submit(replace(request, profile=profile))
+            except RuntimeError:
+                self._disarm()
+                self._ended.set()
+                raise
+            return self.run_id
+
+    def watch(self, begin: Callable[[int], Watched]) -> int:
+        """Begin to watch a program and return the run's number. No guard is armed: the program is the user's own.
+
+        Args:
+            begin: given the number, starts it; what it raises is passed on.
+
+        Raises:
+            RuntimeError: when a run is on.
+        """
+        with self._starting:
+            self._require_none()
+            self._let_go(LEAVING_S)
+            self._begin()
+            try:
+                self._watched = begin(self.run_id)
+            except BaseException:
+                self._ended.set()
+                raise
+            return self.run_id
+
+    def stop(self) -> None:
+        """Ask the run to end."""
+        watched = self._watched
+        if watched is not None and self.on:
+            watched.stop()
+        else:
+            self._worker.stop()
+
+    def profile(self, wish: ProfileWish) -> None:
+        """Profile the next steps of the run.
+
+        Raises:
+            RuntimeError: one sentence, when that is not possible now.
+        """
+        if self._watched is not None and self.on:
+            raise RuntimeError(NOT_YOUR_OWN)
+        self._worker.profile(wish)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until the run's end has been stored; false when the time passed first."""
+        return self._ended.wait(timeout_s)
+
+    def take_end(self, ending: RunEnded) -> None:
+        """The end of a run has been stored."""
+        if ending.run_id == self.run_id:
+            with self._starting:
+                self._disarm()
+                self._leaving, self._watched = self._watched, None
+            self._ended.set()
+
+    def abandon(self) -> None:
+        """Nothing is waited for any more."""
+        self._ended.set()
+
+    def observe(self, sample: Sample, tell: Callable[[str, str], None]) -> None:
+        """Hold a reading against the guards, and stop the run at the first that has reached its guard's level.
+
+        Args:
+            tell: given the memory and the guard's sentence.
+        """
+        crossed = self._guards.observe(sample)
+        if crossed is None:
+            return
+        with self._starting:
+            if self.on:
+                tell(*crossed)
+                self._worker.stop(because=crossed[1])
+            self._disarm()
+
+    def close(self, timeout_s: float) -> bool:
+        """End the run, whatever it is; false when it did not end in time."""
+        deadline = time.monotonic() + timeout_s
+        watched = self._watched
+        ended = self._let_go(timeout_s) if watched is None else watched.close(timeout_s)
+        return self._worker.close(deadline - time.monotonic()) and ended
+
+    def _let_go(self, timeout_s: float) -> bool:
+        """Wait until the program that was watched last has taken back what it showed; false when that takes longer."""
+        leaving, self._leaving = self._leaving, None
+        return leaving is None or leaving.close(timeout_s)
+
+    def _require_none(self) -> None:
+        if self.on:
+            raise RuntimeError(A_RUN_IS_ON)
+
+    def _begin(self) -> None:
+        self.run_id += 1
+        self._ended.clear()
+
+    def _arm(self, memories: Sequence[str], guard_bytes: int | None) -> None:
+        settings, latest = self._settings(), self._machine.latest
+        critical = settings.critical_ratio if settings.guard else None
+        total = latest(HOST, "total_bytes")
+        found: dict[str, tuple[int, str]] = {}
+        for memory in memories:
+            found |= levels(memory, guard_bytes, latest(memory, "used_bytes"), total, critical)
+        self._guards.arm(found)
+        self._guarded()
+
+    def _disarm(self) -> None:
+        self._guards.disarm()
+        self._guarded()
+
+
+def devices_of(spec: Spec, machine: Machine) -> tuple[Device, ...]:
+    """The devices of a run on several, one a rank; none when it takes place on one.
+
+    Raises:
+        ValueError: one sentence, when one of them is not there or cannot be used.
+    """
+    return tuple(machine.find(name) for name in getattr(spec, "device_names", ()))
+
+
+def check(spec: Spec, device: Device, memory_cap: MemoryCap | None, devices: Sequence[Device] = ()) -> None:
+    """Make sure that a run can be asked for.
+
+    Args:
+        devices: of a run on several, as `devices_of` has them.
+
+    Raises:
+        ValueError: one sentence, when a device cannot run ``spec`` or bear the cap.
+    """
+    problems = spec.run_problems(device.name)
+    if memory_cap is not None:
+        for one in devices or (device,):
+            problems += [new for new in memory_cap.problems(one.name, one.total_bytes) if new not in problems]
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def run_request(
+    spec: Spec,
+    device: Device,
+    run_id: int,
+    machine: Machine,
+    guards: RunGuards,
+    warn_ratio: float,
+    memory_cap: MemoryCap | None,
+    isolate: bool | None = None,
+    devices: tuple[Device, ...] = (),
+) -> RunRequest:
+    """What the worker is given for a run that `check` has passed; CUDA's and comparisons are isolated by themselves."""
+    from gpudash.workloads.running.worker import RunRequest
+
+    memory = device.memory
+    return RunRequest(
+        spec=spec,
+        device=device.name,
+        run_id=run_id,
+        refuse=guards.refusal(memory),
+        memory=partial(machine.level, memory),
+        warn_ratio=warn_ratio,
+        expected_uuid=device.uuid,
+        link_bytes_per_second=machine.link_rate(device.uuid),
+        cards=machine.simulated.cards,
+        memory_cap=memory_cap,
+        surroundings=partial(machine.surroundings, memory),
+        energy=machine.energy,
+        isolate=spec.undisturbed or kind_of(device.name) == "cuda" if isolate is None else isolate,
+        on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
+        on_cards=machine.simulated.hosted,
+        devices=devices,
+        folder=_folder,
+        on_ranks=machine.follow_ranks,
+    )
+
+
+def _folder() -> PrivateFolder:
+    """Where the socket of a run on several devices is; one that a killed gpudash has left is swept away."""
+    return PrivateFolder(runtime_folder(), "gpudash-ranks-")

@@ -1,0 +1,399 @@
+"""The application without a screen: it wires monitor, worker, store, memory watch, guard and recorder together.
+
+Records from every thread arrive on one queue. The session's own thread empties it into the store, the memory watch
+and the recorder, so neither a flood of records nor a blocked window delays a warning, the guard or the recording.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpudash.devices.names import Simulation
+from gpudash.memory.watching.outlook import Forecast
+from gpudash.memory.watching.watch import MemoryWatch
+from gpudash.session.live.guards import RunGuards
+from gpudash.session.live.known_devices import KnownDevices
+from gpudash.session.live.machine import Machine
+from gpudash.session.live.profiles import profile_wish
+from gpudash.session.live.running import Running
+from gpudash.session.live.simulated_gpus import SimulatedGpus
+from gpudash.session.live.status import Status, status_of, summary
+from gpudash.session.predicting.estimates import Estimates
+from gpudash.session.predicting.remedies import Remedies
+from gpudash.session.recordings.folder import SESSION, facts, tidy
+from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.request import WatchRequest
+from gpudash.session.watching.wiring import Wiring
+from gpudash.settings import Settings
+from gpudash.specs import Spec
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.telemetry.records import REMOVED, Level, Marker, Note, Record, RunEnded, RunFinished, Sample, Warning
+from gpudash.telemetry.store import Store
+
+CLOSE_TIMEOUT_S = 2.0
+"""Longest that closing waits for the run and all threads together."""
+
+RECORDING_SHARE_S = 0.5
+"""Part of `CLOSE_TIMEOUT_S` kept for what closes last, the recording."""
+
+LANES_SHARE_S = 0.3
+"""Part of it kept for the monitor's lanes when the run does not end; a lane that is not stuck ends within 0.1 s."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""Interpreter switch interval: halves the window's lateness under pure-Python work and costs nothing measurable."""
+
+_POLL_S = 0.1
+"""Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
+
+
+class Session(KnownDevices):
+    """One session: from the first reading to the closed recording.
+
+    Args:
+        settings: thresholds, rates and limits.
+        recording: file to record to; ``None`` records nothing.
+        notices: sentences (about settings, say) that become notes of the session.
+        simulation: GPUs to simulate; without any, one is offered where there is no GPU.
+
+    Raises:
+        RecordingError: from `start`, when the recording cannot be written.
+
+    Attributes:
+        on_record: called with every record, on the session's thread; it must not wait for anything.
+        estimates: predicts what runs would take.
+        remedies: looks for what would have fitted, after an out-of-memory.
+        output: what the program that is watched has printed, the newest lines.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        recording: Path | None = None,
+        notices: list[str] | None = None,
+        simulation: Simulation | None = None,
+    ) -> None:
+        from gpudash.sources.discovery import survey_host
+        from gpudash.sources.monitor import Monitor
+        from gpudash.workloads.running.worker import Worker
+
+        self.settings = settings or Settings()
+        self.store = Store()
+        self.recording = recording
+        self.began_wall_s, self._origin = time.time(), time.monotonic()
+        self.on_record: Callable[[Record], None] | None = None
+        self._notices = list(notices or ())
+        self._queue: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._own_cpu_s = 0.0
+        self._recorder: Recorder | None = None
+        self._broken: set[str] = set()
+        self._ready = threading.Event()
+        self._guards = RunGuards(self._warn_of_guard)
+        self._monitor = Monitor(self.emit, self.clock, self.settings.rate_hz)
+        self._worker = Worker(self.emit, self.clock, on_probe=self._monitor.probe)
+        simulated = SimulatedGpus(simulation or Simulation(), self._monitor.watch_cards)
+        KnownDevices.__init__(self, Machine(survey_host(), self._monitor, self.store, simulated))
+        self.estimates = Estimates(self._machine, self.store)
+        self.remedies = Remedies(self._machine, self.store, self.emit, self.clock)
+        ratios = self.settings.warn_ratio, self.settings.critical_ratio, self.settings.hysteresis_ratio
+        self._watch = MemoryWatch(*ratios)
+        self._watch.describe, self._watch.memory_of = self.device_words, self._machine.memory_of
+        self._runs = Running(self._machine, self._worker, self._guards, self._guarded, lambda: self.settings)
+        self.output = OutputLog()
+
+    def clock(self) -> float:
+        """Session time: monotonic seconds since the session began."""
+        return time.monotonic() - self._origin
+
+    def emit(self, record: Record) -> None:
+        """Put a record on the queue; callable from any thread."""
+        self._queue.put(record)
+
+    def start(self, *, worker: bool = True) -> None:
+        """Open the recording and start every thread; without ``worker`` the session only watches.
+
+        Raises:
+            RecordingError: one sentence, when the recording cannot be written.
+        """
+        if self.recording is not None:
+            source, product = self.host_capacity_source, self._machine.host.product
+            meta = facts(self.began_wall_s, self.settings, product, source)
+            self._recorder = Recorder(self.recording, meta=meta)
+            self._recorder.summarise(self.store)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
+        self._thread.start()
+        self._monitor.start()
+        self._machine.simulated.start()
+        self._machine.expects_torch = worker
+        if worker:
+            self._worker.start()
+        for text in self._notices:
+            self.emit(Note(time_s=self.clock(), topic="settings", text=text))
+
+    def load_torch(self, isolate: bool = False) -> None:
+        """Import torch ahead of the first run: in the worker, or with ``isolate`` in a run's own process only."""
+        self._worker.warm_up(isolate)
+
+    def start_run(
+        self,
+        spec: Spec,
+        device: str,
+        guard_bytes: int | None = None,
+        memory_cap: MemoryCap | None = None,
+        isolate: bool | None = None,
+        profile_steps: int = 0,
+    ) -> int:
+        """Start a run and return its number.
+
+        Args:
+            spec: what to run.
+            device: "cpu", "cuda:0" or "sim:0".
+            guard_bytes: stop the run when memory grows this far above its use now; ``None`` guards host memory at
+                the critical level, where the settings ask for a guard.
+            memory_cap: the most that torch may reserve on the device while the run is on.
+            isolate: host the run in a process of its own; ``None`` does so on CUDA, and for a comparison.
+            profile_steps: so many steps after the first are profiled; a run of one step is profiled from its beginning.
+
+        Raises:
+            ValueError: one sentence, when the device is not there or cannot run this spec, or on `profile_steps`.
+            RuntimeError: when a run is on, or the session is closed.
+        """
+        where = self.find_device(device)
+        wish = profile_wish(profile_steps, self.recording, spec) if profile_steps else None
+        return self._runs.start(spec, where, guard_bytes, memory_cap, isolate, wish)
+
+    def profile(self, steps: int) -> None:
+        """Profile the run's next ``steps``; a note of topic "operators" answers.
+
+        Raises:
+            ValueError: one sentence, when so many steps are not profiled.
+            RuntimeError: one sentence, when no run is on, steps are being profiled, or the program is the user's own.
+        """
+        self._runs.profile(profile_wish(steps, self.recording))
+
+    def watch(self, request: WatchRequest) -> int:
+        """Start the user's own program and watch it, as a run of the workload "watch"; returns the run's number.
+
+        Raises:
+            ValueError: one sentence, when the program cannot be started.
+            RuntimeError: when a run is on.
+        """
+        from gpudash.session.watching.watch import Watching
+
+        return self._runs.watch(lambda run_id: Watching(request, run_id, self._wiring()))
+
+    def attach(self, pid: int) -> int:
+        """Watch a running process from outside, as a run of the workload "watch"; returns the run's number.
+
+        Raises:
+            ValueError: one sentence, when the process is gone, not ours, or this one.
+            RuntimeError: when a run is on.
+        """
+        from gpudash.session.watching.attaching import Attached
+
+        return self._runs.watch(lambda run_id: Attached(pid, run_id, self._wiring()))
+
+    def save_snapshot(self) -> None:
+        """Ask the program that is watched for a memory snapshot; a note of topic "snapshot" answers.
+
+        Raises:
+            RuntimeError: one sentence, when no program is watched, or it can give none.
+        """
+        watched = self._runs.watched
+        if watched is None:
+            raise RuntimeError("No program is being watched; only one can be asked for a memory snapshot.")
+        watched.save_snapshot()
+
+    def stop_run(self) -> None:
+        """Ask the run to stop after its current operation; asking a watched program again is a firmer signal."""
+        self._runs.stop()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until it is known what torch is, how full the host is and which GPUs there are."""
+        return self._ready.wait(timeout_s)
+
+    def wait_run(self, timeout_s: float | None = None) -> bool:
+        """Wait until the run's end has been stored; false when the time passed first."""
+        return self._runs.wait(timeout_s)
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is on: from `start_run` until its end is stored."""
+        return self._runs.on
+
+    def set_settings(self, settings: Settings) -> None:
+        """Put other settings in force; those about recording wait for the next session."""
+        self.settings = settings
+        self._monitor.set_rate(settings.rate_hz)
+        self._watch.set_levels(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
+
+    def forecast(self, device: str) -> Forecast | None:
+        """When a memory ("host" or a GPU's UUID) reaches its capacity or the guard, if it grows on as it does."""
+        return self._watch.forecast(device)
+
+    def explain(self) -> None:
+        """Ask the run what its GPU's memory holds now; a note of topic "explanation" answers after the step."""
+        self._worker.explain()
+
+    def free_cache(self) -> None:
+        """Give idle memory back: torch's cached segments and the host's freed heap."""
+        self._worker.free_cache()
+
+    def mark(self, label: str, time_s: float | None = None) -> None:
+        """Mark a moment, now if none is given."""
+        self.emit(Marker(time_s=self.clock() if time_s is None else time_s, label=label))
+
+    def unmark(self, label: str, time_s: float) -> None:
+        """Take back the user's mark of this time and label; the recording keeps both, and shows neither."""
+        self.emit(Marker(time_s=time_s, label=label, category=REMOVED))
+
+    def introduction(self) -> Note:
+        """What a reader of this session's records must know beforehand, as `Incoming` understands it."""
+        told = facts(self.began_wall_s, self.settings, self._machine.host.product, self.host_capacity_source)
+        return Note(time_s=0.0, topic=SESSION, text="", details=told)
+
+    def save_recording(self, target: Path) -> None:
+        """Write a copy of the recording as far as it has come.
+
+        Raises:
+            ValueError: when nothing is recorded.
+            RecordingError: when the target cannot be written.
+        """
+        if self._recorder is None:
+            raise ValueError("This session is not recorded; nothing can be saved.")
+        self._recorder.copy_to(target)
+
+    def status(self) -> Status:
+        """Figures for the status line."""
+        rate_hz, torch = self.settings.rate_hz, self._machine.torch_words
+        cost = self._own_cpu_s, self.clock()
+        return status_of(self._monitor, self._recorder, self.recording, rate_hz, cost, torch)
+
+    def summary(self) -> dict[str, Any]:
+        """What ``gpudash monitor --json`` prints."""
+        return summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
+
+    def close(self) -> bool:
+        """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all.
+
+        Returns:
+            False when a thread could not be joined: the process must then leave without waiting for it.
+        """
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        lanes_until = deadline - RECORDING_SHARE_S
+        predicted = self.estimates.close() & self.remedies.close()
+        run_ended = self._runs.close(lanes_until - LANES_SHARE_S - time.monotonic())
+        lanes_ended = self._monitor.stop(max(0.0, lanes_until - time.monotonic()))
+        self._queue.put(None)
+        if self._thread is None:
+            return run_ended and lanes_ended and predicted
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return run_ended and lanes_ended and predicted and not self._thread.is_alive()
+
+    def _drain(self) -> None:
+        """The session's thread: takes records until `close` puts ``None`` behind them."""
+        self._try("Old recordings were not tidied", self._tidy)
+        while True:
+            record: Record | None = None
+            try:
+                record = self._queue.get(timeout=_POLL_S)
+                if record is None:
+                    break
+                self._take(record)
+            except queue.Empty:
+                pass  # a commit or a device may be due all the same
+            self._after_record()
+        self._finish()
+
+    def _after_record(self) -> None:
+        self._try("The devices could not be named", self._link)
+        if self._recorder is not None:
+            self._try("The recording failed", self._recorder.tick)
+            self._tell_if_recording_failed(self._recorder)
+        if not self._ready.is_set() and self._machine.knows_enough(self.clock()):
+            self._ready.set()
+        self._own_cpu_s = time.thread_time()
+
+    def _finish(self) -> None:
+        """The last of the session's thread: a run that did not end in time ends here, and so does the recording."""
+        run, abandoned, now_s = self.store.run, self.running, self.clock()
+        if abandoned and run is not None and run.running:
+            ended = partial(RunFinished, status="cancelled", steps=run.step, result={})
+            self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
+        self._runs.abandon()
+        if self._recorder is not None:
+            self._recorder.close("cancelled" if abandoned else "closed")
+
+    def _tidy(self) -> None:
+        trouble = tidy(self.settings, self.recording)
+        if trouble is not None:
+            self._take(Note(time_s=self.clock(), topic="recordings", text=trouble))
+
+    def _take(self, record: Record) -> None:
+        self._try("The window's readings stopped", partial(self.store.apply, record))
+        if self._recorder is not None:
+            self._try("The recording failed", partial(self._recorder.add, record))
+        if self.on_record is not None:
+            self._try("Records could not be passed on", partial(self.on_record, record))
+        self._try("Memory is not watched", partial(self._watch_memory, record))
+        if isinstance(record, Note) and record.topic == "torch":
+            self._machine.torch = record.details
+        elif isinstance(record, RunEnded):
+            self._runs.take_end(record)
+
+    def _try(self, trouble: str, act: Callable[[], Any]) -> None:
+        """Call ``act``; an exception becomes a warning, once, because this thread must go on for all the others."""
+        try:
+            act()
+        except Exception as error:
+            if trouble not in self._broken:
+                self._broken.add(trouble)
+                self._take(self._warning(f"{trouble} ({type(error).__name__}: {error})."))
+
+    def _watch_memory(self, record: Record) -> None:
+        if not isinstance(record, Sample):
+            self._watch.observe_event(record)
+            if self._runs.watched is None:
+                self.remedies.take(record)
+            return
+        for event in self._watch.observe(record):
+            self._take(replace(event, run_id=self._runs.run_id if self.running else None))
+        self._runs.observe(record, self._warn_of_guard)
+
+    def _tell_if_recording_failed(self, recorder: Recorder) -> None:
+        if recorder.failed is not None and recorder.failed not in self._broken:
+            self._broken.add(recorder.failed)
+            self._take(self._warning(recorder.failed, device="recording", actions=("save_recording",)))
+
+    def _warning(
+        self, text: str, device: str = "session", level: Level = "warning", actions: tuple[str, ...] = ()
+    ) -> Warning:
+        run_id = self._runs.run_id if self.running else None
+        return Warning(time_s=self.clock(), run_id=run_id, level=level, device=device, text=text, actions=actions)
+
+    def _warn_of_guard(self, memory: str, sentence: str) -> None:
+        self.emit(self._warning(sentence, memory, "critical"))
+
+    def _guarded(self) -> None:
+        self._watch.guards = self._guards.armed
+
+    def _wiring(self) -> Wiring:
+        monitor, where = self._monitor, (self._machine, self.store)
+        began = self.clock, self.began_wall_s
+        return Wiring(self.emit, *began, *where, monitor.probe, monitor.follow, self.settings, self.output)
+
+    def _link(self) -> None:
+        note = self._machine.link(self.clock())
+        if note is not None:
+            self._take(note)

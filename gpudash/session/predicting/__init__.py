@@ -1,0 +1,1 @@
+"""Predictions for the devices of a session, by a child process that stays warm."""

@@ -1,0 +1,364 @@
+"""Predictions by a child process that stays warm: importing torch takes seconds, a prediction a fraction of one."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpudash.memory.predicting.estimate import Estimate
+from gpudash.session.child_process import LineProcess
+
+COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.estimate_process")
+
+OWN_CODE_COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.own_code_process")
+"""The process that predicts a user's code; the user's Python is its argument."""
+
+TIME_LIMIT_S = 60.0
+"""Longest that one prediction may take unless another limit is given."""
+
+START_LIMIT_S = 120.0
+"""A cold import of a CUDA build of torch from a network disk has been seen to take over a minute."""
+
+PATIENCE_S = 1.0
+"""How long a newer request waits for the process to leave the older one before it is started anew."""
+
+CLOSE_TIMEOUT_S = 0.5
+
+_ESTIMATE = TypeAdapter(Estimate)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a prediction was not made.
+
+    Attributes:
+        kind: "time_limit", "crashed", "unavailable", or what the process calls it.
+        message: one sentence saying what was wrong.
+        remedy: what to do about it; may be empty.
+    """
+
+    kind: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What has been found out about one request.
+
+    Attributes:
+        id: of the request.
+        estimate: as far as it has come.
+        problem: why it has come no further.
+        final: whether nothing more will come.
+    """
+
+    id: int
+    estimate: Estimate | None = None
+    problem: Problem | None = None
+    final: bool = False
+
+
+@dataclass
+class _Request:
+    id: int
+    message: dict[str, Any]
+    limit_s: float
+    command: tuple[str, ...]
+
+
+@dataclass
+class _Child:
+    """The process, and until when what is expected of it must have come; times are of `time.monotonic`."""
+
+    process: LineProcess
+    command: tuple[str, ...]
+    start_until: float
+    ready: bool = False
+    request: _Request | None = None
+    until: float = 0.0
+    heed_until: float | None = None
+
+
+class Estimator:
+    """Asks a child process, of which only the newest request matters. Any thread may call any method.
+
+    Nothing is started before the first request. One thread owns the process; it ends in `close`.
+
+    Args:
+        command: the process, `COMMAND` unless given. It writes ``{"ready": true}``, or ``{"ready": false, "problem"}``
+            and ends; then it reads one request a line and writes answers with the request's ``id``, an ``estimate``
+            or an ``error``, and ``final``. It should leave a request when a newer one arrives.
+        start_limit_s: longest that it may take to become ready.
+    """
+
+    def __init__(self, command: Sequence[str] | None = None, start_limit_s: float = START_LIMIT_S) -> None:
+        self._command = tuple(command or COMMAND)
+        self._start_limit_s = start_limit_s
+        self._changed = threading.Condition()
+        self._asked = 0
+        self._wanted: _Request | None = None
+        self._answer: Answer | None = None
+        self._kill, self._warm = False, True
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._wake: tuple[int, int] | None = None
+        self._child: _Child | None = None
+
+    def ask(
+        self, message: Mapping[str, Any], time_limit_s: float = TIME_LIMIT_S, command: Sequence[str] | None = None
+    ) -> int:
+        """Ask for a prediction in place of the one that is being made, and return the request's number.
+
+        Args:
+            message: the request.
+            time_limit_s: seconds after which predicting is given up.
+            command: the process that is to make it, when it is another than usual.
+
+        Raises:
+            RuntimeError: when the estimator is closed.
+        """
+        with self._changed:
+            if self._closing:
+                raise RuntimeError("The estimator is closed.")
+            self._asked += 1
+            by = tuple(command or self._command)
+            self._wanted = _Request(self._asked, {**message, "id": self._asked}, time_limit_s, by)
+            self._answer = None
+            if self._thread is None:
+                self._wake = os.pipe()
+                os.set_blocking(self._wake[1], False)
+                self._thread = threading.Thread(target=self._work, name="gpudash-estimator", daemon=True)
+                self._thread.start()
+            self._rouse()
+            return self._asked
+
+    def newest(self) -> Answer | None:
+        """What is known of the newest request; ``None`` before its first answer, or when it was cancelled."""
+        return self._answer
+
+    def wait(self, timeout_s: float) -> Answer | None:
+        """Wait until the newest request is answered in full; what is known then, as `newest`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._answer is not None and self._answer.final, timeout_s)
+            return self._answer
+
+    def cancel(self, *, warm: bool = True) -> None:
+        """Make no prediction: a process in the midst of one is ended.
+
+        Args:
+            warm: whether another is made ready at once, and not only at the next request.
+        """
+        with self._changed:
+            self._asked += 1
+            self._wanted, self._answer = None, None
+            self._kill, self._warm = True, warm
+            self._rouse()
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """End the process and the thread.
+
+        Returns:
+            Whether the thread is gone; one that is not is a daemon and does not keep the process.
+        """
+        with self._changed:
+            self._closing = True
+            self._rouse()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _rouse(self) -> None:
+        if self._wake is not None:
+            with suppress(BlockingIOError):
+                os.write(self._wake[1], b".")
+
+    def _work(self) -> None:
+        """The thread that owns the process."""
+        assert self._wake is not None
+        try:
+            while not self._closing:
+                self._try_turn(self._wake[0])
+        finally:
+            self._end_child()
+            with self._changed:
+                (reading, writing), self._wake = self._wake, None
+                os.close(reading)
+                os.close(writing)
+
+    def _try_turn(self, roused: int) -> None:
+        """Obey, wait and listen once; an error becomes the answer, because the next request is to have its chance."""
+        try:
+            self._obey()
+            self._sleep(roused)
+            self._listen()
+            self._check_time()
+        except Exception as error:
+            self._end_child()
+            with self._changed:
+                self._wanted, newest = None, self._asked
+            problem = Problem("crashed", f"The prediction met an error ({type(error).__name__}: {error}).")
+            self._tell(Answer(newest, None, problem, final=True))
+
+    def _obey(self) -> None:
+        """Do what was asked for since the last time."""
+        with self._changed:
+            kill, self._kill, warm = self._kill, False, self._warm
+            request = self._wanted
+        if kill and self._child is not None and self._child.request is not None:
+            self._end_child()
+            if warm:
+                self._start_child()
+        if request is None:
+            return
+        if self._child is not None and self._child.command != request.command:
+            self._end_child()
+        if self._child is None and not self._start_child(request):
+            return
+        child = self._child
+        if child is None or not child.ready:
+            return
+        with self._changed:
+            if self._wanted is not request:
+                return
+            self._wanted = None
+        now = time.monotonic()
+        child.heed_until = now + PATIENCE_S if child.request is not None else None
+        child.request, child.until = request, now + request.limit_s
+        child.process.send(request.message)
+
+    def _start_child(self, request: _Request | None = None) -> bool:
+        command = self._command if request is None else request.command
+        try:
+            self._child = _Child(LineProcess(command), command, time.monotonic() + self._start_limit_s)
+        except OSError as error:
+            self._child = None
+            if request is not None:
+                self._fail(request, Problem("unavailable", f"The process that predicts could not be started: {error}."))
+            return False
+        return True
+
+    def _end_child(self) -> str:
+        """End the process; how it ended, in words."""
+        child, self._child = self._child, None
+        return child.process.end() if child is not None else ""
+
+    def _sleep(self, roused: int) -> None:
+        """Wait until something was asked or written, or a time limit is over."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(roused, selectors.EVENT_READ)
+            if self._child is not None:
+                for output in self._child.process.outputs:
+                    selector.register(output, selectors.EVENT_READ)
+            due = self._due()
+            ready = selector.select(None if due is None else max(0.0, due - time.monotonic()))
+        if any(key.fd == roused for key, _ in ready):
+            os.read(roused, 4096)
+
+    def _due(self) -> float | None:
+        child = self._child
+        if child is None:
+            return None
+        if not child.ready:
+            return child.start_until
+        if child.request is None:
+            return None
+        return child.until if child.heed_until is None else min(child.until, child.heed_until)
+
+    def _listen(self) -> None:
+        """Take what the process has written."""
+        child = self._child
+        if child is None:
+            return
+        for message in child.process.read():
+            if not child.ready:
+                self._take_greeting(child, message)
+            elif child.request is not None and message.get("id") == child.request.id:
+                self._take_answer(child, child.request, message)
+        if child is self._child and child.process.gone:
+            self._lost(child)
+
+    def _take_greeting(self, child: _Child, message: Mapping[str, Any]) -> None:
+        child.ready = bool(message.get("ready"))
+        if child.ready:
+            return
+        self._end_child()
+        request = self._take_wanted()
+        if request is not None:
+            told = str(message.get("problem") or "Nothing can be predicted here.")
+            self._fail(request, Problem("unavailable", told, str(message.get("remedy") or "")))
+
+    def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
+        child.heed_until = None
+        final = bool(message.get("final"))
+        if final:
+            child.request = None
+        try:
+            error = message.get("error")
+            problem = Problem(**error) if error else None
+            estimate = None if error else _ESTIMATE.validate_python(message.get("estimate"))
+        except (ValidationError, TypeError) as wrong:
+            problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
+        if problem is not None:
+            self._fail(request, problem)
+        else:
+            self._tell(Answer(request.id, estimate, None, final))
+
+    def _lost(self, child: _Child) -> None:
+        """The process has ended without being asked to."""
+        words = self._end_child().rstrip(".")
+        request = child.request or (None if child.ready else self._take_wanted())
+        if request is not None:
+            told = f"The process that predicts ended unexpectedly ({words})."
+            self._fail(request, Problem("crashed", told, "Ask again; it is started anew."))
+
+    def _check_time(self) -> None:
+        child, due = self._child, self._due()
+        if child is None or due is None or time.monotonic() < due:
+            return
+        request = child.request
+        self._end_child()
+        if not child.ready:
+            request = self._take_wanted()
+            if request is not None:
+                told = f"PyTorch did not load within {self._start_limit_s:.0f} s."
+                self._fail(request, Problem("time_limit", told, "Try: python -c 'import torch'"))
+            return
+        assert request is not None
+        if time.monotonic() >= child.until:
+            told = f"Predicting took longer than {request.limit_s:g} s and was stopped."
+            self._fail(request, Problem("time_limit", told, "Ask for a smaller run, or allow more time."))
+        else:
+            with self._changed:
+                self._wanted = self._wanted or request
+        self._start_child()
+
+    def _take_wanted(self) -> _Request | None:
+        with self._changed:
+            request, self._wanted = self._wanted, None
+            return request
+
+    def _fail(self, request: _Request, problem: Problem) -> None:
+        """End a request with what was known of it until now."""
+        with self._changed:
+            if self._wanted is request:
+                self._wanted = None
+            known = self._answer.estimate if self._answer is not None and self._answer.id == request.id else None
+        self._tell(Answer(request.id, known, problem, final=True))
+
+    def _tell(self, answer: Answer) -> None:
+        """Make an answer known, unless something newer was asked."""
+        with self._changed:
+            if answer.id == self._asked:
+                self._answer = answer
+                self._changed.notify_all()

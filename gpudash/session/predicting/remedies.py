@@ -1,0 +1,345 @@
+"""After an out-of-memory: what change would have let the run fit, found by dry runs in a process of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from gpudash.memory.allocator.settings import assignment
+from gpudash.memory.explaining.explain import rejudged
+from gpudash.memory.explaining.explanation import Explanation, PartKind, Remedy, explanation_from_json
+from gpudash.memory.explaining.explanation_text import failure_title
+from gpudash.memory.explaining.remedies import raised_cap
+from gpudash.memory.predicting.estimate import Alternative, Target
+from gpudash.memory.predicting.estimate_words import change_words
+from gpudash.session.live.machine import Machine
+from gpudash.session.predicting.estimates import Estimates
+from gpudash.session.predicting.estimator import Answer, Estimator
+from gpudash.specs import Spec, workloads
+from gpudash.specs.pressure import fills_memory
+from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
+from gpudash.telemetry.runs import RunView, run_of
+from gpudash.telemetry.store import Store
+from gpudash.units import GIB, MIB, format_bytes
+
+TIME_LIMIT_S = 20.0
+"""Longest that remedies are looked for."""
+
+GRACE_S = 5.0
+"""What the process that predicts has for its start beside that."""
+
+AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category", "idle", "pending", "private")
+"""What is there only once the context is; where it cannot be measured, it is among what is unattributed."""
+
+DRY_RUN = "dry run"
+
+ALONE = "without the other processes"
+
+UNKNOWN = "The workload {workload} is not known here with these fields, so no change of it could be tried."
+
+NONE_FOUND = "No change of this run's fields was found with which it would have fitted."
+
+
+class Remedies:
+    """Looks for remedies of the newest out-of-memory, and tells them by a note.
+
+    Args:
+        machine: the devices.
+        store: the runs, and the newest readings.
+        emit: takes the note; called on a thread of its own.
+        clock: session time in seconds.
+        estimator: makes the process that predicts.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        store: Store,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        estimator: Callable[[], Estimator] = Estimator,
+    ) -> None:
+        self._machine = machine
+        self._store = store
+        self._emit = emit
+        self._clock = clock
+        self._estimator = estimator
+        self._search: _Search | None = None
+        self._ending: list[_Search] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self, event: Event) -> None:
+        """Begin to look when memory has run out, and end it when the next run begins; by the session's thread.
+
+        Args:
+            event: any, once the store has it.
+        """
+        if isinstance(event, RunStarted):
+            self._end()
+        elif isinstance(event, OutOfMemory) and event.explanation is not None:
+            self._end()
+            with self._lock:
+                if not self._closed:
+                    self._begin(event)
+        elif isinstance(event, Note) and event.topic == EXPLANATION and self._search is not None:
+            self._search.told.set()  # not before: who waits for it reads it in the store
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the store has what is looked for; true at once when nothing is looked for."""
+        search = self._search
+        return search is None or search.told.wait(timeout_s)
+
+    def close(self) -> bool:
+        """Look no more, for good; false when the thread could not be joined."""
+        with self._lock:
+            self._closed = True
+        self._end()
+        closed = [search.close() for search in self._ending]
+        return all(closed)
+
+    def _begin(self, event: OutOfMemory) -> None:
+        with self._store.lock:
+            run = run_of(self._store.runs, event.run_id)
+        explanation = explanation_from_json(event.explanation or {})
+        if run is None:
+            return
+        spec = _spec_of(run)
+        estimates = _Afterwards(self._machine, self._store, self._estimator(), explanation)
+
+        def tell(found: Explanation) -> None:
+            self._emit(
+                Note(
+                    time_s=self._clock(),
+                    run_id=event.run_id,
+                    topic=EXPLANATION,
+                    text=words(found.remedies, found.remedies_note),
+                    details={
+                        "verdict": found.verdict,
+                        "headline": found.headline,
+                        "remedies": [asdict(remedy) for remedy in found.remedies],
+                        "remedies_note": found.remedies_note,
+                    },
+                )
+            )
+
+        if spec is None:
+            estimates.close()
+            tell(replace(explanation, remedies_note=UNKNOWN.format(workload=run.workload)))
+        else:
+            self._search = _Search(spec, run.device, estimates, explanation, tell)
+
+    def _end(self) -> None:
+        """Let what is looked for end; it is waited for in `close` only, since the session's thread may not stop."""
+        search, self._search = self._search, None
+        self._ending = [search for search in self._ending if search.alive]
+        if search is not None:
+            search.end()
+            self._ending.append(search)
+
+
+class _Search:
+    """One search, on a thread of its own."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        device: str,
+        estimates: Estimates,
+        explanation: Explanation,
+        tell: Callable[[Explanation], None],
+    ) -> None:
+        self.told = threading.Event()
+        self._spec = spec
+        self._device = device
+        self._estimates = estimates
+        self._explanation = explanation
+        self._tell = tell
+        self._ended = False
+        self._thread = threading.Thread(target=self._look, name="gpudash-remedies", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs still."""
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """Look no more, as soon as the thread notices."""
+        self._ended = True
+        self.told.set()
+
+    def close(self) -> bool:
+        """Wait for the end that `end` asked for; false when a thread could not be joined."""
+        closed = self._estimates.close()
+        self._thread.join(0.5)
+        return closed and not self._thread.is_alive()
+
+    def _look(self) -> None:
+        told = False
+        try:
+            found = self._found()
+            if not self._ended:
+                self._tell(found)
+                told = True
+        finally:
+            if not told:
+                self.told.set()
+            self._estimates.close()
+
+    def _found(self) -> Explanation:
+        told = self._explanation
+        try:
+            self._estimates.ask(self._spec, self._device, time_limit_s=TIME_LIMIT_S)
+        except (ValueError, RuntimeError) as error:
+            return replace(told, remedies_note=f"{error}")
+        answer = self._answer()
+        estimate = None if answer is None else answer.estimate
+        if answer is None or not answer.final:
+            note = f"Looking for remedies was stopped after {TIME_LIMIT_S:.0f} s."
+        else:
+            note = "" if answer.problem is None else answer.problem.message
+        if estimate is None:
+            return replace(told, remedies_note=note)
+        if estimate.minimum_capacity_bytes is not None:
+            told = rejudged(told, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
+        ways = list(estimate.alternatives)
+        allowed = told.allowed_bytes
+        if allowed is not None:
+            ways = [way for way in ways if _under_the_cap(way, allowed)]
+            room = told.capacity_bytes - told.part_bytes("process", "context", "unattributed")
+            raised = None if fills_memory(self._spec) else raised_cap(estimate, allowed, room)
+            ways = ways if raised is None else [raised, *ways]
+        found = remedies(ways)
+        if told.verdict == "other process":
+            found = (
+                Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN),
+                *found,
+            )
+        changes = {remedy.change for remedy in found}
+        # what a replay got past the request is known better where the whole run was predicted
+        kept = (remedy for remedy in told.remedies if remedy.fits or note)
+        found += tuple(remedy for remedy in kept if remedy.change not in changes)
+        return told.with_remedies(found, note or ("" if found else NONE_FOUND))
+
+    def _answer(self) -> Answer | None:
+        """The whole answer, or what there is of it when the time is over; waited for in parts: `end` is to be heard."""
+        until = time.monotonic() + TIME_LIMIT_S + GRACE_S
+        answer = None
+        while not self._ended and time.monotonic() < until and not (answer is not None and answer.final):
+            answer = self._estimates.wait(0.1)
+        return answer
+
+
+class _Afterwards(Estimates):
+    """Predictions for a device as it was without the run that failed on it."""
+
+    def __init__(self, machine: Machine, store: Store, estimator: Estimator, explanation: Explanation) -> None:
+        super().__init__(machine, store, estimator)
+        self._explanation = explanation
+
+    def target(self, device: str) -> Target:
+        found, told = super().target(device), self._explanation
+        if device != told.device:
+            return found
+        free = told.capacity_bytes - self._others_bytes
+        found = replace(
+            found,
+            capacity_bytes=told.capacity_bytes,
+            free_bytes=free if told.allowed_bytes is None else min(free, told.allowed_bytes),
+        )
+        if not told.part_bytes(*AFTER_THE_CONTEXT):
+            return found
+        return replace(found, overhead_bytes=0, overhead_words="the context is there already")
+
+    def used_bytes(self, device: str) -> int | None:
+        return self._others_bytes if device == self._explanation.device else super().used_bytes(device)
+
+    @property
+    def _others_bytes(self) -> int:
+        """What was taken and not by the run's tensors."""
+        return self._explanation.part_bytes("process", "context", "unattributed")
+
+
+def _under_the_cap(way: Alternative, allowed: int) -> bool:
+    """Whether a change is a way out while the process may reserve no more than ``allowed`` bytes on any GPU."""
+    elsewhere = way.device not in (None, "cpu") or way.card_bytes is not None or way.ranks is not None
+    return not elsewhere or (way.peak_reserved_bytes or 0) <= allowed
+
+
+def remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
+    """Those of ``alternatives`` that fit."""
+    return tuple(
+        Remedy(
+            change=change_words(alternative),
+            fields=dict(alternative.fields),
+            device=alternative.device,
+            allocator=alternative.allocator,
+            flags=flags(alternative),
+            predicted_peak_bytes=alternative.peak_reserved_bytes,
+            fits=True,
+            verified_by=DRY_RUN,
+            releases_cache=alternative.releases_cache,
+            slowdown=alternative.slowdown,
+            slowdown_from=alternative.slowdown_from,
+            changes_training=alternative.changes_training,
+        )
+        for alternative in alternatives
+        if alternative.fits is True
+    )
+
+
+def flags(alternative: Alternative) -> str:
+    """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
+    if alternative.allocator:
+        return assignment(alternative.allocator)
+    words = [] if alternative.device is None else ["--device", alternative.device]
+    for name, value in alternative.fields.items():
+        words += _flag(name.replace("_", "-"), value)
+    return " ".join([*words, *_flag("memory-cap", alternative.memory_cap_bytes)])
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    if value is None:
+        return []
+    if isinstance(value, int) and value >= MIB:
+        for unit, word in ((GIB, "GiB"), (MIB, "MiB")):
+            if value % unit == 0:
+                return [f"--{name}", f"{value // unit}{word}"]
+    return [f"--{name}", str(value)]
+
+
+def words(found: tuple[Remedy, ...], note: str) -> str:
+    """What was found, in a sentence."""
+    if not found:
+        return note or NONE_FOUND
+    first = ", ".join(
+        remedy.change
+        if remedy.predicted_peak_bytes is None
+        else f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
+        for remedy in found[:3]
+    )
+    return f"{failure_title(found)}: {first}."
+
+
+def _spec_of(run: RunView) -> Spec | None:
+    """The spec of a run; ``None`` when its workload is not known here."""
+    kind = workloads().get(run.workload)
+    if kind is None:
+        return None
+    # a field at its default counts as not given, which is not the same to every check of a spec
+    given = {name: value for name, value in run.spec.items() if not _is_default(kind, name, value)}
+    try:
+        return kind.model_validate(given).predicted
+    except ValueError:
+        return None
+
+
+def _is_default(kind: type[Spec], name: str, value: Any) -> bool:
+    field = kind.model_fields.get(name)
+    return field is not None and field.default == value

@@ -1,0 +1,200 @@
+"""Reads the runs that are to be compared from recordings."""
+
+from __future__ import annotations
+
+import array
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gpudash.session.recordings.replay import Replay
+from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, Steps
+from gpudash.telemetry.comparing.noise import crowding
+from gpudash.telemetry.marks import standing_marks
+from gpudash.telemetry.recording.reading import Recording, open_recording
+from gpudash.telemetry.recording.recorder import RecordingError, being_written
+from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.store import Store
+
+MEMORY_COLUMNS = 20_000
+"""Columns for which a curve of memory is thinned: more than any screen has, so that zooming in shows more."""
+
+CHECK_EVENTS = 1000
+"""Events between two looks at whether somebody still waits."""
+
+_COLUMNS = ("number", "time_s", "seconds", "loss", "accuracy", "throughput")
+
+_MACHINE = {"host": "computer", "host_product": "processor", "system": "system", "gpudash_version": "gpudash"}
+"""Facts of a recording that tell one machine from another, and what they are called."""
+
+
+class CancelledError(Exception):
+    """Nobody waits for the run any more."""
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the events of one run tell beyond its figures."""
+
+    steps: dict[str, array.array[float]] = field(default_factory=lambda: {name: array.array("d") for name in _COLUMNS})
+    stages: dict[str, array.array[float]] = field(default_factory=lambda: defaultdict(lambda: array.array("d")))
+    torch: str | None = None
+
+    def take(self, event: Event, run_id: int | None) -> None:
+        """Take in an event of the recording."""
+        if isinstance(event, Note) and event.topic == "torch":
+            self.torch = event.text
+        elif event.run_id != run_id:
+            return
+        elif isinstance(event, StepFinished):
+            told = (event.step, event.time_s, event.seconds, event.loss, event.accuracy, event.throughput)
+            for name, value in zip(_COLUMNS, told, strict=True):
+                self.steps[name].append(math.nan if value is None else float(value))
+        elif isinstance(event, StageFinished) and event.count > 0:
+            self.stages[event.name].append(event.seconds / event.count)
+
+
+def split_run(text: str) -> tuple[Path, int | None]:
+    """A recording and the number of the run that is meant, from ``FILE`` or ``FILE#2``.
+
+    A file whose own name ends so is that file.
+
+    Raises:
+        RecordingError: one sentence, when what stands behind the last # is no number.
+    """
+    path = Path(text).expanduser()
+    file, mark, number = text.rpartition("#")
+    if not mark or path.exists():
+        return path, None
+    if not (number.isascii() and number.isdecimal() and int(number) > 0):
+        raise RecordingError(f"{text} does not exist; to pick a run, write its number behind the file: {file}#1")
+    return Path(file).expanduser(), int(number)
+
+
+def load_run(
+    path: Path, number: int | None = None, *, label: str = "", cancelled: Callable[[], bool] = lambda: False
+) -> ComparedRun:
+    """A run of a recording, the last one where no ``number`` (from 1) picks another.
+
+    Blocks while the file is read; meant for a command or a thread.
+
+    Args:
+        path: the recording; it is not changed.
+        number: which run, in the order they began.
+        label: what the run is called; the file's name without one.
+        cancelled: asked now and then; once it says yes, reading ends.
+
+    Raises:
+        RecordingError: one sentence, when the file cannot be read, or has no run or no such run.
+        CancelledError: as soon as ``cancelled`` says yes.
+    """
+    replay = Replay(path)
+    try:
+        with replay.store.lock:
+            runs = list(replay.store.runs)
+        view = _chosen(path, runs, number)
+        with open_recording(path) as recording:
+            gathered = _gather(recording, view, cancelled)
+            notes = [*_notes(path, runs, view, number), *recording.notices]
+            machine = _machine(recording, gathered, replay, view)
+            cores = recording.meta.get("host_cpus", "")
+        with replay.store.lock:
+            end = _end(view, replay.store)
+            memory = dict(_memory(replay.store, view, end))
+            marks = [
+                RunMark(mark.label, mark.time_s)
+                for mark in standing_marks(replay.store.markers)
+                if view.began_s <= mark.time_s <= end and mark.category != "warning"
+            ]
+            taken = _crowding(replay.store, view, end, int(cores)) if cores.isdecimal() and int(cores) else 0.0
+    finally:
+        replay.close()
+    steps = Steps(**{name: np.array(column) for name, column in gathered.steps.items()})
+    stages = {name: np.array(column) for name, column in gathered.stages.items()}
+    name = label or (path.name if number is None else f"{path.name}#{number}")
+    return ComparedRun(name, str(path), view, steps, stages, memory, marks, machine, taken, notes)
+
+
+def _chosen(path: Path, runs: Sequence[RunView], number: int | None) -> RunView:
+    if not runs:
+        raise RecordingError(f"{path} holds no run, so there is nothing to compare")
+    if number is None:
+        return runs[-1]
+    if number > len(runs):
+        there = "one run" if len(runs) == 1 else f"{len(runs)} runs"
+        raise RecordingError(f"{path} holds {there}; there is no run {number}")
+    return runs[number - 1]
+
+
+def _gather(recording: Recording, view: RunView, cancelled: Callable[[], bool]) -> _Gathered:
+    gathered = _Gathered()
+    for count, event in enumerate(recording.events()):
+        if count % CHECK_EVENTS == 0 and cancelled():
+            raise CancelledError
+        gathered.take(event, view.run_id)
+    return gathered
+
+
+def _notes(path: Path, runs: Sequence[RunView], view: RunView, number: int | None) -> Iterator[str]:
+    if number is None and len(runs) > 1:
+        yield f"{path.name} holds {len(runs)} runs; this is the last one, {path.name}#1 would be the first."
+    if view.status == "running" and not being_written(path):
+        yield f"{path.name} was never closed; the program that wrote it was ended from outside."
+
+
+def _machine(recording: Recording, gathered: _Gathered, replay: Replay, view: RunView) -> dict[str, str]:
+    facts = {words: recording.meta[key] for key, words in _MACHINE.items() if key in recording.meta}
+    product = next((device.product for device in replay.devices() if device.name == view.device != "cpu"), None)
+    if product is not None:
+        facts["GPU"] = product
+    if gathered.torch is not None:
+        facts["torch"] = gathered.torch.removeprefix("torch ")
+    return facts
+
+
+def _end(view: RunView, store: Store) -> float:
+    return store.newest_s if view.ended_s is None else view.ended_s
+
+
+def _memory(store: Store, view: RunView, end: float) -> Iterator[tuple[str, Curve]]:
+    """Curves of the memory that the run's figures are about, in session time."""
+    if view.device == "cpu":
+        wanted: list[tuple[str, str, str, str | None]] = [("used", "host", "process_bytes", None)]
+    else:
+        uuid = next((key[2] for key, _ in store.curves() if key[0] == "gpu" and _is(store, key[2], view.device)), None)
+        wanted = [
+            ("allocated", "allocator", "allocated_bytes", view.device),
+            ("reserved", "allocator", "reserved_bytes", view.device),
+        ]
+        if uuid is not None:
+            wanted.append(("used", "gpu", "used_bytes", uuid))
+    for name, table, metric, device in wanted:
+        series = store.series(table, metric, device)
+        if series is not None and view.began_s < end:
+            times, values = series.window(view.began_s, end, MEMORY_COLUMNS)
+            inside = (times >= view.began_s) & (times <= end)
+            if inside.any():
+                yield name, Curve(times[inside], values[inside])
+
+
+def _is(store: Store, uuid: str | None, device: str) -> bool:
+    return uuid is not None and store.torch_name(uuid) == device
+
+
+def _crowding(store: Store, view: RunView, end: float, cores: int) -> float:
+    """Share of the processor that other programs took while the run was on; 0 where nothing was read."""
+    means = [_mean(store, metric, view.began_s, end) for metric in ("cpu_utilisation", "process_cpu_utilisation")]
+    if means[0] is None or means[1] is None:
+        return 0.0
+    return crowding(means[0], means[1], cores)
+
+
+def _mean(store: Store, metric: str, start: float, end: float) -> float | None:
+    series = store.series("host", metric)
+    known = None if series is None else series.statistics(start, end)
+    return None if known is None else known.mean

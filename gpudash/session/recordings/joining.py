@@ -1,0 +1,305 @@
+"""One run over several nodes: each node's recording tells of its own ranks, and together they are one recording.
+
+The joined one holds what the node of the first rank recorded, with the ranks of all nodes on its time axis: session
+times are shifted by the difference of the recordings' beginnings by the wall clock, so that they are as exact as the
+nodes' clocks agree. Who waited and who communicated is worked out anew, since a node alone cannot know for whom its
+ranks waited.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpudash.session.recordings.replay import origin
+from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
+from gpudash.session.watching.ranks import ranks_words
+from gpudash.telemetry.ranks import Findings, RankMemory, Ranks, RankStep, findings
+from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
+from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.telemetry.records import Note, OutOfMemory, Record, RunEnded, RunFailed, Sample
+from gpudash.telemetry.store import Store
+
+RANKS = "ranks"
+"""Topic of the note that tells which ranks a node runs."""
+
+JUDGED = ("straggler", "imbalance")
+"""Topics of what a node finds by comparing its own ranks; all of them are compared anew."""
+
+LONGEST_NAME = 120
+"""Characters of the joined recording's name."""
+
+_FACTS = ("format_version", "gpudash_version", "python_version", "status")
+"""Facts of a recording that are its own, not the session's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """The part of a run that one node has recorded."""
+
+    recording: Recording
+    run: RunRow
+    notes: tuple[Note, ...]
+    began_wall_s: float
+
+    @property
+    def name(self) -> str:
+        return self.recording.path.name
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What its newest note about the ranks tells."""
+        return self.notes[-1].details
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The ranks it runs, as far as they make sense."""
+        rows = self.about.get("ranks")
+        return [row for row in rows if _rank(row) is not None] if isinstance(rows, list) else []
+
+    @property
+    def ranks(self) -> set[int]:
+        return {number for row in self.rows if (number := _rank(row)) is not None}
+
+
+class JoinedRecording:
+    """A private recording of all ranks of one run; remove it when it is done with.
+
+    Args:
+        paths: the nodes' recordings, at least two.
+
+    Raises:
+        ValueError: one sentence, when they are not of one run.
+        RecordingError: one sentence, when one of them cannot be read.
+        OSError: when there is no room for it.
+
+    Attributes:
+        path: the recording, named after all of them.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._folder: PrivateFolder | None = None
+        with ExitStack() as opened:
+            nodes = [_node(opened.enter_context(open_recording(path))) for path in paths]
+            nodes.sort(key=lambda node: min(node.ranks, default=0))
+            _check(nodes)
+            self._folder = PrivateFolder(runtime_folder(), "gpudash-joined-")
+            try:
+                name = " + ".join(path.stem for path in paths)
+                name = name if len(name) <= LONGEST_NAME else f"{len(paths)} nodes of {nodes[0].recording.path.stem}"
+                self.path = self._folder.path / f"{name}.gpudash"
+                _write(nodes, self.path)
+            except BaseException:
+                self.remove()
+                raise
+
+    def remove(self) -> None:
+        """Remove it. Never raises."""
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+
+def _node(recording: Recording) -> _Node:
+    rows = recording.select("SELECT json FROM event WHERE kind = 'Note' ORDER BY rowid")
+    notes = [one for one in recording.events_of(rows) if isinstance(one, Note) and one.topic == RANKS]
+    last = notes[-1] if notes else None
+    run = next((run for run in reversed(recording.runs) if last is not None and run.id == last.run_id), None)
+    if last is None or run is None:
+        raise ValueError(f"{recording.path.name} holds no run with ranks, so that there is nothing to join it by.")
+    began_wall_s = origin(recording.meta.get("wall_clock_origin"), recording.path)
+    return _Node(recording, run, tuple(note for note in notes if note.run_id == run.id), began_wall_s)
+
+
+def _check(nodes: Sequence[_Node]) -> None:
+    """Refuse recordings that are not of one run.
+
+    Raises:
+        ValueError: one sentence that names two of them.
+    """
+    first = nodes[0]
+    for place, node in enumerate(nodes):
+        here = {key: first.about.get(key) for key in ("run", "world_size")}
+        there = {key: node.about.get(key) for key in here}
+        if here != there or not here["run"]:
+            raise ValueError(
+                f"{first.name} and {node.name} are of different runs ({_words(here)}; {_words(there)}); "
+                "only recordings of one torchrun job can be joined."
+            )
+        for other in nodes[:place]:
+            if shared := sorted(node.ranks & other.ranks):
+                words = f"rank {shared[0]}" if len(shared) == 1 else f"ranks {shared[0]} to {shared[-1]}"
+                raise ValueError(f"{other.name} and {node.name} both hold {words}; open one of them.")
+            if not _overlap(other, node):
+                raise ValueError(f"{other.name} and {node.name} are of different times; they cannot be one run.")
+
+
+def _words(about: Mapping[str, Any]) -> str:
+    return f"run {about['run'] or 'without an id'} of {about['world_size']} ranks"
+
+
+def _overlap(one: _Node, other: _Node) -> bool:
+    def extent(node: _Node) -> tuple[float, float]:
+        ended_s = node.run.ended_s if node.run.ended_s is not None else node.recording.latest_s
+        return node.began_wall_s + node.run.began_s, node.began_wall_s + ended_s
+
+    (began, ended), (other_began, other_ended) = extent(one), extent(other)
+    return began <= other_ended and other_began <= ended
+
+
+def _write(nodes: Sequence[_Node], path: Path) -> None:
+    first = nodes[0]
+    kept = {key: value for key, value in first.recording.meta.items() if key not in _FACTS}
+    recorder, store = Recorder(path, meta=kept), Store()
+    recorder.summarise(store)
+
+    def put(record: Record) -> None:
+        store.apply(record)
+        recorder.add(record)
+
+    try:
+        recorder.describe({"host": kept.get("host", ""), "joined": [node.name for node in nodes]})
+        _Joining(nodes).tell(put)
+    finally:
+        recorder.close(first.recording.meta.get("status", "closed"))
+    if recorder.failed:
+        raise OSError(recorder.failed)
+
+
+class _Joining:
+    """The records of all nodes as those of one."""
+
+    def __init__(self, nodes: Sequence[_Node]) -> None:
+        self._nodes = nodes
+        self._first = nodes[0]
+        self._rows = {number: row for node in nodes for row in node.rows if (number := _rank(row)) is not None}
+        world_size = self._first.about.get("world_size")
+        most = max(self._rows, default=0) + 1
+        self._ranks = Ranks(max(most, world_size if isinstance(world_size, int) else 0), sorted(self._rows))
+        self._results: dict[int, dict[str, Any]] = {}
+        self._ending: RunEnded | None = None
+        self._again = 0
+
+    def tell(self, put: Any) -> None:
+        """Call ``put`` with every record of the joined recording."""
+        streams = [self._of(node, own=node is self._first) for node in self._nodes]
+        newest_s = 0.0
+        for record in heapq.merge(*streams, key=lambda record: record.time_s):
+            newest_s = max(newest_s, record.time_s)
+            for one in self._joined(record):
+                put(one)
+        if self._ending is None:
+            return
+        for finding in Findings(newest_s).at_end(self._ranks):
+            details = dict(finding.details)
+            put(
+                Note(
+                    time_s=newest_s, run_id=self._first.run.id, topic=finding.topic, text=finding.text, details=details
+                )
+            )
+        result = {**self._ending.result, "ranks": self._summary(), **findings(self._ranks)}
+        put(replace(self._ending, time_s=max(newest_s, self._ending.time_s), result=result))
+
+    def _of(self, node: _Node, *, own: bool) -> Iterator[Record]:
+        """What a node brings: the first all but what is told anew, the others their ranks and how they ended."""
+        shift_s = node.began_wall_s - self._first.began_wall_s
+        if own:
+            yield from node.recording.records()
+            return
+        ended_s = node.run.ended_s if node.run.ended_s is not None else node.recording.latest_s
+        endings = node.recording.select(
+            "SELECT json FROM event WHERE kind IN ('RunFailed', 'OutOfMemory', 'RunFinished')"
+        )
+        ends = [end for end in node.recording.events_of(endings) if end.run_id == node.run.id]
+        rows = node.recording.samples("rank")
+        inside: Iterator[Record] = (row for row in rows if node.run.began_s <= row.time_s <= ended_s)
+        for record in heapq.merge(inside, ends, key=lambda record: record.time_s):
+            # before this session began there is nothing
+            moved = replace(record, time_s=max(0.0, record.time_s + shift_s))
+            if isinstance(moved, Sample):
+                yield moved
+            elif isinstance(moved, RunEnded):
+                yield from self._ended(node, moved)
+
+    def _ended(self, node: _Node, end: RunEnded) -> Iterator[Record]:
+        self._keep(end)
+        if isinstance(end, RunFailed | OutOfMemory):
+            host = next((str(row.get("host")) for row in node.rows if row.get("host")), node.name)
+            text = f"On {host}: {end.message}"
+            yield Note(time_s=end.time_s, run_id=self._first.run.id, topic="program", text=text)
+
+    def _joined(self, record: Record) -> Iterator[Record]:
+        if isinstance(record, Sample):
+            if record.table == "rank":
+                with suppress(ValueError):  # an envelope, or a rank that nobody has introduced
+                    yield from self._rank_row(record)
+            else:
+                yield record
+        elif isinstance(record, RunEnded) and record.run_id == self._first.run.id:
+            self._keep(record)
+            self._ending = record
+        elif isinstance(record, Note) and record.run_id == self._first.run.id and record.topic in (RANKS, *JUDGED):
+            if record.topic == RANKS:
+                yield self._told(record)
+        else:
+            yield record
+
+    def _rank_row(self, sample: Sample) -> Iterator[Sample]:
+        number, values = int(sample.device or ""), sample.values
+        step, seconds = values.get("step"), _number(values.get("step_s"))
+        if not isinstance(step, int) or seconds is None:
+            sizes = {name: _size(values.get(name)) for name in ("used_bytes", "allocated_bytes", "reserved_bytes")}
+            yield from self._ranks.take_memory(RankMemory(number, sample.time_s, **sizes))
+            return
+        parts = [_number(values.get(name)) for name in ("communication_s", "waiting_s")]
+        blocked_s = None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
+        rest = (_number(values.get(name)) for name in ("loss", "accuracy"))
+        told = RankStep(number, step, sample.time_s, seconds, _number(values.get("compute_s")), blocked_s, *rest)
+        joined = self._ranks.take_step(told)
+        if joined is not None:
+            yield from joined.samples
+
+    def _told(self, note: Note) -> Note:
+        """The note about the ranks, of all nodes."""
+        again = note.details.get("restarts")
+        if isinstance(again, int) and again > self._again:
+            self._again = again
+            self._ranks.begin_again()
+        rows = [self._rows[number] for number in sorted(self._rows)]
+        text = ranks_words(note.details, f" on {len(self._nodes)} nodes")
+        return replace(note, text=text, details={**note.details, "ranks": rows})
+
+    def _keep(self, end: RunEnded) -> None:
+        """Keep what a node tells of its ranks at its end."""
+        rows = end.result.get("ranks")
+        for row in rows if isinstance(rows, list) else ():
+            if (number := _rank(row)) is not None:
+                self._results[number] = row
+
+    def _summary(self) -> list[dict[str, Any]]:
+        """One row a rank, with the peaks that its node has told: exact where those of the rows are readings."""
+        return [
+            {**self._rows.get(row["rank"], {}), **row, **_peaks(self._results.get(row["rank"], {}))}
+            for row in self._ranks.summary()
+        ]
+
+
+def _peaks(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key.startswith("peak_") and value is not None}
+
+
+def _rank(row: Any) -> int | None:
+    number = row.get("rank") if isinstance(row, dict) else None
+    return number if isinstance(number, int) and 0 <= number < 2**16 else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _size(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) else None

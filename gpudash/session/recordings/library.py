@@ -1,0 +1,371 @@
+"""The folder of recordings: what is in it, read by a thread of its own; locking, renaming, deleting, bringing back.
+
+What was read of the recordings the last time, so that a folder of a hundred is shown at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import gpudash
+from gpudash.settings import data_folder, recordings_folder
+from gpudash.telemetry.marks import set_locked, set_title
+from gpudash.telemetry.recording.facts import PEAK_S, Facts, read_facts
+from gpudash.telemetry.recording.naming import SUFFIX, TRACE_SUFFIX, traces_of
+from gpudash.telemetry.recording.reading import is_locked
+from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
+from gpudash.telemetry.recording.retention import move_recording, move_to_trash, trash_folder
+from gpudash.telemetry.recording.trash import empty_trash
+
+WRITTEN_PEAK_S = 0.05
+"""Longest that is looked for the peak of a recording that is still being written, each time it is looked at."""
+
+POLL_S = 1.0
+"""How often the folder is looked at while somebody looks at the library."""
+
+JOIN_S = 1.0
+"""How long closing waits for the thread; it ends after the file it is reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A recording in the folder, or in the trash.
+
+    Attributes:
+        path: the file.
+        facts: what it is about; ``None`` until it has been read.
+        bytes: on disk, with its log and the traces of its profiles.
+        changed_s: when it was last written, seconds since the epoch.
+        written: whether a session records into it now.
+        trashed: whether it lies in the trash.
+    """
+
+    path: Path
+    facts: Facts | None
+    bytes: int
+    changed_s: float
+    written: bool
+    trashed: bool = False
+
+    @property
+    def title(self) -> str:
+        """What the user calls it, else the name of its file without the ending."""
+        return (self.facts.title if self.facts is not None else "") or self.path.stem
+
+    @property
+    def began_s(self) -> float:
+        """When it began, seconds since the epoch; when it was last written where it does not say."""
+        began = self.facts.began_wall_s if self.facts is not None else None
+        return self.changed_s if began is None else began
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What is known of the folder at one moment; newest first. `reading` is true until every file has been read."""
+
+    entries: tuple[Entry, ...] = ()
+    trash: tuple[Entry, ...] = ()
+    reading: bool = True
+    problem: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Size of all recordings together, without the trash."""
+        return sum(entry.bytes for entry in self.entries)
+
+    @property
+    def trash_bytes(self) -> int:
+        """Size of the recordings in the trash."""
+        return sum(entry.bytes for entry in self.trash)
+
+
+class Librarian:
+    """Watches the folder of recordings and does what is wanted with them.
+
+    Renames of files are done at once by whoever asks; what opens a file or deletes one is done by the thread, and what
+    came of it is told by `answers`.
+
+    Args:
+        folder: of the recordings; the trash lies beside it.
+
+    Attributes:
+        library: the newest picture of the folder; a new object whenever something changed.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or recordings_folder()
+        self.trash = trash_folder(self.folder)
+        self.library = Library()
+        self._cache: dict[Path, Kept] = {}
+        self._saved: dict[Path, Kept] = {}
+        self._wishes: list[Callable[[], str]] = []
+        self._answers: list[str] = []
+        self._condition = threading.Condition()
+        self._closed = False
+        self._watched = True
+        self._thread = threading.Thread(target=self._work, name="gpudash-library", daemon=True)
+        self._thread.start()
+
+    def watch(self, watched: bool) -> None:
+        """Look at the folder every second, or only when something is done with it."""
+        with self._condition:
+            if watched and not self._watched:
+                self._condition.notify()
+            self._watched = watched
+
+    def answers(self) -> list[str]:
+        """One sentence for each thing that could not be done since the last call."""
+        with self._condition:
+            answers, self._answers = self._answers, []
+        return answers
+
+    def lock(self, path: Path, locked: bool) -> None:
+        """Protect a recording from being deleted and tidied away, or no longer."""
+        self._wish(lambda: set_locked(path, locked))
+
+    def rename(self, path: Path, title: str) -> None:
+        """Call a recording ``title``; its file keeps its name."""
+        self._wish(lambda: set_title(path, title))
+
+    def empty_trash(self) -> None:
+        """Delete what is in the trash for good."""
+        self._wish(self._empty)
+
+    def delete(self, path: Path) -> Path:
+        """Move a recording to the trash; returns its place there.
+
+        Raises:
+            RecordingError: one sentence, when it is locked, being recorded, gone, or cannot be moved.
+        """
+        if being_written(path):
+            raise RecordingError(f"{path.name} is being recorded; end its session first.")
+        if self._locked(path):
+            raise RecordingError(f"{path.stem} is locked; unlock it first.")
+        if not os.access(path, os.W_OK) and path.exists():
+            raise RecordingError(f"{path.name} is read-only and stays.")
+        try:
+            return move_to_trash(path, self.trash)
+        except FileNotFoundError:
+            raise RecordingError(f"{path.name} is not there any more.") from None
+        except OSError as error:
+            raise RecordingError(f"{path.name} cannot be deleted ({error.strerror or error}).") from None
+        finally:
+            self.look()
+
+    def restore(self, trashed: Path, target: Path | None = None) -> Path:
+        """Bring a recording back from the trash; returns its place, numbered where its name has been taken since.
+
+        Args:
+            trashed: its place in the trash.
+            target: where it was; the folder of recordings where that is not known.
+
+        Raises:
+            RecordingError: one sentence, when it is gone or cannot be moved.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return move_recording(trashed, target or self.folder / trashed.name)
+        except FileNotFoundError:
+            raise RecordingError(f"{trashed.name} is not in the trash any more.") from None
+        except OSError as error:
+            raise RecordingError(f"{trashed.name} cannot be brought back ({error.strerror or error}).") from None
+        finally:
+            self.look()
+
+    def look(self) -> None:
+        """Look at the folder now."""
+        with self._condition:
+            self._wishes.append(str)
+            self._condition.notify()
+
+    def close(self) -> bool:
+        """End the thread; false when it did not end in time."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+        self._thread.join(JOIN_S)
+        return not self._thread.is_alive()
+
+    def _locked(self, path: Path) -> bool:
+        """Whether the recording is locked, as far as it has been read; else it is opened."""
+        entry = next((entry for entry in self.library.entries if entry.path == path), None)
+        if entry is None or entry.facts is None or self._closed:
+            return is_locked(path)
+        return entry.facts.locked
+
+    def _wish(self, act: Callable[[], object]) -> None:
+        """Let the thread do ``act``; once that has ended, whoever asks does it.
+
+        Raises:
+            RecordingError: when the thread has ended and it cannot be done.
+        """
+        if self._closed:
+            act()
+            return
+
+        def told() -> str:
+            try:
+                act()
+            except RecordingError as error:
+                return f"{str(error).rstrip('.')}."
+            return ""
+
+        with self._condition:
+            self._wishes.append(told)
+            self._condition.notify()
+
+    def _empty(self) -> None:
+        kept = empty_trash(self.trash)
+        if kept:
+            others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+            raise RecordingError(f"{kept[0]}{others} cannot be deleted and stays in the trash.")
+
+    def _work(self) -> None:
+        """The thread: looks, then waits for a wish or for the next second."""
+        try:
+            self._cache = load_cache()
+            self._saved = dict(self._cache)
+            while not self._closed:
+                self._look()
+                with self._condition:
+                    if not self._wishes and not self._closed:
+                        self._condition.wait(POLL_S if self._watched else None)
+                self._grant()
+            self._grant()
+        except Exception as error:
+            self.library = Library(
+                *(self.library.entries, self.library.trash),
+                reading=False,
+                problem=f"The recordings are not watched any more ({type(error).__name__}: {error}).",
+            )
+
+    def _grant(self) -> None:
+        """Do what is wanted."""
+        with self._condition:
+            wishes, self._wishes = self._wishes, []
+        answers = [answer for wish in wishes if (answer := wish())]
+        with self._condition:
+            self._answers.extend(answers)
+
+    def _look(self) -> None:
+        """Bring `library` up to date: at once with what is known, then file by file, newest first."""
+        known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
+        found = [*self._listed(self.folder, trashed=False), *self._listed(self.trash, trashed=True)]
+        unread = []
+        for path, stamp, entry in found:
+            kept = self._cache.get(path)
+            if kept is not None and kept.stamp == stamp and not entry.written:
+                known[path, entry.trashed] = _with(entry, kept.facts)
+            else:
+                before = known.get((path, entry.trashed))
+                known[path, entry.trashed] = _with(entry, before.facts if before is not None else None)
+                unread.append((path, stamp, entry))
+        places = [(path, entry.trashed) for path, _stamp, entry in found]
+        self._show([known[place] for place in places], reading=bool(unread))
+        for number, (path, stamp, entry) in enumerate(unread, 1):
+            facts = read_facts(path, WRITTEN_PEAK_S if entry.written else PEAK_S, lambda: self._closed)
+            if self._closed:
+                return
+            known[path, entry.trashed] = _with(entry, facts)
+            if not entry.written:
+                self._cache[path] = Kept(stamp, facts)
+            self._show([known[place] for place in places], reading=number < len(unread))
+        self._keep_cache({path for path, _stamp, _entry in found})
+
+    def _keep_cache(self, there: set[Path]) -> None:
+        self._cache = {path: kept for path, kept in self._cache.items() if path in there}
+        if self._cache != self._saved:
+            save_cache(self._cache)
+            self._saved = dict(self._cache)
+
+    def _show(self, entries: list[Entry], *, reading: bool) -> None:
+        there = tuple(entry for entry in entries if not entry.trashed)
+        library = Library(there, tuple(entry for entry in entries if entry.trashed), reading)
+        if library != self.library:
+            self.library = library
+
+    def _listed(self, folder: Path, *, trashed: bool) -> list[tuple[Path, Stamp, Entry]]:
+        """The recordings in ``folder``, newest first, without what they are about."""
+        found = []
+        traced = any(folder.glob(f"*{TRACE_SUFFIX}"))
+        for path in folder.glob(f"*{SUFFIX}"):
+            with suppress(OSError):
+                status = path.stat()
+                log = log_files(path)[0]
+                log_status = log.stat() if log.exists() else None
+                size = status.st_size + (log_status.st_size if log_status is not None else 0)
+                size += sum(trace.stat().st_size for trace in (traces_of(path) if traced else ()))
+                changed = max(status.st_mtime_ns, log_status.st_mtime_ns if log_status is not None else 0)
+                stamp = Stamp(changed, status.st_ctime_ns, size)
+                kept = self._cache.get(path)  # nobody goes on writing a recording that was ended when it was read
+                written = not (trashed or (kept is not None and kept.stamp == stamp)) and being_written(path)
+                found.append((path, stamp, Entry(path, None, size, changed / 1e9, written, trashed)))
+        return sorted(found, key=lambda item: item[2].changed_s, reverse=True)
+
+
+def _with(entry: Entry, facts: Facts | None) -> Entry:
+    return Entry(entry.path, facts, entry.bytes, entry.changed_s, entry.written, entry.trashed)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Tells whether a file is still the one that was read: nanoseconds of its last writing and last change, bytes."""
+
+    changed_ns: int
+    status_ns: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a recording was about when its file had this stamp."""
+
+    stamp: Stamp
+    facts: Facts
+
+
+def load_cache() -> dict[Path, Kept]:
+    """What was kept; nothing where it cannot be read or another version of gpudash kept it."""
+    try:
+        found = json.loads(_file().read_text(encoding="utf-8"))
+        if found["version"] != gpudash.__version__:
+            return {}
+        return {Path(path): Kept(Stamp(*kept["stamp"]), _facts(kept["facts"])) for path, kept in found["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def save_cache(kept: Mapping[Path, Kept]) -> None:
+    """Keep what was read; where nothing can be written, it is read again the next time."""
+    files = {
+        str(path): {"stamp": list(asdict(one.stamp).values()), "facts": asdict(one.facts)} for path, one in kept.items()
+    }
+    target = _file()
+    temporary = target.with_suffix(".part")
+    with suppress(OSError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({"version": gpudash.__version__, "files": files}), encoding="utf-8")
+        temporary.replace(target)
+
+
+def _facts(kept: Mapping[str, Any]) -> Facts:
+    """The facts of one file.
+
+    Raises:
+        KeyError: when one is missing.
+    """
+    values: dict[str, Any] = {field.name: kept[field.name] for field in fields(Facts)}
+    for name in ("workloads", "devices"):
+        values[name] = tuple(values[name])
+    return Facts(**values)
+
+
+def _file() -> Path:
+    return data_folder() / "library.json"

@@ -1,0 +1,185 @@
+"""Reads a recording into a store: whole when it is short, else from its summaries and the rows since the last one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from gpudash.telemetry.recording.digests import restore
+from gpudash.telemetry.recording.moments import read_moment
+from gpudash.telemetry.recording.page_writer import WIDEST
+from gpudash.telemetry.recording.pages import Digest, Pages
+from gpudash.telemetry.recording.reading import Recording
+from gpudash.telemetry.recording.recorded_series import RecordedSeries
+from gpudash.telemetry.recording.schema import Rows
+from gpudash.telemetry.recording.seekable_store import Detail, Everything
+from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted
+from gpudash.telemetry.store import MAX_EVENTS, WATCH, Key, Store
+
+WHOLE_ROWS = 60_000
+"""Rows up to which a recording is read whole; it takes a second or two."""
+
+TAIL_ROWS = 16_384
+"""Rows at the end of a longer one that are read one by one, so that its newest part is exact."""
+
+PROGRESS_ROWS = 2000
+"""Rows between two tellings of how far reading has come."""
+
+OUTPUT_EVENTS = 200
+"""Pieces of a program's output, the newest, that are looked for in a long recording."""
+
+OUTPUT_WITHIN_S = 0.3
+"""How long they are looked for."""
+
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Loaded:
+    """What was read.
+
+    Attributes:
+        whole: the store.
+        pages: the recording's summaries.
+        rows: up to which each table was read.
+        first_s: time of the first record.
+        told: records that concern more than the store: devices, output, beginnings of runs; in order.
+        odd: rows that make no sense, and were left out.
+    """
+
+    whole: Everything
+    pages: Pages
+    rows: Rows
+    first_s: float
+    told: list[Record] = field(default_factory=list)
+    odd: int = 0
+
+    def take(self, records: Iterable[Record], progress: Progress | None = None, rows: int = 1) -> None:
+        """Apply ``records``, about ``rows`` in all."""
+        for number, record in enumerate(records):
+            try:
+                self.whole.apply(record)
+            except Exception:  # a damaged row can hold anything
+                self.odd += 1
+                continue
+            if isinstance(record, (Note, Output, RunStarted)):
+                if isinstance(record, Note):
+                    take_links(self.whole, record)
+                self.told.append(record)
+            if progress is not None and number % PROGRESS_ROWS == 0:
+                progress(min(1.0, number / max(1, rows)))
+
+
+def load(
+    recording: Recording,
+    buckets: Callable[[Pages, Key, int], RecordedSeries | None],
+    progress: Progress,
+    *,
+    growing: bool = False,
+) -> Loaded:
+    """Read a recording.
+
+    Args:
+        recording: open while this runs.
+        buckets: reads a series from its first pages later on, when it is first asked for.
+        progress: called with the part that is read, 0 to 1.
+        growing: whether it is being written: then what comes meanwhile is left to whoever follows it.
+    """
+    rows = recording.last_rows()
+    ends = rows if growing else None
+    pages = Pages(recording)
+    count = sum(rows.values())
+    until = 0
+    if count > WHOLE_ROWS:
+        until = sum(sum(page.rows.values()) <= count - TAIL_ROWS for page in pages.pages)
+    first = recording.first_s()
+    if not until:
+        loaded = Loaded(Everything(), pages, rows, first)
+        loaded.take(recording.records(None, ends), progress, count)
+    else:
+        _mend(recording, pages, until, progress)
+        loaded = Loaded(Everything(pages.keys, lambda key: buckets(pages, key, until)), pages, rows, first)
+        _take_summaries(recording, loaded, until)
+        after = pages.pages[until - 1].rows
+        loaded.take(recording.records(after, ends), progress, count - sum(after.values()))
+        _restore(loaded, [digest for digest in pages.digests if _is_final(recording, digest, after)])
+    return loaded
+
+
+def read_part(recording: Recording, whole: Everything, after: Rows, until: Rows, time_s: float) -> Detail:
+    """The rows behind ``after`` up to ``until``, of which the first is of about ``time_s``, sample by sample."""
+    part = Detail()
+    for device, uuid in whole.links.items():
+        part.link(device, uuid)
+    part.take_readings(read_moment(recording, after, time_s, whole.links))
+    for record in recording.records(after, until):
+        part.apply(record)
+    return part
+
+
+def series_of(pages: Pages, recording: Recording, key: Key, until: int) -> RecordedSeries | None:
+    """What the first ``until`` pages tell of a series; ``None`` when they tell nothing."""
+    rows, count = pages.buckets(recording, key, until)
+    return RecordedSeries.preloaded(rows, count, WIDEST) if rows.shape[1] else None
+
+
+def take_links(store: Store, note: Note) -> None:
+    """Have the store know which GPU is which device of torch's, where ``note`` tells."""
+    names = note.details.get("torch_names") if note.topic == "gpus" else None
+    for name, uuid in names.items() if isinstance(names, dict) else ():
+        if isinstance(uuid, str):
+            store.link(name, uuid)
+
+
+def _mend(recording: Recording, pages: Pages, until: int, progress: Progress) -> None:
+    """Summarise the damaged pages among the first ``until`` again, from their rows."""
+    damaged = sorted(page for page in pages.damaged if page < until)
+    if not damaged:
+        return
+    links = Loaded(Everything(), pages, {}, 0.0)
+    links.take(event for event in recording.rare_events(pages.pages[until - 1].rows["event"], MAX_EVENTS))
+    for number, page in enumerate(damaged):
+        before = pages.pages[page - 1] if page else None
+        after, time_s = ({}, 0.0) if before is None else (before.rows, before.time_s)
+        part = read_part(recording, links.whole, after, pages.pages[page].rows, time_s)
+        pages.mend(page, {key: series.newest(len(series)) for key, series in part.curves()})
+        progress(number / len(damaged))
+
+
+def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
+    """Events, runs and newest readings as they were when page ``until`` ended."""
+    page = loaded.pages.pages[until - 1]
+    loaded.take(recording.rare_events(page.rows["event"], MAX_EVENTS))
+    loaded.whole.take_readings(read_moment(recording, page.rows, page.time_s, loaded.whole.links))
+    _restore(loaded, [digest for digest in loaded.pages.digests if digest.event <= page.rows["event"]])
+    for run in loaded.whole.runs:
+        for stage in run.stages.values():
+            loaded.whole.mark(stage.newest)
+    watched = next((run for run in reversed(loaded.whole.runs) if run.workload == WATCH), None)
+    if watched is not None:
+        where = f"kind = 'Output' AND rowid <= {page.rows['event']}"
+        limit = time.monotonic() + OUTPUT_WITHIN_S
+        found = recording.select(
+            f"SELECT * FROM event WHERE {where} ORDER BY rowid DESC LIMIT {OUTPUT_EVENTS}",
+            lambda: time.monotonic() > limit,
+        )
+        printed = (event for event in recording.events_of(reversed(found)) if isinstance(event, Output))
+        loaded.told.extend(event for event in printed if event.time_s >= watched.began_s)
+
+
+def _is_final(recording: Recording, digest: Digest, after: Rows) -> bool:
+    """Whether the digest was written when its run ended, behind rows ``after``: then it says more than the steps."""
+    ending = recording.events(digest.event - 1, digest.event) if digest.event > after["event"] else ()
+    return any(isinstance(event, RunEnded) for event in ending)
+
+
+def _restore(loaded: Loaded, digests: list[Digest]) -> None:
+    """Give runs the figures of their newest digest."""
+    for digest in {digest.run_id: digest for digest in digests}.values():
+        run = next((run for run in reversed(loaded.whole.runs) if run.run_id == digest.run_id), None)
+        if run is not None:
+            try:
+                restore(run, digest.text)
+            except ValueError:
+                loaded.odd += 1

@@ -1,0 +1,390 @@
+"""A recording in place of a live session: the same store at any moment of it, nothing to command.
+
+Follows a recording that is still being written, by whichever process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpudash.devices.names import Device, Gpu, shown_name
+from gpudash.session.recordings.loading import Progress, load, series_of, take_links
+from gpudash.session.recordings.looking_back import LookingBack
+from gpudash.session.recordings.refining import Sharpening
+from gpudash.session.watching.output_log import OutputLine, OutputLog
+from gpudash.settings import Settings
+from gpudash.specs import Spec
+from gpudash.telemetry.recording.moments import read_moment
+from gpudash.telemetry.recording.pages import Pages
+from gpudash.telemetry.recording.reading import Recording, open_recording
+from gpudash.telemetry.recording.recorded_series import RecordedSeries
+from gpudash.telemetry.recording.recorder import RecordingError, being_written, copy_recording
+from gpudash.telemetry.recording.schema import Rows
+from gpudash.telemetry.recording.seekable_store import PositionedStore
+from gpudash.telemetry.records import Note, Output, Record, RunStarted
+from gpudash.telemetry.store import WATCH, Key
+
+CLOSE_S = 2.0
+"""How long closing waits for a part that is being read again."""
+
+
+class Replay:
+    """A recording, in a store that answers as of any moment of it: of its end, until `seek` goes elsewhere.
+
+    Reading takes up to a second or two, so that it belongs in a thread. Close it when it is done with.
+
+    Args:
+        recording: the file.
+        progress: called now and then, on the thread that reads, with the part that has been read, from 0 to 1.
+
+    Raises:
+        RecordingError: one sentence, when it cannot be read.
+
+    Attributes:
+        store: everything the recording holds, at `position_s`.
+        output: what a watched program printed, the newest lines.
+    """
+
+    running = False
+    torch_ready = True
+    gpu_problem: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+    def __init__(self, recording: Path, progress: Progress = lambda _part: None) -> None:
+        self.recording = recording
+        self.settings = Settings()
+        self.output = OutputLog()
+        self._notices: list[str] = []
+        self._following: Following | None = None
+        self._seeking, self._opening = threading.Lock(), threading.Lock()
+        self._closed = False
+        written = being_written(recording)
+        self._opened: Recording | None = open_recording(recording)
+        opened = self._opened
+        try:
+            self.began_wall_s = origin(opened.meta.get("wall_clock_origin"), recording)
+            self._product = opened.meta.get("host_product", "CPU")
+            self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
+            loaded = load(opened, self._buckets, progress, growing=written)
+        except BaseException:
+            opened.close()
+            raise
+        self._first_s, self._rows = loaded.first_s, loaded.rows
+        self._odd = loaded.odd
+        self._tell(opened)
+        self.store = PositionedStore(loaded.whole)
+        self._looking_back = LookingBack(loaded.whole, loaded.pages.digests)
+        self._sharpening = Sharpening(self.store, self._own_reading, lambda: self._rows)
+        self._news(loaded.told)
+        if written:
+            self._opened = None
+            opened.close()
+            self._following = Following(recording, loaded.rows, self._take)
+
+    @property
+    def extent_s(self) -> tuple[float, float]:
+        """Session times of the first record and of the newest."""
+        return self._first_s, max(self._first_s, self.store.whole.newest_s)
+
+    @property
+    def position_s(self) -> float:
+        """The moment that the store answers of, in session time."""
+        return self.store.newest_s
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the position is the end, and moves on with it."""
+        return self.store.position_s is None
+
+    @property
+    def following(self) -> bool:
+        """Whether the recording is still being written and may grow."""
+        return self._following is not None and self._following.on
+
+    @property
+    def notices(self) -> list[str]:
+        """What could not be read, a sentence each."""
+        odd = [f"{self._odd} rows of {self.recording.name} make no sense and are left out"] if self._odd else []
+        late = [] if self._following is None else [self._following.problem]
+        return [*self._notices, *odd, *(text for text in (*late, self._sharpening.problem) if text)]
+
+    def seek(self, time_s: float | None) -> None:
+        """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end.
+
+        Takes some milliseconds, whatever the recording's length.
+        """
+        low, high = self.extent_s
+        if time_s is None or time_s >= high:
+            self.store.show_end()
+            return
+        time_s = max(time_s, low)
+        try:
+            with self._seeking, self._reading() as recording:
+                rows = recording.rows_at(time_s, self._rows)
+                moment = read_moment(recording, rows, time_s, self.store.whole.links)
+                runs = self._looking_back.runs_at(recording, rows, time_s)
+        except RecordingError as error:
+            self._note(str(error))
+            return
+        self.store.show(time_s, moment, runs)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until every part that the store's series have asked for is read; false when the time passed first."""
+        return self._sharpening.wait(timeout_s)
+
+    def sharpened(self, timeout_s: float) -> bool:
+        """Wait until every part that was asked for has been read sample by sample; false when the time passed first."""
+        return self._sharpening.wait(timeout_s)
+
+    def close(self) -> bool:
+        """Let go of the file and end what reads it; false when a thread did not end in time."""
+        self._closed = True
+        self._sharpening.close()
+        ended = self._following is None or self._following.close()
+        ended = self._sharpening.wait(CLOSE_S) and ended
+        with self._seeking, self.store.lock:
+            opened, self._opened = self._opened, None
+            if opened is not None and ended:
+                opened.close()
+        return ended
+
+    def _take(self, records: Sequence[Record], rows: Rows) -> None:
+        """New records of a recording that is being written; on the thread that follows it."""
+        for record in records:
+            if isinstance(record, Note):
+                take_links(self.store.whole, record)  # bands and peaks of the readings beside it need them
+        self.store.apply_all(records)
+        self._news(records)
+        self._rows = rows
+
+    def _news(self, records: Sequence[Record]) -> None:
+        """Take in what concerns more than the store."""
+        for record in records:
+            if isinstance(record, Note) and record.topic == "gpus":
+                self._devices(record)
+            elif isinstance(record, Output):
+                self.output.add([OutputLine(record.stream, line) for line in record.lines])
+            elif isinstance(record, RunStarted) and record.workload == WATCH:
+                self.output.begin()
+
+    def _devices(self, note: Note) -> None:
+        found, told = [], note.details.get("gpus", ())
+        for facts in told if isinstance(told, list | tuple) else ():
+            try:
+                found.append(_gpu(facts))
+            except (TypeError, AttributeError):
+                self._odd += 1
+        self.gpus = tuple(found)
+        take_links(self.store.whole, note)
+
+    def _buckets(self, pages: Pages, key: Key, until: int) -> RecordedSeries | None:
+        try:
+            with self._reading() as recording:
+                return series_of(pages, recording, key, until)
+        except RecordingError as error:
+            self._note(str(error))
+            return None
+
+    @contextmanager
+    def _reading(self) -> Iterator[Recording]:
+        """The recording, open: kept open, unless it is being written, whose writer that would disturb."""
+        self._reopen()
+        if self._opened is not None:
+            yield self._opened
+            self._tell(self._opened)
+            return
+        with open_recording(self.recording) as opened:
+            yield opened
+
+    def _reopen(self) -> None:
+        """Keep the recording open once its writer has ended."""
+        with self._opening:
+            if self._opened is None and not self.following and not self._closed:
+                self._opened = open_recording(self.recording)
+
+    @contextmanager
+    def _own_reading(self) -> Iterator[Recording]:
+        """The recording, open for a thread of its own."""
+        self._reopen()
+        with open_recording(self.recording) if self._opened is None else self._opened.another() as opened:
+            yield opened
+
+    def _tell(self, recording: Recording) -> None:
+        for text in recording.notices:
+            self._note(text)
+
+    def _note(self, text: str) -> None:
+        if text not in self._notices:
+            self._notices.append(text)
+
+    def clock(self) -> float:
+        """The position in session time."""
+        return self.store.newest_s
+
+    def devices(self) -> list[Device]:
+        """The devices the recording knows of."""
+        size = self.store.whole.latest("host", "total_bytes").value
+        host = Device("cpu", self._product, int(size) if isinstance(size, (int, float)) else None)
+        return [
+            host,
+            *(
+                Device(name, gpu.product, gpu.total_bytes, gpu.uuid)
+                for gpu in self.gpus
+                if (name := self.store.torch_name(gpu.uuid)) is not None
+            ),
+        ]
+
+    def default_device(self) -> str:
+        """The device of the last run."""
+        run = self.store.whole.run
+        return "cpu" if run is None else run.device
+
+    def device_words(self, device: str) -> str:
+        """How a reading's device is called."""
+        return "cpu" if device == "host" else shown_name(self.store.torch_name(device) or device)
+
+    def set_settings(self, settings: Settings) -> None:
+        """Look at the recording with other settings."""
+        self.settings = settings
+
+    def status(self) -> None:
+        """There are no figures of a running session."""
+
+    def forecast(self, device: str) -> None:
+        """Nothing grows any more."""
+
+    def start_run(self, spec: Spec, device: str) -> int:
+        """Nothing runs in a recording.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("This is a recording; nothing can be run in it.")
+
+    def stop_run(self) -> None:
+        """Nothing runs in a recording."""
+
+    def explain(self) -> None:
+        """Nothing runs in a recording."""
+
+    def free_cache(self) -> None:
+        """A recording holds no memory."""
+
+    def load_torch(self) -> None:
+        """A recording needs no torch."""
+
+    def mark(self, label: str, time_s: float | None = None) -> None:
+        """A recording is not changed.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("This is a recording; marks are made while a session is recorded.")
+
+    def save_recording(self, target: Path) -> None:
+        """Copy the recording.
+
+        Raises:
+            RecordingError: when the target is the recording itself or cannot be written.
+        """
+        opened = self._opened
+        if opened is None or opened.source != self.recording:
+            copy_recording(self.recording if opened is None else opened.source, target)
+            return
+        if target.resolve() == self.recording.resolve():
+            raise RecordingError(f"{target} is the recording itself; choose another name")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            shutil.copyfile(self.recording, temporary)  # byte by byte: also one that is damaged
+            temporary.replace(target)
+        except OSError as error:
+            raise RecordingError(f"{target} cannot be written ({error.strerror}); choose another place") from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def origin(text: str | None, recording: Path) -> float:
+    """Seconds since the epoch at session time 0; when the file was last written where it does not say."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return recording.stat().st_mtime
+
+
+def _gpu(facts: Mapping[str, Any]) -> Gpu:
+    known = {field.name: facts[field.name] for field in fields(Gpu) if field.name in facts}
+    capability = known.get("cuda_capability")
+    return Gpu(**{**known, "cuda_capability": None if capability is None else tuple(capability)})
+
+
+POLL_S = 0.25
+"""Seconds between two looks: as often as the recorder commits."""
+
+MOST_RECORDS = 5000
+"""Records that are handed on at a time."""
+
+
+class Following:
+    """A thread that hands on new records until the writer ends.
+
+    It opens the file anew for every look: a reader that stayed would keep the writer from leaving one tidy file.
+
+    Args:
+        path: the recording.
+        rows: up to which each table is known.
+        take: is given new records, in order of time, and the rows up to which they go.
+
+    Attributes:
+        on: whether the recording may still grow.
+        problem: why following ended early, in one sentence.
+    """
+
+    def __init__(self, path: Path, rows: Rows, take: Callable[[Sequence[Record], Rows], None]) -> None:
+        self.on = True
+        self.problem = ""
+        self._path = path
+        self._rows = rows
+        self._take = take
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="gpudash-follow", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """End the thread; false when it did not end in time."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _follow(self) -> None:
+        try:
+            while not self._stop.wait(POLL_S):
+                written = being_written(self._path)
+                self._look()
+                if not written:
+                    break
+        except RecordingError as error:
+            self.problem = str(error)
+        except Exception as error:  # a damaged row can hold anything
+            self.problem = f"{self._path} cannot be followed any more ({type(error).__name__}: {error})"
+        finally:
+            self.on = False
+
+    def _look(self) -> None:
+        with open_recording(self._path) as recording:
+            last = recording.last_rows()
+            waiting: list[Record] = []
+            for record in recording.records(self._rows, last):
+                waiting.append(record)
+                if len(waiting) >= MOST_RECORDS:
+                    self._take(waiting, self._rows)
+                    waiting = []
+            self._rows = last
+            self._take(waiting, last)

@@ -1,0 +1,1 @@
+"""Watching the user's own program."""

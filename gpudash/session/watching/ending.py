@@ -1,0 +1,387 @@
+"""How a watched program ended, told truthfully from what is known of it: its exit code, its last words, its agents'.
+
+Which rank of a data-parallel run failed first, where all of them fail: one ends, and the others miss it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import gpudash
+from gpudash.devices.names import kind_of
+from gpudash.memory.explaining.explanation import short
+from gpudash.memory.explaining.memory_state import Frame, is_library, site_of
+from gpudash.session.watching.program import exit_words
+from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
+from gpudash.units import format_bytes
+
+JUST_NOW_S = 5.0
+"""An out-of-memory this long before a bad end is its cause, unless steps were made in between."""
+
+_PASSED_ON = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
+"""What a process raises because another one failed (torch.distributed.elastic, subprocess, torch.multiprocessing)."""
+
+LONGEST_MESSAGE = 300
+"""Characters of an exception's message that are told in a sentence."""
+
+REPORTED = "The report says what filled the memory and what would have fitted."
+
+UNREPORTED = "Ask for less at a time, such as a smaller batch; of what filled the memory there is no report."
+
+_TOLD_PLACE = re.compile(r" \([^()]+, line \d+\)$")
+"""The end of a syntax error's message, which names the place that is told anyway."""
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
+_ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$")
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception that nobody caught.
+
+    Attributes:
+        who: the process in words; "" for the command's own.
+        error: "out_of_memory", or the exception's class.
+        frames: outermost first, each with ``file``, ``line`` and ``name``.
+        time_s: session time.
+        rank: of the process, in a distributed run.
+    """
+
+    error: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    name: str = ""
+    details: str = ""
+    who: str = ""
+    time_s: float = 0.0
+    rank: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it was raised: "train.py:12"; "" when that is not known."""
+        return f"{short(self.file)}:{self.line}" if self.file else ""
+
+    def at_own_line(self) -> Raised:
+        """The same, placed at the innermost line of the program's own code where its traceback has one."""
+        frames = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames_of(self.details.splitlines())]
+        own = site_of(frames[::-1])
+        return self if own is None or is_library(own) else replace(self, file=own.file, line=own.line, name=own.name)
+
+    @property
+    def frames(self) -> list[dict[str, Any]]:
+        """The lines of its traceback, outermost first, without those of what simulates the GPU."""
+        found = [frame for frame in frames_of(self.details.splitlines()) if not _is_ours(frame["file"])]
+        if not found and self.file:
+            found = [{"file": self.file, "line": self.line, "name": self.name}]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What is known of a program that has ended.
+
+    Attributes:
+        name: of the program.
+        code: its exit code, negative for a signal.
+        stopped: whether it was asked to end.
+        raised: exceptions that nobody caught, in the order they were told; those of other processes have a `who`.
+        out_of_memory: the newest message of a refused allocation, with ``who`` and ``time_s``; ``None`` without one.
+        stepped_s: session time of the newest step.
+        errors: the last lines it printed to its standard error.
+        oom_kills: processes the kernel killed meanwhile because memory was full.
+        refusal: why it was ended by us, in a sentence.
+        ranks: processes of its ranks, by rank.
+        why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
+    """
+
+    name: str
+    code: int
+    time_s: float
+    run_id: int
+    seconds: float
+    steps: int
+    device: str
+    stopped: bool = False
+    raised: Sequence[Raised] = ()
+    out_of_memory: Mapping[str, Any] | None = None
+    stepped_s: float = 0.0
+    errors: Sequence[str] = ()
+    oom_kills: int = 0
+    refusal: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    ranks: Mapping[int, int] = field(default_factory=dict)
+    why_full: Callable[[int | None], str] = lambda _rank: ""
+
+
+def ending_of(ran: Ran) -> RunEnded:
+    """The event that ends the run; an explanation is added by whoever has one."""
+    if ran.refusal:
+        return _failed(ran, "simulation", ran.refusal, "Run it without --simulate, or with a torch that can.")
+    if ran.stopped:
+        return _finished(ran, "cancelled")
+    if ran.code == 0:
+        return _finished(ran, "finished")
+    raised = cause_of(ran)
+    if raised is not None and raised.error == "out_of_memory":
+        return _out_of_memory(ran, raised)
+    if (ending := _rank_ended(ran)) is not None:
+        return ending
+    if raised is not None:
+        return _raised(ran, raised)
+    refused = ran.out_of_memory
+    if refused is not None and ran.time_s - refused["time_s"] <= JUST_NOW_S and ran.stepped_s <= refused["time_s"]:
+        return _out_of_memory(ran, None)
+    if ran.code == -9 and ran.oom_kills:
+        return _killed_by_the_kernel(ran)
+    return _failed(ran, _kind(ran.code), f"{ran.name} {exit_words(ran.code)}.", _remedy(ran))
+
+
+def cause_of(ran: Ran) -> Raised | None:
+    """The exception that ended the program: its own, unless that only passes on another process's."""
+    own = next((raised for raised in reversed(ran.raised) if not raised.who), None)
+    others = [raised for raised in ran.raised if raised.who]
+    if own is not None and not (own.error in _PASSED_ON and others):
+        return own
+    others = others if own is None else of_last_start(reported(own.message), others)
+    full = next((raised for raised in others if raised.error == "out_of_memory"), None)
+    return (
+        full
+        or next(iter(own_errors(others)), None)
+        or next(iter(others), None)
+        or (None if ran.code < 0 else _printed(ran.errors))
+    )
+
+
+def _rank_ended(ran: Ran) -> RunEnded | None:
+    """The end of a run of which one rank died or hangs, and no rank has an exception of its own to tell."""
+    launcher = next((raised for raised in reversed(ran.raised) if not raised.who), None)
+    if launcher is None or launcher.error not in _PASSED_ON:
+        return None
+    failures = reported(launcher.message)
+    others = of_last_start(failures, [raised for raised in ran.raised if raised.who])
+    if own_errors(others):
+        return None
+    dead = died(failures, others)
+    if dead is not None:
+        if dead.code == -9 and ran.oom_kills:
+            return _killed_by_the_kernel(ran, f"Rank {dead.rank} (pid {dead.pid})", ran.why_full(dead.rank))
+        remedy = "What it printed may say why; torchrun --tee 3 puts the rank before every line."
+        return _failed(ran, _kind(dead.code), dead.text, remedy)
+    if hanging := awaited(ran.ranks, others):
+        remedy = "What it printed last, or py-spy dump on it while it hangs, shows where."
+        return _failed(ran, "hang", hang_words(hanging, ran.ranks, ran.steps), remedy, others[0])
+    return None
+
+
+def frames_of(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """The frames of the last traceback among lines of text, outermost first."""
+    begun = max((place for place, line in enumerate(lines) if line.startswith("Traceback (most")), default=0)
+    found = (match for line in lines[begun:] if (match := _FRAME.match(line)) is not None)
+    return [{"file": m["file"], "line": int(m["line"]), "name": m["name"] or ""} for m in found]
+
+
+def _printed(lines: Sequence[str]) -> Raised | None:
+    """The exception whose traceback is the last thing a program printed, where no agent could tell of it."""
+    for line in reversed(lines[-5:]):
+        match = _ERROR.match(line)
+        frames = frames_of(lines)
+        if match is None or not frames:
+            continue
+        last, error = frames[-1], match["error"].rpartition(".")[2]
+        kind = "out_of_memory" if _OUT_OF_MEMORY.search(line) else error
+        details = "\n".join(lines)
+        raised = Raised(kind, match["message"] or error, last["file"], last["line"], last["name"], details)
+        return raised.at_own_line()
+    return None
+
+
+def _is_ours(file: str) -> bool:
+    return Path(gpudash.__file__).parent in Path(file).parents
+
+
+def _finished(ran: Ran, status: Literal["finished", "cancelled"]) -> RunFinished:
+    return RunFinished(
+        time_s=ran.time_s, run_id=ran.run_id, status=status, seconds=ran.seconds, steps=ran.steps, result=ran.result
+    )
+
+
+def _failed(ran: Ran, error: str, message: str, remedy: str, raised: Raised | None = None) -> RunFailed:
+    return RunFailed(
+        time_s=ran.time_s,
+        run_id=ran.run_id,
+        error=error,
+        message=message,
+        remedy=remedy,
+        seconds=ran.seconds,
+        steps=ran.steps,
+        details="" if raised is None else raised.details,
+        result={**ran.result, "frames": [] if raised is None else raised.frames},
+    )
+
+
+def _raised(ran: Ran, raised: Raised) -> RunFailed:
+    who = f"{raised.who[:1].upper()}{raised.who[1:]}: " if raised.who else ""
+    first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
+    first = _TOLD_PLACE.sub("", first) if raised.place else first
+    first = first if len(first) <= LONGEST_MESSAGE else f"{first[:LONGEST_MESSAGE]}…"
+    words = f"{raised.error}: {first}" if first and first != raised.error else raised.error
+    place = f" ({raised.place})" if raised.place else ""
+    remedies = {
+        "ModuleNotFoundError": "Install it for the Python that runs the script, or name the Python that has it.",
+        "SyntaxError": "Correct that line; if the file is not Python, run it with what it is written for.",
+        "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
+    }
+    remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
+    return _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
+
+
+def _out_of_memory(ran: Ran, raised: Raised | None) -> OutOfMemory:
+    refused = ran.out_of_memory or {}
+    device = str(refused.get("device") or ran.device)
+    kind = kind_of(device)
+    asked, free = refused.get("requested_bytes"), refused.get("free_bytes")
+    who = next((f"{who[:1].upper()}{who[1:]}" for who in (refused.get("who"), raised and raised.who) if who), ran.name)
+    words = f"{who} ran out of memory on {device}"
+    if isinstance(asked, int) and isinstance(free, int):
+        words += f": {format_bytes(asked)} were asked for and {format_bytes(free)} were free"
+    if raised is not None and raised.place:
+        words += f" ({raised.place})"
+    why = ran.why_full(refused.get("rank", raised and raised.rank))
+    return OutOfMemory(
+        time_s=ran.time_s,
+        run_id=ran.run_id,
+        error="sim" if kind == "sim" else "cuda",
+        message=f"{words}. {why}".rstrip(),
+        remedy=UNREPORTED,
+        seconds=ran.seconds,
+        steps=ran.steps,
+        requested_bytes=asked if isinstance(asked, int) else None,
+        details="" if raised is None else raised.details,
+        result={**ran.result, "frames": [] if raised is None else raised.frames},
+    )
+
+
+def _killed_by_the_kernel(ran: Ran, who: str = "", why: str = "") -> OutOfMemory:
+    words = f"{who or ran.name} was killed by the system because this computer's memory, or this container's, was full."
+    return OutOfMemory(
+        time_s=ran.time_s,
+        run_id=ran.run_id,
+        error="host",
+        message=f"{words} {why}".rstrip(),
+        remedy="Let it use less host memory: fewer DataLoader workers, smaller batches, less kept in lists.",
+        seconds=ran.seconds,
+        steps=ran.steps,
+        result=ran.result,
+    )
+
+
+def _kind(code: int) -> str:
+    return "exit" if code >= 0 else "signal"
+
+
+def _remedy(ran: Ran) -> str:
+    last = next((line.strip() for line in reversed(ran.errors) if line.strip()), "")
+    return f"The last it printed was: {last[:200]}" if last else "It printed nothing that says why."
+
+
+_FAILURE = re.compile(
+    r"rank\s*: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)"
+)
+"""An entry of torchrun's report (torch.distributed.elastic.multiprocessing.errors.ChildFailedError)."""
+
+_MISSING = re.compile(
+    r"Connection (closed|reset) by (remote )?peer|Broken pipe|[Tt]imed out|[Tt]imeout|Socket (closed|Timeout)|"
+    r"remote process exited|ncclRemoteError|ncclSystemError|recvValue failed|store->get|gloo/transport|"
+    r"Application timeout|connectFullMesh|no longer (alive|reachable)"
+)
+"""What Gloo, NCCL and the store say in a rank that waits for one that is gone or hangs."""
+
+_WAITED = re.compile(r"[Tt]imed out|[Tt]imeout")
+
+_ENDED_BY_LAUNCHER = -15
+"""torchrun ends the other ranks by SIGTERM when one has failed."""
+
+
+class _Error(Protocol):
+    """What is asked of an exception that nobody caught."""
+
+    @property
+    def error(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def who(self) -> str: ...
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def time_s(self) -> float: ...
+
+
+E = TypeVar("E", bound=_Error)
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailure:
+    """A rank that the launcher saw fail, in its own words: exit code, negative for a signal."""
+
+    rank: int
+    code: int
+    pid: int
+
+    def is_of(self, error: _Error) -> bool:
+        """Whether it is the end of the process that raised ``error``."""
+        return f"(pid {self.pid})" in error.who
+
+    @property
+    def text(self) -> str:
+        """In a sentence: "Rank 1 (pid 4711) was killed by SIGKILL.\""""
+        return f"Rank {self.rank} (pid {self.pid}) {exit_words(self.code)}."
+
+
+def reported(message: str) -> list[RankFailure]:
+    """The ranks that torchrun's report names, the root cause last."""
+    return [RankFailure(int(m["rank"]), int(m["code"]), int(m["pid"])) for m in _FAILURE.finditer(message)]
+
+
+def of_last_start(failures: Sequence[RankFailure], errors: Sequence[E]) -> list[E]:
+    """The exceptions of those processes that the launcher saw fail last; all where it saw none of them."""
+    last = [error for error in errors if any(failure.is_of(error) for failure in failures)]
+    return last or list(errors)
+
+
+def own_errors(errors: Sequence[E]) -> list[E]:
+    """Exceptions that are no rank's complaint about a missing one, in order of time."""
+    return sorted((one for one in errors if not _MISSING.search(one.message)), key=lambda one: one.time_s)
+
+
+def died(failures: Sequence[RankFailure], errors: Sequence[_Error]) -> RankFailure | None:
+    """The rank that ended without an exception of its own: by a signal, or with an exit code it chose.
+
+    Args:
+        failures: of the launcher's report.
+        errors: exceptions of the ranks.
+    """
+    ended = [one for one in failures if one.code not in (0, _ENDED_BY_LAUNCHER)]
+    silent = [failure for failure in ended if not any(failure.is_of(error) for error in errors)]
+    return silent[-1] if silent else None
+
+
+def awaited(processes: Mapping[int, int], errors: Sequence[_Error]) -> tuple[int, ...]:
+    """Ranks that hang: those that raised nothing while all others waited for them until their patience ended."""
+    waiting = {one.rank for one in errors if _WAITED.search(one.message)}
+    silent = tuple(rank for rank in sorted(processes) if rank not in {one.rank for one in errors})
+    return silent if waiting and silent and len(waiting) + len(silent) >= len(processes) else ()
+
+
+def hang_words(ranks: Sequence[int], processes: Mapping[int, int], steps: int) -> str:
+    """That these ranks hang, in a sentence."""
+    names = " and ".join(f"rank {rank} (pid {processes[rank]})" for rank in ranks)
+    after = f" after step {steps}" if steps else ""
+    hangs = "hangs" if len(ranks) == 1 else "hang"
+    return f"{names[:1].upper()}{names[1:]} {hangs}{after}: the others waited in vain until their collective timed out."

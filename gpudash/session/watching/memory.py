@@ -1,0 +1,318 @@
+"""The memory of a watched program, as its processes tell it: allocators, simulated cards, lines that grow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpudash.devices.names import SIMULATED, SimulatedCard, kind_of, size_of
+from gpudash.memory.explaining.call_sites import growing_lines
+from gpudash.memory.explaining.memory_state import Frame, Holding, Process, Surroundings
+from gpudash.memory.watching.growth_notice import GrowthNotice, growth_warning, source_line
+from gpudash.session.live.machine import Machine
+from gpudash.session.predicting.contexts import measured_context
+from gpudash.sources.simulated_gpus import MirroredCard
+from gpudash.telemetry.pushed import PushedReading
+from gpudash.telemetry.records import DEVICE, Event, Note
+
+if TYPE_CHECKING:
+    from gpudash.agent.wire import Message
+
+STALE_S = 3.0
+"""Silence of a process after which its figures are no longer taken for the present: its agent looks in seldom when
+looking is dear."""
+
+MOST_STACKS = 50_000
+"""Kept of one process, the newest."""
+
+MOST_DEVICES = 64
+"""Of one process that are listened to."""
+
+_ALLOCATOR = (
+    "allocated_bytes",
+    "reserved_bytes",
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "allocation_retries",
+)
+
+Figures = Mapping[str, int | float]
+
+Probe = Callable[[str, Callable[[], Mapping[str, int | None]] | None], None]
+"""Reads an allocator's figures by a callable from now on, or with ``None`` no longer."""
+
+
+@dataclass(slots=True)
+class _Process:
+    """What one process has told: figures by device, stacks by number.
+
+    Attributes:
+        steady: by device, what the process has reserved, and the session time since when it is the same.
+        contexts: by device, the bytes of its CUDA context.
+    """
+
+    figures: dict[str, Figures] = field(default_factory=dict)
+    steady: dict[str, tuple[int, float]] = field(default_factory=dict)
+    contexts: dict[str, int] = field(default_factory=dict)
+    stacks: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
+    notices: dict[str, GrowthNotice] = field(default_factory=dict)
+
+
+class WatchedMemory:
+    """Passes on what the processes of one run tell of their memory. Belongs to one thread.
+
+    Args:
+        run_id: of the run.
+        machine: the devices.
+        probe: has a device's allocator read.
+        emit: takes notes and warnings.
+        clock: session time in seconds.
+        simulate: the cards that the program is given; shown empty while no process tells of its own.
+        others: bytes that simulated other processes hold of the first.
+
+    Attributes:
+        peaks: device → the highest figures of its allocator, the program's own peaks among them; bytes.
+    """
+
+    def __init__(
+        self,
+        run_id: int,
+        machine: Machine,
+        probe: Probe,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        simulate: Sequence[SimulatedCard] = (),
+        others: int = 0,
+    ) -> None:
+        self.peaks: dict[str, dict[str, int]] = {}
+        self._run_id = run_id
+        self._machine = machine
+        self._probe = probe
+        self._emit = emit
+        self._clock = clock
+        self._processes: dict[int, _Process] = {}
+        self._allocators: dict[str, PushedReading] = {}
+        self._before: dict[str, dict[str, int]] = {}
+        self._cards: dict[str, MirroredCard] = {}
+        self._unshown: set[tuple[str, int]] = set()
+        self._told: set[tuple[str, int]] = set()
+        self._idle: dict[str, MirroredCard] = {}
+        for index, wanted in enumerate(simulate):
+            card = self._idle[f"sim:{index}"] = MirroredCard(index, size_of(wanted), clock, 0, "", math.inf)
+            card.put(reserved_bytes=0, others_bytes=0 if index else others)
+            self._show(f"sim:{index}", None)
+
+    def take_allocator(self, pid: int, name: str, message: Message) -> None:
+        """Take in the figures of a process's allocators.
+
+        Args:
+            name: of the process.
+        """
+        devices = message.get("devices")
+        for device, found in devices.items() if isinstance(devices, dict) else ():
+            figures = _figures(found)
+            if figures is None or kind_of(str(device)) == "cpu":
+                continue
+            device = self._here(str(device), found.get("uuid"))
+            process = self._processes.setdefault(pid, _Process())
+            if device not in process.figures and not figures["reserved_bytes"]:
+                continue  # it has a device and uses it not, as the process that starts all ranks
+            if len(process.figures) < MOST_DEVICES or device in process.figures:
+                process.figures[device] = figures
+                self._measure_context(process, pid, device)
+                self._read(device, pid, name)
+
+    def take_stacks(self, pid: int, message: Message) -> None:
+        """Take in stacks by their numbers, for what is held later."""
+        told = message.get("stacks")
+        known = self._processes.setdefault(pid, _Process()).stacks
+        for number, frames in told.items() if isinstance(told, dict) else ():
+            known[str(number)] = tuple(_frames(frames))
+        while len(known) > MOST_STACKS:
+            del known[next(iter(known))]
+
+    def take_held(self, pid: int, message: Message) -> None:
+        """Take in what is live in a process, and warn of lines that keep something of every step."""
+        process = self._processes.setdefault(pid, _Process())
+        device, step = self._here(str(message.get("device")), None), message.get("step")
+        if not isinstance(step, int):
+            return
+        holdings = list(_holdings(message.get("holdings"), process.stacks))
+        growing = growing_lines(holdings, step, source_line)
+        notice = process.notices.setdefault(device, GrowthNotice())
+        if notice.is_due(growing) and (growing[0].file, growing[0].line) not in self._told:
+            self._told.add((growing[0].file, growing[0].line))  # ranks grow alike
+            memory = self._machine.memory_of(device) or device
+            self._emit(growth_warning(growing, memory, self._clock(), self._run_id))
+
+    def forget(self, pid: int) -> None:
+        """A process has ended, and the program goes on: the memory it had is free again."""
+        process = self._processes.pop(pid, None)
+        for device in process.figures if process is not None else ():
+            if any(device in other.figures for other in self._processes.values()):
+                if (card := self._cards.get(device)) is not None and card.pid == pid:
+                    self._show(device, None)
+                continue
+            self._allocators[device].put(dict.fromkeys(_ALLOCATOR, 0))
+            self._before.pop(device, None)
+            self._show(device, None)
+            if device == self.device:
+                self._turn_to(device, f"pid {pid} has ended, and no process of the program uses {device} now.")
+
+    def close(self) -> None:
+        """The run has ended: nothing is told any more."""
+        for device in self._allocators:
+            self._probe(device, None)
+        shown, self._idle = {*self._allocators, *self._idle}, {}
+        for device in shown:
+            self._show(device, None)
+        self._allocators.clear()
+        self._processes.clear()
+
+    def surroundings(self, device: str) -> Surroundings:
+        """What else holds memory of a device than the program's allocators."""
+        device = self._here(device, None)
+        card = self._cards.get(device)
+        if card is not None:
+            others = tuple(Process(size, pid, f"another process, {SIMULATED}") for pid, size in card.others.items())
+            return Surroundings(others, card.context_bytes)
+        memory = self._machine.memory_of(device)
+        around = Surroundings() if memory is None else self._machine.surroundings(memory)
+        ours = [process for process in around.processes if process.pid in self._processes]
+        reserved = sum(
+            int(f.figures[device]["reserved_bytes"]) for f in self._processes.values() if device in f.figures
+        )
+        context = sum(process.bytes for process in ours) - reserved if ours else None
+        others = tuple(process for process in around.processes if process not in ours)
+        users = [found for found in self._processes.values() if device in found.figures]
+        usual = None if memory is None else measured_context(memory)
+        known = [found.contexts.get(device, usual) for found in users]
+        if known and None not in known:
+            context = sum(size for size in known if size is not None)
+        return Surroundings(others, None if context is None else max(0, context))
+
+    @property
+    def device(self) -> str | None:
+        """The device that memory was told of first."""
+        return next(iter(self.peaks), None)
+
+    def _here(self, device: str, uuid: Any) -> str:
+        """What a program's device is called here: it may number the GPUs in another way."""
+        found = (known.name for known in self._machine.devices() if uuid and known.uuid == uuid)
+        return next(found, device)
+
+    def _measure_context(self, process: _Process, pid: int, device: str) -> None:
+        """Learn how large a process's context is, once the driver has listed it while what it reserved stayed the same.
+
+        In a list of another moment the difference to what is reserved now says nothing.
+        """
+        reserved, now_s = int(process.figures[device]["reserved_bytes"]), self._clock()
+        before, since_s = process.steady.setdefault(device, (reserved, now_s))
+        if before != reserved:
+            process.steady[device] = reserved, now_s
+            return
+        memory = self._machine.memory_of(device)
+        found = None if memory is None else self._machine.listed(memory, pid)
+        if found is not None and since_s < found[0] <= now_s:
+            process.contexts[device] = max(0, found[1] - reserved)
+
+    def _read(self, device: str, pid: int, name: str) -> None:
+        """Have the figures of ``device`` read, which ``pid`` has told anew."""
+        told = {of: found.figures[device] for of, found in self._processes.items() if device in found.figures}
+        if device not in self._allocators:
+            self._allocators[device] = PushedReading(self._clock, STALE_S)
+            self._probe(device, self._allocators[device])
+            if not self.peaks:
+                self._turn_to(device, f"The program allocates on {device}.")
+        if kind_of(device) == "sim":
+            told = self._shown_card(device, pid, name, told)
+        self._allocators[device].put(self._reading(device, told))
+
+    def _turn_to(self, device: str, text: str) -> None:
+        """Tell whose memory the run's is; what it did so far says nothing about what it will do there."""
+        details = {"device": device, "simulated": kind_of(device) == "sim"}
+        self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=DEVICE, text=text, details=details))
+
+    def _shown_card(self, device: str, pid: int, name: str, told: dict[int, Figures]) -> dict[int, Figures]:
+        """Show the card of the first process that told of one; each process has a card of its own, unlike a GPU."""
+        card = self._cards.get(device)
+        if card is None:
+            capacity = int(told[pid].get("capacity_bytes", 0)) or 1
+            card = self._cards[device] = MirroredCard(_index(device), capacity, self._clock, pid, name, STALE_S)
+            self._show(device, card)
+        if pid != card.pid:
+            if (device, pid) not in self._unshown:
+                self._unshown.add((device, pid))
+                text = f"pid {pid} has a {device} of its own; the one of pid {card.pid} is shown."
+                self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic="simulated", text=text))
+        else:
+            figures = told[pid]
+            card.put(
+                reserved_bytes=int(figures["reserved_bytes"]),
+                context_bytes=int(figures.get("context_bytes", 0)),
+                others_bytes=int(figures.get("others_bytes", 0)),
+                busy_s=float(figures.get("busy_s", 0.0)),
+                capacity_bytes=int(figures.get("capacity_bytes", card.capacity)),
+            )
+        return {card.pid: told[card.pid]} if card.pid in told else told
+
+    def _show(self, device: str, card: MirroredCard | None) -> None:
+        """Show a card, or with ``None`` that nobody uses it; at the end this session's own."""
+        if card is None:
+            self._cards.pop(device, None)
+            card = self._idle.get(device)
+        if kind_of(device) == "sim" and _index(device) < len(self._machine.simulated.cards):
+            self._machine.simulated.mirror(_index(device), card)
+
+    def _reading(self, device: str, told: Mapping[int, Figures]) -> dict[str, int | None]:
+        """The figures of all processes together.
+
+        A program's own peaks are those since its beginning, since nobody else may reset them: one that has risen was
+        reached since the last reading.
+        """
+        sums = {
+            key: sum(int(figures.get(key, 0)) for figures in told.values())
+            for key in ("allocated_bytes", "reserved_bytes", "allocation_retries")
+        }
+        highest, before = self.peaks.setdefault(device, {}), self._before.get(device, {})
+        reading: dict[str, int | None] = dict(sums)
+        peaks: dict[str, int] = {}
+        for key in ("allocated_bytes", "reserved_bytes"):
+            # of one process it is exact; of several the peaks need not have come at the same time
+            peak = peaks[key] = max(int(figures.get(f"peak_{key}", 0)) for figures in told.values())
+            risen = peak if peak > before.get(key, 0) else 0
+            reading[f"peak_{key}"] = max(sums[key], risen)
+            highest[key] = max(highest.get(key, 0), sums[key], peak)
+        self._before[device] = peaks
+        return reading
+
+
+def _index(device: str) -> int:
+    number = device.partition(":")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _figures(found: Any) -> Figures | None:
+    """What is a number of what was told; ``None`` without the two that count."""
+    if not isinstance(found, dict):
+        return None
+    figures = {
+        str(key): value
+        for key, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
+    }
+    return figures if "allocated_bytes" in figures and "reserved_bytes" in figures else None
+
+
+def _frames(found: Any) -> Iterator[Frame]:
+    for frame in found if isinstance(found, list) else ():
+        if isinstance(frame, list) and len(frame) == 3 and isinstance(frame[1], int):
+            yield Frame(str(frame[0]), frame[1], str(frame[2]))
+
+
+def _holdings(found: Any, stacks: Mapping[str, tuple[Frame, ...]]) -> Iterator[Holding]:
+    for row in found if isinstance(found, list) else ():
+        if isinstance(row, list) and len(row) == 4 and all(isinstance(number, int) for number in row[:3]):
+            yield Holding(bytes=row[0], count=row[1], step=row[2], stack=stacks.get(str(row[3]), ()))

@@ -1,0 +1,240 @@
+"""What a watched program prints, as lines for people: the newest ones, bounded.
+
+Reads what a watched program prints, for the log and, in bounded pieces, for the recording.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from gpudash.session.watching.output_relay import CHUNK, HEADER
+from gpudash.telemetry.records import Output
+
+Stream = Literal["stdout", "stderr"]
+
+MOST_LINES = 20_000
+"""Lines that are kept; the oldest go."""
+
+MOST_BYTES = 16 * 2**20
+"""Of the lines kept, together."""
+
+LONGEST_LINE = 4096
+"""Bytes of a line that are kept; the rest of it is left out."""
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+"""Control sequences of terminals (ECMA-48): colours, cursor movements, titles."""
+
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class OutputLine(NamedTuple):
+    """One line that was printed, without its end."""
+
+    stream: Stream
+    text: str
+
+
+class OutputLog:
+    """Lines of the newest program, numbered since the session began. Any thread may add and read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: deque[OutputLine] = deque()
+        self._bytes = 0
+        self._first = 0
+        self._begin = 0
+        self._unread = 0
+
+    def begin(self) -> None:
+        """Another program begins: the lines of the one before go."""
+        with self._lock:
+            self._first += len(self._lines)
+            self._begin, self._unread, self._bytes = self._first, 0, 0
+            self._lines.clear()
+
+    def add(self, lines: Sequence[OutputLine]) -> None:
+        """Take in lines that were printed."""
+        with self._lock:
+            self._lines.extend(lines)
+            self._bytes += sum(len(line.text) for line in lines)
+            while len(self._lines) > MOST_LINES or self._bytes > MOST_BYTES:
+                self._bytes -= len(self._lines.popleft().text)
+                self._first += 1
+
+    def leave_out(self, count: int) -> None:
+        """Lines were printed that nobody could read in time."""
+        with self._lock:
+            self._unread += count
+
+    def since(self, number: int) -> tuple[tuple[OutputLine, ...], int, int]:
+        """Lines from ``number`` on.
+
+        Returns:
+            The lines that are still kept, the number to ask for next, and how many are missing before the first of
+            them: those that had to go since ``number``.
+        """
+        with self._lock:
+            start = max(number, self._first)
+            kept = tuple(self._lines[place] for place in range(start - self._first, len(self._lines)))
+            return kept, self._first + len(self._lines), max(0, self._first - max(number, self._begin))
+
+    def newest(self, count: int) -> tuple[OutputLine, ...]:
+        """The last ``count`` lines that are kept."""
+        with self._lock:
+            whole = len(self._lines)
+            return tuple(self._lines[place] for place in range(max(0, whole - count), whole))
+
+    @property
+    def left_out(self) -> int:
+        """Lines of this program that are not kept any more, or never were."""
+        with self._lock:
+            return self._first - self._begin + self._unread
+
+
+class LineCutter:
+    """Cuts what one stream brings into lines as a terminal shows them: what a carriage return overwrites goes."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._begun = b""
+
+    def feed(self, data: bytes) -> list[OutputLine]:
+        """The lines that are whole now."""
+        *whole, begun = (self._begun + data).split(b"\n")
+        if b"\r" in begun:
+            last = begun.rstrip(b"\r").rpartition(b"\r")[2]
+            begun = last + b"\r" if begun.endswith(b"\r") else last
+        self._begun = begun[:LONGEST_LINE]
+        return [OutputLine(self._stream, shown(line)) for line in whole]
+
+    def end(self) -> list[OutputLine]:
+        """What was begun when the stream ended."""
+        begun, self._begun = self._begun, b""
+        return [OutputLine(self._stream, shown(begun))] if begun.strip(b"\r") else []
+
+
+def shown(line: bytes) -> str:
+    """A line as people read it: no control sequences, no control characters, of a bounded length."""
+    text = line.rstrip(b"\r").rpartition(b"\r")[2][:LONGEST_LINE].decode("utf-8", "replace")
+    if text.isprintable():
+        return text
+    return _UNSEEN.sub("", _ESCAPES.sub("", text))
+
+
+MOST_AT_ONCE = 2000
+"""Lines that wait to be recorded; of more, the oldest are left out."""
+
+PIECE_LINES = 200
+"""Lines of one record at most."""
+
+LINES_PER_SECOND = 200
+"""That are recorded of a program that prints on and on; `MOST_AT_ONCE` may come at once."""
+
+LINE_BYTES = 128
+"""A longer line counts as several."""
+
+LAST_LINES = 200
+"""Recorded at the end in any case: why a program ended is written there."""
+
+
+class OutputReader:
+    """Reads packets of `output_relay` on a thread of its own until there are no more.
+
+    Args:
+        connection: brings them.
+        log: keeps the lines.
+        clock: session time in seconds.
+        run_id: of the run.
+    """
+
+    def __init__(self, connection: socket.socket, log: OutputLog, clock: Callable[[], float], run_id: int) -> None:
+        self._connection = connection
+        self._log = log
+        self._clock = clock
+        self._run_id = run_id
+        self._cutters = {1: LineCutter("stdout"), 2: LineCutter("stderr")}
+        self._lock = threading.Lock()
+        self._fresh: deque[OutputLine] = deque()
+        self._lost = 0
+        self._allowed = float(MOST_AT_ONCE)
+        self._taken_s = clock()
+        self._thread = threading.Thread(target=self._read, name="gpudash-output", daemon=True)
+        self._thread.start()
+
+    def take(self, *, last: bool = False) -> list[Output]:
+        """What has been printed since, as records; a program that prints much has lines left out.
+
+        Args:
+            last: whether the program has ended: its last lines are told in any case.
+        """
+        now_s = self._clock()
+        with self._lock:
+            gained = (now_s - self._taken_s) * LINES_PER_SECOND
+            self._allowed, self._taken_s = min(MOST_AT_ONCE, self._allowed + gained), now_s
+            told: deque[OutputLine] = deque()
+            while self._fresh and (self._allowed >= 1 or (last and len(told) < LAST_LINES)):
+                line = self._fresh.pop()
+                self._allowed -= 1 + len(line.text) // LINE_BYTES
+                told.appendleft(line)
+            lost = self._lost + len(self._fresh)
+            if told:
+                self._lost = 0
+            else:
+                self._lost, lost = lost, 0
+            self._fresh.clear()
+        return list(self._records(told, lost, now_s))
+
+    def end(self, timeout_s: float) -> bool:
+        """Wait until everything has been read; false when that takes longer, and it is given up."""
+        self._thread.join(timeout_s)
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _records(self, told: Sequence[OutputLine], lost: int, now_s: float) -> list[Output]:
+        records = []
+        for stream, run in itertools.groupby(told, lambda line: line.stream):
+            texts = [line.text for line in run]
+            for begin in range(0, len(texts), PIECE_LINES):
+                piece = texts[begin : begin + PIECE_LINES]
+                records.append(Output(time_s=now_s, run_id=self._run_id, stream=stream, lines=piece, lost=lost))
+                lost = 0
+        return records
+
+    def _read(self) -> None:
+        while True:
+            try:
+                packet = self._connection.recv(CHUNK + HEADER.size)
+            except OSError:
+                packet = b""
+            if len(packet) < HEADER.size:
+                break
+            stream, left_out = HEADER.unpack_from(packet)
+            cutter = self._cutters[stream]
+            if left_out:
+                cutter.end()
+                self._leave_out(left_out)
+            self._keep(cutter.feed(packet[HEADER.size :]))
+        for cutter in self._cutters.values():
+            self._keep(cutter.end())
+
+    def _leave_out(self, count: int) -> None:
+        self._log.leave_out(count)
+        with self._lock:
+            self._lost += count
+
+    def _keep(self, lines: list[OutputLine]) -> None:
+        self._log.add(lines)
+        with self._lock:
+            self._fresh.extend(lines)
+            while len(self._fresh) > MOST_AT_ONCE:
+                self._fresh.popleft()
+                self._lost += 1

@@ -1,0 +1,294 @@
+"""What the processes of a watched program tell, as records: who they are, their torch, steps, exceptions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpudash.agent.server import Peer
+from gpudash.session.watching.ending import Raised
+from gpudash.telemetry.records import Event, Note, StepFinished
+
+if TYPE_CHECKING:
+    from gpudash.agent.wire import Message
+
+MOST_JOINED = 30
+"""Processes that are told one by one."""
+
+MOST_RAISED = 100
+
+STEPS_PER_SECOND = 1000
+"""Steps that are passed on; of a program that tells more, those between are left out."""
+
+STEPS_AT_ONCE = 4 * STEPS_PER_SECOND
+
+COUNTED = "optimizer"
+"""Source of steps that the program does not tell: its optimizer's are counted."""
+
+LOGGED = "logging"
+"""Source of steps with the numbers that the script gives them, often from 0 on."""
+
+MOST_NOTES = 500
+"""Facts told of one run: what comes more often tells nothing new."""
+
+
+class ProgramNews:
+    """Turns messages into records. Belongs to one thread.
+
+    Args:
+        run_id: of the run.
+        pid: of the command's own process.
+        emit: takes the records.
+        clock: session time in seconds.
+        began_wall_s: seconds since 1970 at session time 0.
+
+    Attributes:
+        heard: processes that have introduced themselves.
+        torch: version of the first torch that was imported, ``None`` before.
+        simulation_problem: why no GPU could be simulated, in a sentence.
+        raised: exceptions that nobody caught.
+        steps: how many have been made, by the numbers that were told.
+        stepped_s: session time of the newest step.
+        step_source: who tells of the steps, "" before any.
+        agent_cpu_s: processor time of the agents, as far as they have told.
+    """
+
+    def __init__(
+        self, run_id: int, pid: int, emit: Callable[[Event], None], clock: Callable[[], float], began_wall_s: float
+    ) -> None:
+        self.heard = 0
+        self.torch: Message | None = None
+        self.simulation_problem = ""
+        self.raised: list[Raised] = []
+        self.stepped_s = 0.0
+        self.step_source = ""
+        self._step_began_s: float | None = None
+        self._count = _StepCount()
+        self._lost: dict[int, int] = {}
+        self.agent_cpu_s = 0.0
+        self._run_id = run_id
+        self._pid = pid
+        self._emit = emit
+        self._clock = clock
+        self._origin_s = began_wall_s
+        self._began_s = clock()
+        self._stepping: Peer | None = None
+        self._problems: set[str] = set()
+        self._notes = 0
+        self._allowed, self._allowed_s = float(STEPS_AT_ONCE), self._began_s
+
+    def take(self, peer: Peer, message: Message) -> None:
+        """Take in a message of the kinds that are told here."""
+        match message["type"]:
+            case "hello":
+                self._hello(peer, message)
+            case "torch":
+                self._torch(peer, message)
+            case "steps":
+                self._steps(peer, message)
+            case "raised":
+                self._raised(peer, message)
+            case "lost":
+                self._lost[peer.pid] = count if isinstance(count := message.get("count"), int) else 0
+            case "bye":
+                self.agent_cpu_s += cpu_s if isinstance(cpu_s := message.get("cpu_s"), int | float) else 0.0
+            case _:
+                pass
+
+    @property
+    def lost(self) -> int:
+        """Messages that could not be sent; each process tells how many they were so far."""
+        return sum(self._lost.values())
+
+    @property
+    def steps(self) -> int:
+        """How many have been made."""
+        return self._count.made
+
+    def time_of(self, message: Message) -> float:
+        """Session time of a message."""
+        return self._session_time(message.get("time_us"))
+
+    def who(self, peer: Peer) -> str:
+        """The process in words where it is not the command's own."""
+        return "" if peer.pid == self._pid and peer.rank is None else peer.words
+
+    def note(self, topic: str, text: str, **details: Any) -> None:
+        """Tell a fact of the run, unless too many have been told."""
+        self._notes += 1
+        if self._notes > MOST_NOTES:
+            return
+        self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))
+
+    def _hello(self, peer: Peer, message: Message) -> None:
+        self.heard += 1
+        argv = [str(word) for word in message.get("argv") or ()][:8]
+        if self.heard == MOST_JOINED:
+            self.note("processes", "More processes have joined; they are not told one by one.")
+        if self.heard >= MOST_JOINED or message.get("forked"):
+            return
+        python = str(message.get("python") or "").split()
+        words = f"{peer.words[:1].upper()}{peer.words[1:]} is watched: Python {python[0] if python else '?'}"
+        text = f"{words}, {_command_words(argv)}." if argv else f"{words}."
+        self.note("processes", text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
+
+    def _torch(self, peer: Peer, message: Message) -> None:
+        problem = str(message.get("problem") or "")
+        if self.torch is None:
+            self.torch = message
+            cuda = message.get("cuda")
+            text = f"PyTorch {message.get('version')}, {f'CUDA {cuda}' if cuda else 'without CUDA'}"
+            text += ", simulated GPUs" if message.get("simulated") else ""
+            text += ", memory history is recorded" if message.get("history") else ""
+            facts = {key: message.get(key) for key in ("version", "cuda", "simulated", "history")}
+            self.note("program", f"{text}.", pid=peer.pid, **facts)
+            if problem and not message.get("simulated"):
+                self.simulation_problem = problem
+        if problem and problem not in self._problems and len(self._problems) < MOST_JOINED:
+            self._problems.add(problem)
+            self.note("program", problem, pid=peer.pid)
+
+    def _steps(self, peer: Peer, message: Message) -> None:
+        """Steps of one process: of several ranks the first's, which all make, and rather told than counted ones."""
+        source = str(message.get("source") or LOGGED)
+        if source == COUNTED and peer.rank is not None and self.step_source not in ("", COUNTED):
+            return  # of the ranks one tells its steps; when it has ended first, the others' are no others
+        if not self._is_stepping(peer, source):
+            return
+        if source != self.step_source:
+            self.step_source, self._count = source, _StepCount(from_0=source == LOGGED)
+        began_us = message.get("began_us")
+        if self._step_began_s is None and began_us is not None:
+            self._step_began_s = self._session_time(began_us)
+        for row in self._passed_on(message.get("steps")):
+            step, time_us, loss, accuracy, *_ = row
+            time_s = max(self.stepped_s, self._session_time(time_us))
+            self._emit(
+                StepFinished(
+                    time_s=time_s,
+                    run_id=self._run_id,
+                    step=step,
+                    steps=0,
+                    seconds=None if self._step_began_s is None else max(0.0, time_s - self._step_began_s),
+                    loss=_number(loss),
+                    accuracy=_number(accuracy),
+                )
+            )
+            self.stepped_s = self._step_began_s = time_s
+
+    def _is_stepping(self, peer: Peer, source: str) -> bool:
+        """Whether a process is the one whose steps are the program's."""
+        now = self._stepping
+        if now is None or _is_better(peer, source, now, self.step_source):
+            self._stepping = now = peer
+            if peer.rank is not None:
+                self._count.turn()
+        return peer.pid == now.pid
+
+    def _passed_on(self, found: Any) -> list[list[Any]]:
+        """The steps of a message, or as many of them as there is room for, the newest among them."""
+        rows = [
+            row
+            for row in (found if isinstance(found, list) else ())
+            if isinstance(row, list) and len(row) >= 4 and isinstance(row[0], int) and not isinstance(row[0], bool)
+        ]
+        for row in rows:
+            self._count.take(row[0])
+        now_s = self._clock()
+        gained = (now_s - self._allowed_s) * STEPS_PER_SECOND
+        self._allowed, self._allowed_s = min(STEPS_AT_ONCE, self._allowed + gained), now_s
+        room = int(self._allowed)
+        if len(rows) > room:
+            rows = rows[:: -math.ceil(len(rows) / room)][::-1] if room else []
+        self._allowed -= len(rows)
+        return rows
+
+    def left(self, peer: Peer) -> None:
+        """A process is heard no more."""
+        if self._stepping is peer:
+            self._stepping = None
+
+    def _raised(self, peer: Peer, message: Message) -> None:
+        line, file = message.get("line"), message.get("file")
+        if message.get("thread"):
+            words = f"{message.get('error')}: {str(message.get('message') or '').strip()}".rstrip(": .")
+            self.note("program", f"An exception ended the thread {message['thread']} ({words}).", pid=peer.pid)
+            return
+        if len(self.raised) < MOST_RAISED:
+            raised = Raised(
+                error=str(message.get("error") or "an exception"),
+                message=str(message.get("message") or ""),
+                file=str(file) if file else None,
+                line=line if isinstance(line, int) else None,
+                name=str(message.get("name") or ""),
+                details=_traceback(message.get("traceback")),
+                who=self.who(peer),
+                time_s=self.time_of(message),
+                rank=peer.rank,
+            )
+            self.raised.append(raised.at_own_line())
+
+    def _session_time(self, time_us: Any) -> float:
+        """Session time of a moment since 1970, not before the run nor after now."""
+        now_s = self._clock()
+        if not isinstance(time_us, int | float) or not math.isfinite(time_us):
+            return now_s
+        return min(now_s, max(self._began_s, time_us / 1e6 - self._origin_s))
+
+
+def _is_better(peer: Peer, source: str, now: Peer, its_source: str) -> bool:
+    """Whether ``peer`` is to be heard of steps in place of ``now``."""
+    if (peer.rank == 0) != (now.rank == 0):
+        return peer.rank == 0
+    return its_source == COUNTED != source
+
+
+class _StepCount:
+    """How many steps were made, by the numbers that are told of them.
+
+    Args:
+        from_0: whether a first step may have the number 0. A trainer that tells 0 has made none.
+    """
+
+    def __init__(self, *, from_0: bool = False) -> None:
+        self._from_0 = from_0
+        self._before = 0
+        self._newest: int | None = None
+        self._extra = 0
+        self._turned = False
+
+    @property
+    def made(self) -> int:
+        return self._before + (0 if self._newest is None else max(0, self._newest + self._extra))
+
+    def turn(self) -> None:
+        """Another rank tells from now on, of the same steps."""
+        self._turned = True
+
+    def take(self, number: int) -> None:
+        """A step was made; one of a low number after a higher one begins another epoch, or another training."""
+        newest = self._newest
+        begins = newest is None or number <= 1 < newest or number < 1 <= newest
+        if begins and not self._turned:
+            self._before = self.made
+        if begins:
+            self._extra = int(number == 0 and self._from_0)
+        self._newest, self._turned = number, False
+
+
+def _command_words(argv: list[str]) -> str:
+    first = Path(argv[0]).name or argv[0]
+    text = " ".join([first, *argv[1:]])
+    return text if len(text) <= 120 else f"{text[:120]}…"
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _traceback(found: Any) -> str:
+    if isinstance(found, list):
+        return "".join(str(line) for line in found)
+    return str(found or "")

@@ -1,0 +1,126 @@
+"""What lies beside the snapshot in a report's folder: written by the flight recorder, read with the snapshot."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from gpudash.memory.explaining.explanation import Explanation, explanation_from_json
+from gpudash.memory.snapshot.sidecar import NOTHING, Beside, card_of
+from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
+from gpudash.telemetry.records import plain
+
+STEPS_NAME = "steps.json"
+"""When steps began: ``[[microseconds since 1970, number], ...]``."""
+
+EXPLANATION_NAME = "explanation.json"
+
+MOST_STEPS = 100_000
+"""Steps that are kept, the newest."""
+
+MOST_BYTES = 16 * 2**20
+"""Of a file that is read."""
+
+MOST_US = 2**62
+"""Times and numbers lie below it, so that they can be kept as 64-bit integers."""
+
+_Number = Annotated[int, Field(ge=0, lt=MOST_US)]
+_STEPS = TypeAdapter(
+    Annotated[list[tuple[_Number, _Number]], Field(max_length=MOST_STEPS)], config=ConfigDict(strict=True)
+)
+
+
+def write_steps(folder: Path, steps: Sequence[tuple[int, int]]) -> None:
+    """Keep when steps began; without steps nothing is written, and what an earlier report kept is removed.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    path = folder / STEPS_NAME
+    if steps:
+        write_json(path, [list(step) for step in steps[-MOST_STEPS:]], indent=None)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, document: Any, indent: int | None = 2) -> None:
+    """Write a file at once.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary.write_text(json.dumps(plain(document), indent=indent, ensure_ascii=False), encoding="utf-8")
+    temporary.replace(path)
+
+
+def beside(snapshot: Path) -> Beside:
+    """What is known of a snapshot from its report's folder; nothing where it is not the snapshot of a report.
+
+    What is damaged, or is something else, is left aside with a warning.
+    """
+    if snapshot.name != SNAPSHOT_NAME:
+        return NOTHING
+    warnings = []
+    steps: tuple[tuple[int, int], ...] = ()
+    cards = {}
+    try:
+        steps = _steps(snapshot.with_name(STEPS_NAME))
+    except ValueError as error:
+        warnings.append(f"{STEPS_NAME} beside the snapshot was left aside: {error}")
+    try:
+        told = _explanation(snapshot.with_name(EXPLANATION_NAME))
+        if told is not None:
+            cards[int(told.device.partition(":")[2] or 0)] = card_of(told)
+    except ValueError as error:
+        warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
+    return Beside(steps, cards, tuple(warnings))
+
+
+def _steps(path: Path) -> tuple[tuple[int, int], ...]:
+    text = _read(path)
+    if text is None:
+        return ()
+    try:
+        return tuple(sorted(_STEPS.validate_json(text)))
+    except ValidationError:
+        raise ValueError("it is no list of times and numbers of steps.") from None
+
+
+def _explanation(path: Path) -> Explanation | None:
+    text = _read(path)
+    if text is None:
+        return None
+    try:
+        told = explanation_from_json(json.loads(text))
+    except (ValueError, RecursionError):  # what is no JSON, and what is no explanation
+        raise ValueError("it is no explanation of memory.") from None
+    sizes = (told.capacity_bytes, told.requested_bytes or 0, told.segment_bytes or 0, *(p.bytes for p in told.parts))
+    if not all(0 <= size < MOST_US for size in sizes) or not told.device.partition(":")[2].isdecimal():
+        raise ValueError("its figures cannot be those of a device.")
+    return told
+
+
+def _read(path: Path) -> bytes | None:
+    """The content of a file; ``None`` when there is none.
+
+    Raises:
+        ValueError: why it cannot be read.
+    """
+    try:
+        if not path.exists():
+            return None
+        if not path.is_file():
+            raise ValueError("it is not a file.")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror or error}.") from None
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB.")
+    return content

@@ -1,0 +1,422 @@
+"""Watches the user's own program: starts it, hears its agents, tells the session, and tells truthfully how it ended.
+
+Where a watched program's processes reach the session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+import gpudash
+from gpudash.agent.server import AgentServer, Peer
+from gpudash.devices.names import kind_of, written
+from gpudash.session.watching.ending import Ran, ending_of
+from gpudash.session.watching.memory import WatchedMemory
+from gpudash.session.watching.out_of_memory import OutOfMemoryReports
+from gpudash.session.watching.output_log import OutputReader
+from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
+from gpudash.session.watching.program import Program, Stopping, is_running, oom_kills, process_name
+from gpudash.session.watching.program_news import COUNTED, ProgramNews
+from gpudash.session.watching.ranks import WatchedRanks
+from gpudash.session.watching.request import WatchRequest, check_request, program_name
+from gpudash.session.watching.wiring import Wiring
+from gpudash.telemetry.records import DEVICE, Level, Note, RunEnded, RunStarted, Warning
+
+if TYPE_CHECKING:
+    from gpudash.agent.wire import Message
+
+
+HISTORY_ENTRIES = 100_000
+"""Events of the memory history that a program keeps; older ones go."""
+
+TICK_S = 0.05
+"""How often what is due by time is looked at."""
+
+OUTPUT_PERIOD_S = 0.25
+"""Between two records of what has been printed."""
+
+LOOK_PERIOD_S = 0.5
+"""Between two looks for what the program has started."""
+
+LAST_MESSAGES_S = 1.0
+"""How long processes that are still connected are heard after the program's end."""
+
+GRACE_S = 1.0
+"""What the program has started has for its own end after the program's."""
+
+FORGET_S = 0.5
+"""After the end of a process before its memory is told to be free: often it is the end of the program."""
+
+SILENCE_S = 10.0
+"""After this long without a word from a program its user is told so."""
+
+UNHEARD = (
+    "Nothing was heard of the program: its Python ignores PYTHONPATH (-I, -E or -S) or is older than 3.9, or it is "
+    "not Python; only what it prints and what the system tells of it is shown."
+)
+
+
+COUNTED_STEPS = (
+    "Its steps are those of its optimizer, as it tells none; this line tells them with their loss: "
+    'logging.getLogger("gpudash").info("step", extra={"step": i, "loss": loss})'
+)
+
+
+class Watching:
+    """One program from its start to its end, on a thread of its own.
+
+    Args:
+        request: what to run.
+        run_id: number of the run.
+        wiring: the session.
+
+    Raises:
+        ValueError: one sentence, when it cannot be started.
+    """
+
+    def __init__(self, request: WatchRequest, run_id: int, wiring: Wiring) -> None:
+        check_request(request)
+        self._request = request
+        self._run_id = run_id
+        self._wiring = wiring
+        self._name = program_name(request.command)
+        self._simulated = bool(request.simulate)
+        self._device = "sim:0" if request.simulate else wiring.machine.default_device()
+        if request.simulate:
+            wiring.machine.simulated.provide(request.simulate)
+        self._folder, self._server = listening()
+        self._reports = OutOfMemoryReports(run_id, self._name, wiring, self._facts)
+        try:
+            self._environment = self._watched_environment()
+            self._program = Program(request, self._environment)
+        except ValueError:
+            self._clean_up()
+            raise
+        self._program.look()
+        wiring.follow(self._program.resident)
+        self._began_s = wiring.clock()
+        wiring.output.begin()
+        wiring.emit(self._started())
+        self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id)
+        news = wiring.emit, wiring.clock, wiring.began_wall_s
+        self._news = ProgramNews(run_id, self._program.pid, *news)
+        host_bytes = wiring.machine.host.total_bytes
+        self._ranks = WatchedRanks(run_id, wiring.emit, wiring.clock, self._news.time_of, host_bytes)
+        given = request.simulate, request.simulate_others
+        self._memory = WatchedMemory(run_id, wiring.machine, wiring.probe, wiring.emit, wiring.clock, *given)
+        self._names: dict[int, str] = {}
+        self._gone: dict[int, float] = {}
+        self._stopping = Stopping(self._program)
+        self._asked = threading.Event()
+        self._allocating: Peer | None = None
+        self._due: dict[str, float] = {}
+        self._told_silence = False
+        self._uses_gpu = False
+        self._oom_kills = oom_kills()
+        self._thread = threading.Thread(target=self._watch, name="gpudash-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end by SIGINT, and when that does not help within moments more firmly; asked again, at once."""
+        self._stopping.ask()
+
+    def save_snapshot(self) -> None:
+        """Ask it for a memory snapshot.
+
+        Raises:
+            RuntimeError: one sentence, when it has no memory on a GPU so far.
+        """
+        if self._allocating is None:
+            raise RuntimeError("The program holds no memory of a GPU so far, so that there is nothing to save.")
+        self._asked.set()
+
+    def close(self, timeout_s: float) -> bool:
+        """End it and everything it has started, within ``timeout_s``; false when that took longer."""
+        self._stopping.hurry(timeout_s)
+        self._reports.give_up()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _watch(self) -> None:
+        try:
+            code = self._attend()
+            self._attend_the_rest()
+            ending = self._ending(code)
+        except Exception as error:  # whatever it is, the run must end for whoever waits
+            ending = self._broken(error)
+        finally:
+            self._clean_up()
+        self._wiring.emit(ending)
+        self._memory.close()
+        self._wiring.follow(None)
+
+    def _attend(self) -> int:
+        """Hear the program until it has ended; its exit code."""
+        while (code := self._program.poll()) is None:
+            self._hear()
+            self._stopping.tick()
+            if self._is_due("look", LOOK_PERIOD_S):
+                self._program.look()
+                self._uses_gpu = self._uses_gpu or self._wiring.machine.lists_any(self._program.resident())
+            if self._is_due("output", OUTPUT_PERIOD_S):
+                self._tell_output()
+            self._tell_silence()
+            if self._asked.is_set():
+                self._ask_for_snapshot()
+        return code
+
+    def _attend_the_rest(self) -> None:
+        """What is still to be heard once the program has ended; what it has left running is ended."""
+        deadline = time.monotonic() + LAST_MESSAGES_S
+        while self._server.peers and time.monotonic() < deadline and not self._stopping.hurried:
+            self._hear()
+        self._end_left_behind()
+        self._hear()
+        self._program.end_relay(1.0)
+        self._reader.end(1.0)
+        self._tell_output(last=True)
+        self._reports.finish()
+
+    def _hear(self) -> None:
+        peers = list(self._server.peers)
+        for peer, message in self._server.receive(TICK_S):
+            try:
+                self._take(peer, message)
+            except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
+                what = f"A message of pid {peer.pid} ({message['type'][:40]}) was not understood"
+                self._news.note("processes", f"{what}: {type(error).__name__}: {error}.")
+        for peer in peers:
+            if peer not in self._server.peers:
+                self._news.left(peer)
+                self._gone[peer.pid] = time.monotonic()
+                if self._allocating is peer:
+                    self._allocating = None
+        self._forget_gone()
+        while self._server.troubles:
+            self._news.note("processes", self._server.troubles.popleft())
+
+    def _forget_gone(self) -> None:
+        """Take back what processes held that have ended a while ago; at the program's end the last figures stay."""
+        for pid, gone_s in list(self._gone.items()):
+            if pid == self._program.pid or time.monotonic() - gone_s < FORGET_S:
+                continue
+            if self._program.poll() is None and not is_running(pid):
+                del self._gone[pid]
+                if pid not in (peer.pid for peer in self._server.peers):
+                    self._memory.forget(pid)
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        match message["type"]:
+            case "allocator":
+                self._allocating = self._allocating or peer
+                self._memory.take_allocator(peer.pid, self._name_of(peer), message)
+            case "stacks":
+                self._memory.take_stacks(peer.pid, message)
+            case "held":
+                self._memory.take_held(peer.pid, message)
+            case "oom":
+                self._reports.refused(self._news, peer, message, self._memory)
+            case "snapshot":
+                self._reports.saved(self._news, message)
+            case _ if self._ranks.take(peer, message):
+                pass
+            case _:
+                self._news.take(peer, message)
+        if message["type"] == "steps":
+            self._reports.note_steps(peer.pid, message)
+        elif self._simulated and self._news.simulation_problem:
+            self._stopping.refuse()
+
+    def _end_left_behind(self) -> None:
+        _, left = psutil.wait_procs(self._program.left_behind(), 0 if self._stopping.hurried else GRACE_S)
+        if not left:
+            return
+        names = ", ".join(f"{process_name(process)} (pid {process.pid})" for process in left[:5])
+        alive = left
+        for number, patience_s in ((signal.SIGTERM, 0.2 if self._stopping.hurried else 1.0), (signal.SIGKILL, 0.5)):
+            for process in alive:
+                with suppress(psutil.Error):
+                    process.send_signal(number)
+            _, alive = psutil.wait_procs(alive, patience_s)
+        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        self._news.note("processes", f"The program ended before what it had started, which was ended: {names}{more}.")
+
+    def _ending(self, code: int) -> RunEnded:
+        now_s, news = self._wiring.clock(), self._news
+        self._tell_silence(ended=True)
+        if news.lost:
+            self._news.note("processes", f"{news.lost} messages of the program were lost: it told more than was heard.")
+        device, peaks = self._where()
+        errors = [line.text for line in self._wiring.output.newest(400) if line.stream == "stderr"]
+        result: dict[str, Any] = {
+            "exit_code": code,
+            "report": None if self._reports.folder is None else str(self._reports.folder),
+            "agent_cpu_seconds": news.agent_cpu_s,
+            "memory": peaks,
+            **self._ranks.result(),
+        }
+        ran = Ran(
+            name=self._name,
+            code=code,
+            time_s=now_s,
+            run_id=self._run_id,
+            seconds=now_s - self._began_s,
+            steps=news.steps,
+            device=device,
+            stopped=self._stopping.asked,
+            raised=news.raised,
+            out_of_memory=self._reports.newest,
+            stepped_s=news.stepped_s,
+            errors=errors,
+            oom_kills=oom_kills() - self._oom_kills,
+            refusal=news.simulation_problem if self._stopping.refused else "",
+            result=result,
+            ranks=self._ranks.known(),
+            why_full=self._ranks.why_full,
+        )
+        return self._reports.explained(ending_of(ran))
+
+    def _where(self) -> tuple[str, dict[str, int | None]]:
+        """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""
+        device = self._memory.device or self._device
+        if self._memory.device or kind_of(device) != "cuda" or self._uses_gpu:
+            return device, {f"peak_{key}": value for key, value in self._memory.peaks.get(device, {}).items()}
+        now_s = self._wiring.clock()
+        text, details = "The program used no GPU.", {"device": "cpu", "simulated": False}
+        self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=DEVICE, text=text, details=details))
+        with self._wiring.store.lock:
+            series = self._wiring.store.series("host", "process_bytes")
+            found = None if series is None else series.statistics(self._began_s, now_s)
+        peak = None if found is None else int(found.max)
+        return "cpu", {"peak_used_bytes": peak, "capacity_bytes": self._wiring.machine.host.total_bytes}
+
+    def _broken(self, error: Exception) -> RunEnded:
+        self._program.kill()
+        self._program.end_relay(GRACE_S)
+        self._reader.end(GRACE_S)
+        now_s = self._wiring.clock()
+        text = f"Watching the program failed ({type(error).__name__}: {error}); it was ended."
+        self._warn(text, "critical")
+        ran = Ran(self._name, -int(signal.SIGKILL), now_s, self._run_id, now_s - self._began_s, 0, self._device)
+        return ending_of(ran)
+
+    def _tell_output(self, *, last: bool = False) -> None:
+        for record in self._reader.take(last=last):
+            self._wiring.emit(record)
+
+    def _tell_silence(self, *, ended: bool = False) -> None:
+        """Say once that nothing is heard, or at the end what was never there."""
+        if not self._news.heard and not self._told_silence:
+            if ended or self._wiring.clock() - self._began_s > SILENCE_S:
+                self._told_silence = True
+                self._news.note("program", UNHEARD)
+        elif ended and self._news.heard and self._news.torch is None:
+            self._news.note("program", "The program never imported PyTorch.")
+        elif ended and self._news.step_source == COUNTED:
+            self._news.note("program", COUNTED_STEPS)
+
+    def _ask_for_snapshot(self) -> None:
+        self._asked.clear()
+        peer = self._allocating
+        if peer is None:
+            return
+        try:
+            message = self._reports.request()
+        except OSError as error:
+            self._news.note("snapshot", f"There is no room for a snapshot ({error.strerror or error}).")
+            return
+        if not self._server.send(peer, message):
+            self._news.note("snapshot", "The program did not take the wish for a snapshot; try again.")
+
+    def _started(self) -> RunStarted:
+        return RunStarted(
+            time_s=self._began_s,
+            run_id=self._run_id,
+            workload="watch",
+            device=self._device,
+            spec=self._request.spec(),
+            simulated=kind_of(self._device) == "sim",
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """What is known of the program, for a report."""
+        torch = self._news.torch or {}
+        return {
+            **self._request.spec(),
+            "gpudash_version": gpudash.__version__,
+            "torch_version": torch.get("version"),
+            "cuda_version": torch.get("cuda"),
+            "memory_history_recorded": torch.get("history"),
+            "allocator": self._reports.allocator_environment(self._environment),
+        }
+
+    def _watched_environment(self) -> dict[str, str]:
+        package = Path(gpudash.__file__).parent
+        environment = {**os.environ, **self._request.environment}
+        agent = {
+            "history": self._request.memory_history,
+            "history_entries": HISTORY_ENTRIES,
+            "simulate": [written(card) for card in self._request.simulate],
+            "simulate_others": self._request.simulate_others,
+            "report": self._reports.staging,
+            "period_s": 0.1,
+            "gpudash": str(package),
+        }
+        path = [str(package / "agent" / "inject"), environment.get("PYTHONPATH", "")]
+        return {
+            **environment,
+            "GPUDASH_SOCKET": str(self._folder.path / "agent"),
+            "GPUDASH_AGENT": json.dumps(agent),
+            "PYTHONPATH": os.pathsep.join(part for part in path if part),
+        }
+
+    def _name_of(self, peer: Peer) -> str:
+        if peer.pid not in self._names:
+            known = psutil.pid_exists(peer.pid)
+            self._names[peer.pid] = process_name(psutil.Process(peer.pid)) if known else self._name
+        return self._names[peer.pid]
+
+    def _is_due(self, what: str, period_s: float) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now_s + period_s
+        return True
+
+    def _warn(self, text: str, level: Level) -> None:
+        time_s = self._wiring.clock()
+        self._wiring.emit(Warning(time_s=time_s, run_id=self._run_id, level=level, device="session", text=text))
+
+    def _clean_up(self) -> None:
+        self._server.close()
+        self._folder.remove()
+        self._reports.close()
+
+
+def listening() -> tuple[PrivateFolder, AgentServer]:
+    """A private folder, and a server at a socket in it.
+
+    Raises:
+        ValueError: one sentence, when there can be none.
+    """
+    try:
+        folder = PrivateFolder(runtime_folder(), "gpudash-watch-")
+        try:
+            return folder, AgentServer(folder.path / "agent")
+        except OSError:
+            folder.remove()
+            raise
+    except OSError as error:
+        raise ValueError(
+            f"No socket could be made for the program to talk to ({error.strerror or error}); "
+            "let XDG_RUNTIME_DIR or TMPDIR name a folder that can be written."
+        ) from None

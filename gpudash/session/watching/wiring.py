@@ -1,0 +1,40 @@
+"""What watching a program needs of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpudash.session.live.machine import Machine
+from gpudash.session.watching.memory import Probe
+from gpudash.session.watching.output_log import OutputLog
+from gpudash.settings import Settings
+from gpudash.telemetry.records import Record
+from gpudash.telemetry.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """The session, as far as a watched program touches it.
+
+    Attributes:
+        emit: takes records, from any thread.
+        clock: session time in seconds.
+        began_wall_s: seconds since 1970 at session time 0.
+        machine: the devices.
+        store: what has been read.
+        probe: has an allocator read.
+        follow: has a program's processes, resident bytes by PID, shown in place of ours, or with ``None`` ours again.
+        settings: those in force at the program's start.
+        output: takes what is printed.
+    """
+
+    emit: Callable[[Record], None]
+    clock: Callable[[], float]
+    began_wall_s: float
+    machine: Machine
+    store: Store
+    probe: Probe
+    follow: Callable[[Callable[[], Mapping[int, int]] | None], None]
+    settings: Settings
+    output: OutputLog

@@ -1,0 +1,1 @@
+"""The simulated device as torch sees it: its memory, its module and its history."""

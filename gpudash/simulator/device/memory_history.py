@@ -1,0 +1,353 @@
+"""The history of the simulated cards' memory, recorded as torch records that of CUDA, and its snapshot file.
+
+Stacks of calls, taken at every allocation: cheap to take, kept once each, and spelt out only when they are read.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from gpudash.memory.allocator import caching
+from gpudash.memory.allocator.layout import Segment
+from gpudash.memory.allocator.settings import INTERVALS, LARGE_SEGMENT_SIZE, MIB, AllocatorSettings
+from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.tracking import line_of
+
+Frame = dict[str, Any]
+
+OWN_CODE = (str(Path(__file__).parents[1]), str(Path(caching.__file__).parent))
+"""Folders whose code is between the caller and the allocator, and not worth showing."""
+
+ADDRESS_BITS = 57
+"""Of a process, at the most (five-level paging); an id is an address."""
+
+MOST_KNOWN = 50_000
+"""Stacks that are compared with; a program that makes code as it goes has no end of them."""
+
+
+class Stack:
+    """Where the program was: every frame as its code and the instruction it was at, innermost first.
+
+    Attributes:
+        number: tells it from the others of its `Stacks`.
+    """
+
+    __slots__ = ("_frames", "_places", "number")
+
+    def __init__(self, number: int, places: tuple[tuple[CodeType, int], ...]) -> None:
+        self.number = number
+        self._places = places
+        self._frames: list[Frame] | None = None
+
+    def frames(self) -> list[Frame]:
+        """In the form of torch's snapshots, without the simulator's own; the same list at every call."""
+        if self._frames is None:
+            self._frames = [
+                {"filename": code.co_filename, "line": line_of(code, place), "name": code.co_name}
+                for code, place in self._places
+                if not code.co_filename.startswith(OWN_CODE)
+            ]
+        return self._frames
+
+
+class Stacks:
+    """Takes stacks, each different one once."""
+
+    def __init__(self) -> None:
+        self.nothing = Stack(0, ())
+        self._known: dict[tuple[int, ...], Stack] = {}
+        self._taken = 0
+
+    def take(self, depth: int) -> Stack:
+        """The stack of the running thread from ``depth`` frames above on."""
+        start: Any = sys._getframe(depth + 1)
+        places: list[int] = []
+        add = places.append
+        frame = start
+        while frame is not None:
+            # an id stands for the code, whose own hash is slow; the stack keeps the code, so that no other takes the id
+            add(id(frame.f_code) + (frame.f_lasti << ADDRESS_BITS))
+            frame = frame.f_back
+        key = tuple(places)
+        found = self._known.get(key)
+        return self._new(key, start) if found is None else found
+
+    def _new(self, key: tuple[int, ...], start: FrameType) -> Stack:
+        places: list[tuple[CodeType, int]] = []
+        frame: FrameType | None = start
+        while frame is not None:
+            places.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._taken += 1
+        made = self._known[key] = Stack(self._taken, tuple(places))
+        return made
+
+
+Cards = Callable[[], list[Card]]
+
+ENABLED = (None, "state", "all")
+CONTEXTS = (None, "state", "alloc", "all")
+ALLOCATING = frozenset(("alloc", "segment_alloc", "segment_map", "oom"))
+PROTOCOL = 4
+"""Of pickle: the viewer of torch's site shows nothing of a newer one."""
+
+ALL_ACTIONS = ALLOCATING | {"free_requested", "free_completed", "segment_free", "segment_unmap", "snapshot"}
+
+BETWEEN = {"alloc": 5}
+"""Frames of the allocator's model between its observer and whoever asked it, at the least, by action."""
+
+MOST_EMPTY_GROUPS = 1000
+"""Groups of which nothing is live are kept for a while: in most programs the next step fills the same again."""
+
+Event = tuple[str, int, int, int, int, Stack]
+"""Action, address, size, stream, nanoseconds since 1970, stack."""
+
+
+class Held(NamedTuple):
+    """Live blocks of one stack and one step: bytes as requested, how many, number of the step, stack."""
+
+    bytes: int
+    blocks: int
+    step: int
+    stack: Stack
+
+
+class _Group:
+    """Live blocks of one stack and one step; there may be none left."""
+
+    __slots__ = ("blocks", "bytes", "stack", "step")
+
+    def __init__(self, stack: Stack, step: int) -> None:
+        self.stack = stack
+        self.step = step
+        self.bytes = 0
+        self.blocks = 0
+
+
+class _Recording:
+    """The trace of one card, and the stacks of what it holds."""
+
+    def __init__(self, card: Card, history: MemoryHistory, most: int) -> None:
+        self.card = card
+        self.entries: deque[Event] = deque(maxlen=None if most >= sys.maxsize else most)
+        self.live: dict[int, tuple[_Group, int]] = {}
+        self.segment_stacks: dict[int, Stack] = {}
+        self.groups: dict[tuple[Stack, int], _Group] = {}
+        self._history = history
+
+    def told(self, action: str, address: int, size: int, stream: int) -> None:
+        """Called by the card at every event, under its lock."""
+        history = self._history
+        stack = history.stack(action) if action in history.with_stack else history.no_stack
+        if action == "alloc":
+            key = stack, history.step
+            group = self.groups.get(key)
+            if group is None:
+                group = self._new_group(key)
+            group.bytes += size
+            group.blocks += 1
+            self.live[address] = group, size
+        elif action == "free_completed":
+            found = self.live.pop(address, None)
+            if found is not None:
+                group, held = found
+                group.bytes -= held
+                group.blocks -= 1
+        elif action in ("segment_alloc", "segment_map"):
+            self.segment_stacks[address] = stack
+        elif action in ("segment_free", "segment_unmap"):
+            self.segment_stacks.pop(address, None)
+        if history.keeps_trace:
+            self.entries.append((action, address, size, stream, time.time_ns(), stack))
+
+    def _new_group(self, key: tuple[Stack, int]) -> _Group:
+        if len(self.groups) > MOST_EMPTY_GROUPS + 2 * len(self.live):
+            self.groups = {known: group for known, group in self.groups.items() if group.blocks}
+        made = self.groups[key] = _Group(*key)
+        return made
+
+
+def entry(action: str, address: int, size: int, stream: int, time_ns: int, frames: list[Frame]) -> dict[str, Any]:
+    """One event in the form of torch's trace; an out-of-memory has the free bytes in place of an address."""
+    return {
+        "action": action,
+        "device_free" if action == "oom" else "addr": address,
+        "size": size,
+        "stream": stream,
+        "time_us": time_ns // 1000,
+        "compile_context": "N/A",
+        "user_metadata": "",
+        "frames": frames,
+    }
+
+
+class MemoryHistory:
+    """What ``_record_memory_history`` of ``torch.cuda.memory`` does, for the simulated cards.
+
+    Args:
+        cards: tells the cards of the process.
+
+    Attributes:
+        step: number of the step that the program is in; whoever knows sets it.
+        with_stack, no_stack: actions whose stack is taken, and what the others have in its place.
+    """
+
+    def __init__(self, cards: Cards) -> None:
+        self._cards = cards
+        self._recordings: dict[str, _Recording] = {}
+        self._taken = Stacks()
+        self.no_stack = self._taken.nothing
+        self.with_stack: frozenset[str] = frozenset()
+        self.keeps_trace = False
+        self.step = 0
+
+    @property
+    def recording(self) -> bool:
+        """Whether every card of the process is recorded."""
+        found = [self._recordings.get(card.uuid) for card in self._cards()]
+        return any(found) and all(one is not None and one.card is card for one, card in zip(found, self._cards()))
+
+    def record(
+        self, enabled: str | None, context: str | None, stacks: str, max_entries: int, clear_history: bool = False
+    ) -> None:
+        """Begin or stop recording; the arguments are torch's.
+
+        Raises:
+            ValueError: one sentence, when one is none of torch's.
+        """
+        _expect("enabled", enabled, ENABLED)
+        _expect("context", context, CONTEXTS)
+        _expect("stacks", stacks, ("python", "all"))
+        for recording in self._recordings.values():
+            recording.card.unobserve(recording.told)
+        if enabled is None or clear_history:
+            self._recordings = {}
+        self.with_stack = frozenset() if context is None else ALL_ACTIONS if context == "all" else ALLOCATING
+        self.keeps_trace = enabled == "all"
+        if enabled is None:
+            return
+        kept, self._recordings = self._recordings, {}
+        for card in self._cards():
+            known = kept.get(card.uuid)
+            recording = known if known is not None and known.card is card else _Recording(card, self, max_entries)
+            self._recordings[card.uuid] = recording
+            card.observe(recording.told)
+
+    def stack(self, action: str) -> Stack:
+        """The Python stack of the running thread at an event."""
+        return self._taken.take(2 + BETWEEN.get(action, 0))
+
+    def held(self, card: Card) -> list[Held]:
+        """What is live of what was allocated on ``card`` since recording began; any thread may ask."""
+        recording = self._recordings.get(card.uuid)
+        # a copy is made in one go, whatever another thread allocates
+        groups = {} if recording is None else recording.groups.copy()
+        return [Held(group.bytes, group.blocks, group.step, group.stack) for group in groups.values() if group.blocks]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Segments, traces and settings in the form of torch's snapshots (torch/cuda/memory.py, ``_snapshot``)."""
+        segments: list[dict[str, Any]] = []
+        traces: list[list[dict[str, Any]]] = []
+        for card in self._cards():
+            recording = self._recordings.get(card.uuid)
+            held = card.segments()
+            segments += [_segment(card, segment, recording) for segment in held]
+            events = [] if recording is None else list(recording.entries)
+            entries = [entry(*event[:5], event[5].frames()) for event in events]
+            if entries:
+                entries.append(entry("snapshot", 0, 0, 0, time.time_ns(), []))
+            traces.append(entries)
+        return {
+            "segments": segments,
+            "device_traces": traces,
+            "allocator_settings": _settings(self._cards()),
+            "external_annotations": [],
+        }
+
+    def dump(self, filename: str) -> None:
+        """Write `snapshot` to a file in torch's format."""
+        with Path(filename).open("wb") as file:
+            pickle.dump(self.snapshot(), file, protocol=PROTOCOL)
+
+
+def _expect(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if value not in allowed:
+        known = ", ".join(repr(one) for one in allowed)
+        raise ValueError(f"{name} of a memory history must be one of {known}, not {value!r}.")
+
+
+def _segment(card: Card, segment: Segment, recording: _Recording | None) -> dict[str, Any]:
+    live: dict[int, tuple[_Group, int]] = {} if recording is None else recording.live
+    above: dict[int, Stack] = {} if recording is None else recording.segment_stacks
+    pool = segment.pool_id if isinstance(segment.pool_id, tuple) else (0, 0)
+    return {
+        "device": card.index,
+        "address": segment.address,
+        "total_size": segment.total_size,
+        "allocated_size": segment.allocated_size,
+        "active_size": segment.active_size,
+        "requested_size": sum(block.requested_size for block in segment.blocks if block.state != "inactive"),
+        "stream": segment.stream,
+        "segment_type": "small" if segment.is_small else "large",
+        "segment_pool_id": pool,
+        "is_expandable": segment.is_expandable,
+        "frames": above[segment.address].frames() if segment.address in above else [],
+        "blocks": [
+            {
+                "address": block.address,
+                "size": block.size,
+                "requested_size": block.requested_size,
+                "state": block.state,
+                "frames": _frames(live.get(block.address)) if block.state != "inactive" else [],
+            }
+            for block in segment.blocks
+        ],
+    }
+
+
+def _frames(known: tuple[_Group, int] | None) -> list[Frame]:
+    return [] if known is None else known[0].stack.frames()
+
+
+def _settings(cards: list[Card]) -> dict[str, Any]:
+    """The allocator's settings under the names of torch's snapshots: one set for all cards, as in torch."""
+    settings = cards[0].settings if cards else AllocatorSettings()
+    return {
+        "PYTORCH_CUDA_ALLOC_CONF": settings_text(settings),
+        "max_split_size": -1 if settings.max_split_size is None else settings.max_split_size,
+        "garbage_collection_threshold": settings.garbage_collection_threshold,
+        "expandable_segments": settings.expandable_segments,
+        "pinned_num_register_threads": 1,
+        "release_lock_on_cudamalloc": False,
+        "pinned_use_cuda_host_register": False,
+        "roundup_power2_divisions": dict(zip(map(str, INTERVALS), settings.divisions())),
+        "graph_capture_record_stream_reuse": False,
+    }
+
+
+def settings_text(settings: AllocatorSettings) -> str:
+    """``settings`` as ``PYTORCH_CUDA_ALLOC_CONF`` takes them, torch's defaults left out."""
+    usual = AllocatorSettings(large_segment_size=settings.large_segment_size)
+    sizes = ("max_split_size", "max_non_split_rounding")
+    given = {f"{name}_mb": getattr(settings, name) // MIB for name in sizes if _differs(settings, usual, name)}
+    if settings.large_segment_size != LARGE_SEGMENT_SIZE:
+        given["large_segment_size_mb"] = settings.large_segment_size // MIB
+    plain = ("garbage_collection_threshold", "per_process_memory_fraction", "expandable_segments")
+    given.update((name, getattr(settings, name)) for name in plain if _differs(settings, usual, name))
+    if any(settings.divisions()):
+        parts = ",".join(f"{interval}:{parts}" for interval, parts in zip(INTERVALS, settings.divisions()))
+        given["roundup_power2_divisions"] = f"[{parts}]"
+    return ",".join(f"{key}:{value}" for key, value in {**given, **settings.ignored}.items())
+
+
+def _differs(settings: AllocatorSettings, usual: AllocatorSettings, name: str) -> bool:
+    return bool(getattr(settings, name) != getattr(usual, name))

@@ -1,0 +1,297 @@
+"""A simulated card: its memory, the allocator that hands it out, and what else lies in it. No torch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu
+from gpudash.memory.allocator.caching import CachingAllocator
+from gpudash.memory.allocator.device_memory import DeviceMemory
+from gpudash.memory.allocator.refusal import AllocationRefused
+from gpudash.memory.allocator.settings import AllocatorSettings
+from gpudash.memory.predicting.architecture import Architecture
+
+MIB = 2**20
+
+CONTEXT_BYTES = 300 * MIB
+"""What a CUDA context is assumed to take: a few hundred MiB on the cards of today, more with more kernels loaded."""
+
+A100 = Architecture()
+"""What a simulated GPU is unless it is to be another."""
+
+PRODUCT = f"{SIMULATED_PREFIX} GPU"
+
+OTHER_PROCESS = 2**22 + 1
+"""Number of the simulated other process: above every number that Linux gives a real one (PID_MAX_LIMIT, proc(5))."""
+
+Observer = Callable[[str, int, int, int], None]
+Tagger = Callable[[], Any]
+
+
+class ContextRefused(AllocationRefused):
+    """There is no memory for the context, which comes before anything that is asked of the allocator."""
+
+
+class Card:
+    """One simulated GPU. Any thread may call any method, also from a finalizer in the midst of another call.
+
+    Args:
+        index: of ``sim:index``.
+        capacity: bytes.
+        others: bytes that simulated other processes hold, by their number.
+        context: bytes of the context that the first use makes.
+        settings: torch's settings of the allocator.
+        computes: whether operations compute numbers; not in a dry run.
+        architecture: what decides how much the kernels take for themselves.
+        product: what it is called.
+
+    Raises:
+        ValueError: one sentence, when the capacity is not between 1 byte and 2**50 bytes.
+
+    Attributes:
+        architecture: the same.
+        tagger: called at every allocation; what it returns is kept with the block as its owner.
+        busy_s: seconds spent in operations.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        capacity: int,
+        *,
+        others: dict[int, int] | None = None,
+        context: int = CONTEXT_BYTES,
+        settings: AllocatorSettings | None = None,
+        computes: bool = True,
+        architecture: Architecture = A100,
+        product: str = PRODUCT,
+    ) -> None:
+        self.index = index
+        self.product = product
+        self.architecture = architecture
+        self.capacity = capacity
+        self.computes = computes
+        self.others = dict(others or {})
+        self.tagger: Tagger | None = None
+        self.busy_s = 0.0
+        self._context_bytes = context
+        self._memory = DeviceMemory(capacity, sum(self.others.values()))
+        self._allocator = CachingAllocator(self._memory, settings, index)
+        self._fraction = self._allocator.settings.per_process_memory_fraction
+        self._lock = threading.Lock()
+        self._freed: deque[int] = deque()
+        self._opened = False
+        self._observers: list[Observer] = []
+        self._tags: dict[int, Any] = {}
+        self._labels: dict[int, str] = {}
+
+    @property
+    def settings(self) -> AllocatorSettings:
+        """torch's settings of the allocator."""
+        return self._allocator.settings
+
+    @property
+    def fraction(self) -> float:
+        """The part of the capacity that the allocator may reserve."""
+        return self._fraction
+
+    @property
+    def uuid(self) -> str:
+        """The identity used where a GPU has its own."""
+        return f"SIM-{self.index}"
+
+    @property
+    def opened(self) -> bool:
+        """Whether the context has been made."""
+        return self._opened
+
+    @property
+    def context_bytes(self) -> int:
+        """What the context takes now."""
+        return self._context_bytes if self._opened else 0
+
+    def allocate(self, size: int) -> int:
+        """Address of a block of ``size`` bytes.
+
+        Raises:
+            AllocationRefused: when there is no memory for it, also after releasing what is free.
+        """
+        tag = self.tagger() if self.tagger is not None else None
+        with self._lock:
+            self._settle()
+            self._open()
+            address = self._allocator.malloc(size, owner=tag)
+            if tag is not None:
+                self._tags[address] = tag
+        self._settle_if_free()
+        return address
+
+    def release(self, address: int) -> None:
+        """Free the block at ``address``, now or as soon as the call that is on has returned."""
+        self._freed.append(address)
+        self._settle_if_free()
+
+    def tag_of(self, address: int) -> Any:
+        """What `tagger` gave for the block at ``address``; ``None`` when there was no tagger."""
+        return self._tags.get(address)
+
+    def label(self, address: int, category: str) -> None:
+        """Say what the block at ``address`` is for."""
+        self._labels[address] = category
+
+    def label_of(self, address: int) -> str | None:
+        """What `label` said of the block at ``address``."""
+        return self._labels.get(address)
+
+    def empty_cache(self) -> None:
+        """Give back to the card every segment that is wholly free."""
+        with self._lock:
+            self._settle()
+            self._allocator.empty_cache()
+
+    def set_fraction(self, fraction: float) -> None:
+        """Limit what the allocator may reserve to a part of the capacity.
+
+        Raises:
+            ValueError: one sentence, when ``fraction`` is not above 0 and at most 1.
+        """
+        with self._lock:
+            self._allocator.set_fraction(fraction)
+            self._fraction = fraction
+
+    def set_others(self, others: dict[int, int]) -> None:
+        """What simulated other processes hold, bytes by process number."""
+        with self._lock:
+            self.others = dict(others)
+            self._memory.others = sum(others.values()) + self.context_bytes
+
+    def statistics(self) -> dict[str, int]:
+        """torch's ``memory_stats``."""
+        with self._lock:
+            self._settle()
+            return dict(self._allocator.statistics())
+
+    def reset_peaks(self) -> None:
+        """Begin every peak anew at the present level."""
+        with self._lock:
+            self._settle()
+            self._allocator.reset_peak()
+
+    def reset_accumulated(self) -> None:
+        """Begin every statistic that only grows anew at zero."""
+        with self._lock:
+            self._settle()
+            self._allocator.reset_accumulated()
+
+    def segments(self) -> list[Any]:
+        """The segments and their blocks, each block with its tag as its owner."""
+        with self._lock:
+            self._settle()
+            return list(self._allocator.segments())
+
+    def free_and_total(self) -> tuple[int, int]:
+        """Bytes free on the card, and its capacity, as cudaMemGetInfo tells them."""
+        return self._memory.free_bytes, self.capacity
+
+    def used_bytes(self) -> int:
+        """Bytes in use on the card, by whomever."""
+        return min(self.capacity, self._memory.taken + self._memory.others)
+
+    def reserved_bytes(self) -> int:
+        """Bytes the allocator holds."""
+        return self._memory.taken
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer(action, address, size, stream)`` at every event of the allocator, in torch's words.
+
+        It is called under the card's lock and must not call the card.
+        """
+        self._observers.append(observer)
+        self._allocator.set_observer(self._tell)
+
+    def unobserve(self, observer: Observer) -> None:
+        """End `observe`."""
+        self._observers.remove(observer)
+        if not self._observers:
+            self._allocator.set_observer(None)
+
+    def timed(self, began: float) -> None:
+        """Count the time since ``began`` (of `time.perf_counter`) as busy."""
+        self.busy_s += time.perf_counter() - began
+
+    def _tell(self, action: str, address: int, size: int, stream: int) -> None:
+        for observer in self._observers:
+            observer(action, address, size, stream)
+
+    def _open(self) -> None:
+        """Make the context, as the first use of CUDA does."""
+        if self._opened:
+            return
+        if self._memory.free_bytes < self._context_bytes:
+            raise self._refused_context()
+        self._opened = True
+        self._memory.others += self._context_bytes
+
+    def _refused_context(self) -> ContextRefused:
+        return ContextRefused(
+            requested=self._context_bytes,
+            size=self._context_bytes,
+            device=self.index,
+            capacity=self.capacity,
+            device_free=self._memory.free_bytes,
+            allowed=None,
+            allocated=0,
+            reserved=0,
+            private_reserved=0,
+            private_idle=0,
+            pending=0,
+            stream=0,
+        )
+
+    def _settle(self) -> None:
+        """Free what was let go; the lock is held."""
+        freed = self._freed
+        while freed:
+            address = freed.popleft()
+            self._allocator.free(address)
+            self._tags.pop(address, None)
+            self._labels.pop(address, None)
+
+    def _settle_if_free(self) -> None:
+        """Whoever holds the lock may be the very call that a finalizer interrupts: it then settles on its way out."""
+        while self._freed and self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
+
+
+def card_of(
+    index: int,
+    wanted: int | KnownGpu,
+    *,
+    others: dict[int, int] | None = None,
+    settings: AllocatorSettings | None = None,
+) -> Card:
+    """A card of so many bytes, or one that is as a known GPU.
+
+    Args:
+        index, others, settings: as of `Card`.
+
+    Raises:
+        ValueError: as `Card`.
+    """
+    if not isinstance(wanted, KnownGpu):
+        return Card(index, wanted, others=others, settings=settings)
+    return Card(
+        index,
+        wanted.total_bytes,
+        others=others,
+        settings=settings,
+        architecture=Architecture(wanted.capability, wanted.multiprocessors),
+        product=f"{SIMULATED_PREFIX} {wanted.name}",
+    )

@@ -1,0 +1,254 @@
+"""Storages of the simulated device: which block of a card each one holds, and where its bytes really lie."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gpudash.memory.allocator.refusal import AllocationRefused, format_size, message
+from gpudash.simulator.device.simulated_gpu import Card
+
+DEVICE = "sim"
+
+EXTERNAL_DEVICE = 12
+"""``kDLExtDev`` of dlpack.h, which torch maps to the device that Python registers."""
+
+FLOAT = 2
+"""``kDLFloat`` of dlpack.h."""
+
+CPU = torch.device("cpu")
+
+AS_ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+"""Kernels of the CPU that look at sizes and strides only, and so serve any device."""
+
+OutOfMemoryError: Any = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
+
+BLOCK = "_sim_block"
+"""Attribute of a simulated storage: its `Block`."""
+
+BACKED = "_sim_storage"
+"""Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
+
+WITHOUT_NUMBERS = "_sim_without_numbers"
+"""Attribute of the host's storages that nobody has computed."""
+
+_on_host: Any = torch._C.StorageBase.__new__
+_over_pointer: Any = torch._C._construct_storage_from_data_pointer
+
+_set = torch.ops.aten.set_.source_Storage_storage_offset
+_alias = torch.ops.aten.alias.default
+_view_dtype = torch.ops.aten.view.dtype
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int), ("device_id", ctypes.c_int)]
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int),
+        ("dtype", _DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _DLManagedTensor(ctypes.Structure):
+    _fields_ = [("dl_tensor", _DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter)]
+
+
+class Block:
+    """What backs one storage: the card's block and, unless nothing is computed, the bytes on the host.
+
+    The storage's Python object holds it, which torch keeps for as long as the storage lives.
+    """
+
+    __slots__ = ("address", "card", "host")
+
+    def __init__(self, card: Card, address: int, host: torch.UntypedStorage | None) -> None:
+        self.card = card
+        self.address = address
+        self.host = host
+
+    def __del__(self) -> None:
+        """May be called in any thread, in the midst of any operation."""
+        self.card.release(self.address)
+
+
+class Storages:
+    """Makes and knows the storages of the simulated device.
+
+    Attributes:
+        on_full: called with the card and what it refused before torch's error is raised.
+    """
+
+    def __init__(self) -> None:
+        self._prototypes: dict[tuple[int, torch.dtype, bool], torch.Tensor] = {}
+        self._kept: list[Any] = []
+        self.on_full: list[Callable[[Card, AllocationRefused], None]] = []
+
+    def block(self, storage: torch.UntypedStorage) -> Block | None:
+        """What backs ``storage``; ``None`` when it has no bytes."""
+        return getattr(storage, BLOCK, None)
+
+    def host(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        """The bytes of the host that hold the contents of ``storage``; not in a dry run."""
+        block: Block | None = getattr(storage, BLOCK, None)
+        if block is not None and block.host is not None:
+            return block.host
+        if not storage.nbytes():
+            return _on_host(torch.UntypedStorage, 0)  # type: ignore[no-any-return]
+        # torch made it over the pointer of another, as it does when it reads a file
+        return _over_pointer(storage.data_ptr(), CPU, storage.nbytes())  # type: ignore[no-any-return]
+
+    def known(self, index: int, host: torch.UntypedStorage) -> torch.UntypedStorage | None:
+        """The live storage of device ``index`` that is backed by ``host``."""
+        backed = getattr(host, BACKED, None)
+        storage: torch.UntypedStorage | None = None if backed is None else backed()
+        return storage if storage is not None and storage.device.index == index else None
+
+    def new(self, card: Card, size: int, host: torch.UntypedStorage | None = None) -> torch.UntypedStorage:
+        """A storage of ``size`` bytes on ``card``.
+
+        Args:
+            card: where.
+            size: bytes.
+            host: bytes of the host that hold its contents; new ones unless given.
+
+        Raises:
+            torch.OutOfMemoryError: when the card is full.
+            RuntimeError: torch's, when the host is.
+        """
+        if size == 0:
+            return _storage(0, card.index, 0)
+        try:
+            address = card.allocate(size)
+        except AllocationRefused as refused:
+            raise self._out_of_memory(card, refused) from None
+        block = Block(card, address, host)
+        pointer = address
+        if card.computes:
+            # the pointer is that of bytes of the host, so that what reads it by mistake does not crash
+            if host is None:
+                host = block.host = _on_host(torch.UntypedStorage, size)
+            pointer = host.data_ptr()
+        storage = _storage(pointer, card.index, size)
+        setattr(storage, BLOCK, block)
+        if host is not None:
+            setattr(host, BACKED, weakref.ref(storage))
+        return storage
+
+    def let_go(self, storage: torch.UntypedStorage) -> None:
+        """Free what backs ``storage``, which keeps its size, until `take_again`; in a dry run only."""
+        if self.block(storage) is not None:
+            setattr(storage, BLOCK, None)
+
+    def take_again(self, storage: torch.UntypedStorage, card: Card) -> bool:
+        """End `let_go`, with new bytes on ``card``; false where there was nothing to end.
+
+        Raises:
+            torch.OutOfMemoryError: when the card is full.
+        """
+        if self.block(storage) is not None or not storage.nbytes():
+            return False
+        try:
+            address = card.allocate(storage.nbytes())
+        except AllocationRefused as refused:
+            raise self._out_of_memory(card, refused) from None
+        setattr(storage, BLOCK, Block(card, address, None))
+        return True
+
+    def tensor(
+        self,
+        storage: torch.UntypedStorage,
+        size: Sequence[int],
+        stride: Sequence[int],
+        offset: int,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        """A tensor over ``storage``; sizes, strides and offset in elements."""
+        tensor: torch.Tensor = _alias.redispatch(AS_ON_CPU, self._prototype(storage.device.index or 0, dtype))
+        _set.redispatch(AS_ON_CPU, tensor, storage, offset, list(size), list(stride))
+        return tensor
+
+    def _out_of_memory(self, card: Card, refused: AllocationRefused) -> Exception:
+        """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
+        for told in self.on_full:
+            told(card, refused)
+        processes = "".join(
+            f"Process {pid} has {format_size(held)} memory in use. " for pid, held in card.others.items()
+        )
+        made: Exception = OutOfMemoryError(message(refused, DEVICE.upper(), processes))
+        return made
+
+    def _prototype(self, index: int, dtype: torch.dtype) -> torch.Tensor:
+        """An empty tensor, whose aliases are made for inference where it was itself."""
+        key = index, dtype, torch.is_inference_mode_enabled()
+        found = self._prototypes.get(key)
+        if found is None:
+            found = self._imported(index)
+            if dtype != torch.float32:
+                found = _view_dtype.redispatch(AS_ON_CPU, found, dtype)
+            self._prototypes[key] = found
+        return found
+
+    def _imported(self, index: int) -> torch.Tensor:
+        """An empty tensor on device ``index``: torch makes tensors for a Python device through dlpack only."""
+        shape, strides = (ctypes.c_int64 * 1)(0), (ctypes.c_int64 * 1)(1)
+        managed = _DLManagedTensor()
+        managed.dl_tensor = _DLTensor(
+            None, _DLDevice(EXTERNAL_DEVICE, index), 1, _DLDataType(FLOAT, 32, 1), shape, strides, 0
+        )
+        managed.deleter = _Deleter(_keep)
+        name = ctypes.c_char_p(b"dltensor")
+        self._kept += [managed, shape, strides, name]  # torch keeps pointers to all of them
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        tensor: torch.Tensor = torch._C._from_dlpack(make(ctypes.addressof(managed), name, None))
+        return tensor
+
+
+def lacks_numbers(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the CPU has no numbers, see `gpudash.simulator.dry_run.host_tensors`."""
+    return tensor.layout is torch.strided and getattr(tensor.untyped_storage(), WITHOUT_NUMBERS, False)
+
+
+def _keep(_managed: Any) -> None:
+    """The deleter of an imported tensor, which owns nothing."""
+
+
+def _storage(pointer: int, index: int, size: int) -> torch.UntypedStorage:
+    made: torch.UntypedStorage = _over_pointer(pointer, torch.device(DEVICE, index), size)
+    return made
+
+
+def contiguous(size: Sequence[int]) -> list[int]:
+    """Strides of a contiguous tensor, in elements."""
+    strides = [1] * len(size)
+    for axis in range(len(size) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(size[axis + 1], 1)
+    return strides
+
+
+def extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements a storage must hold for a tensor of these sizes and strides."""
+    last = 0
+    for length, step in zip(size, stride):
+        if length == 0:
+            return 0
+        last += (length - 1) * step
+    return last + 1

@@ -1,0 +1,241 @@
+"""What each block of a simulated card is for, and who allocated it.
+
+torch's own hooks tell which modules, backward passes and optimizers are at work, so ordinary code needs no marking.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizer_hooks
+
+from gpudash.memory.allocator.trace import (
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    WEIGHTS,
+)
+from gpudash.simulator.device import autograd
+from gpudash.simulator.operations.operations import Engine
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+MOST_FRAMES = 48
+"""Frames kept of a stack; deeper ones are those of the program's start."""
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: int
+    name: str
+
+
+class Tag:
+    """Who allocated a block, and when.
+
+    Attributes:
+        step: number of the step, from 1; 0 before the first.
+        phase: "forward", "backward", "optimizer" or "".
+        stage: name the program gave to what it was doing; "" when it gave none.
+        module: dotted class names of the modules that were running, innermost last; "" outside of them.
+    """
+
+    __slots__ = ("module", "phase", "stack", "stage", "step")
+
+    def __init__(self, step: int, phase: str, stage: str, module: str, stack: tuple[tuple[CodeType, int], ...]) -> None:
+        self.step = step
+        self.phase = phase
+        self.stage = stage
+        self.module = module
+        self.stack = stack
+
+    def frames(self) -> list[Frame]:
+        """The stack, innermost line first."""
+        return [Frame(code.co_filename, line_of(code, place), code.co_name) for code, place in self.stack]
+
+
+class Tracker:
+    """Follows what the code on the simulated cards does, between `start` and `stop`.
+
+    Args:
+        engine: runs the operations.
+        stacks: whether each allocation's stack is kept.
+
+    Attributes:
+        step: number of the present step; whoever knows sets it.
+        stage: name of what the program is doing; whoever knows sets it.
+        finished: whether what happens from now on is of no interest; see `finish`.
+        on_roots: called when it is known what weights, gradients and optimizer state are: as a model begins to work, at
+            the end of a backward pass and of an optimizer's step.
+    """
+
+    def __init__(self, engine: Engine, *, stacks: bool = True) -> None:
+        self.step = 0
+        self.stage = ""
+        self.finished = False
+        self.on_roots: Callable[[], None] | None = None
+        self._engine = engine
+        self._stacks = stacks
+        self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._running: list[str] = []
+        self._forward = False
+        self._backward = 0
+        self._optimizing = False
+        self._handles: list[Any] = []
+
+    @property
+    def phase(self) -> str:
+        """What is going on."""
+        if self._backward:
+            return BACKWARD
+        if self._optimizing:
+            return OPTIMIZER
+        return FORWARD if self._forward else ""
+
+    def start(self) -> None:
+        """Begin to follow, and to tag every allocation."""
+        self._handles = [
+            module_hooks.register_module_forward_pre_hook(self._enter),
+            module_hooks.register_module_forward_hook(self._leave, always_call=True),
+            optimizer_hooks.register_optimizer_step_pre_hook(self._optimizer_begins),
+            optimizer_hooks.register_optimizer_step_post_hook(self._optimizer_ends),
+        ]
+        autograd.watchers.append(self._backward_changes)
+        self._engine.on_copied_in.append(self._copied_in)
+        for card in self._engine.cards:
+            card.tagger = self._tag
+
+    def stop(self) -> None:
+        """End `start`; the tags of what is allocated stay."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._backward_changes in autograd.watchers:
+            autograd.watchers.remove(self._backward_changes)
+        if self._copied_in in self._engine.on_copied_in:
+            self._engine.on_copied_in.remove(self._copied_in)
+        for card in self._engine.cards:
+            card.tagger = None
+
+    def finish(self) -> None:
+        """Say that what happens from now on, the letting go of everything, is of no interest."""
+        if self.on_roots is not None:
+            self.on_roots()
+        self.finished = True
+
+    def categories(self) -> dict[tuple[int, int], str]:
+        """(card, address) → category of what belongs to a module or an optimizer that has been at work."""
+        found: dict[tuple[int, int], str] = {}
+        for root, category in self.roots():
+            block = self._engine.storages.block(root.untyped_storage()) if root.device.type == "sim" else None
+            if block is not None:
+                found[block.card.index, block.address] = category
+        return found
+
+    def roots(self) -> Iterator[tuple[torch.Tensor, str]]:
+        """What belongs to a module or an optimizer that has been at work, and what it is for; tensors with storages."""
+        for found, category in self._owned():
+            for tensor in tensors_in(found):
+                yield tensor, category
+
+    def _owned(self) -> Iterator[tuple[Any, str]]:
+        weights: list[torch.Tensor] = []
+        for optimizer in list(self._optimizers):
+            for group in optimizer.param_groups:
+                weights += group["params"]
+            for state in list(optimizer.state.values()):
+                yield state, OPTIMIZER_STATE
+        for module in list(self._modules):
+            weights += module.parameters()
+            for buffer in module.buffers():
+                yield buffer, WEIGHTS
+        for weight in weights:
+            yield weight, WEIGHTS
+            if weight.is_leaf and weight.grad is not None:
+                yield weight.grad, GRADIENTS
+
+    def _tag(self) -> Tag:
+        stack = _stack() if self._stacks else ()
+        return Tag(self.step, self.phase, self.stage, ".".join(self._running), stack)
+
+    def _copied_in(self, block: Any) -> None:
+        block.card.label(block.address, INPUTS)
+
+    def _enter(self, module: nn.Module, _args: Any) -> None:
+        if not self._running:
+            if module not in self._modules:
+                self._modules.add(module)
+                if self.on_roots is not None:
+                    self.on_roots()
+            if not self._backward:
+                self._forward = True
+        self._running.append(type(module).__name__)
+
+    def _leave(self, _module: nn.Module, _args: Any, _result: Any) -> None:
+        if self._running:
+            self._running.pop()
+
+    def _backward_changes(self, begins: bool) -> None:
+        self._backward += 1 if begins else -1
+        self._forward = False
+        if not self._backward and self.on_roots is not None:
+            self.on_roots()
+
+    def _optimizer_begins(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._optimizers.add(optimizer)
+        self._optimizing, self._forward = True, False
+
+    def _optimizer_ends(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self.on_roots is not None:
+            self.on_roots()
+        self._optimizing = False
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors with storages of their own in ``value``: those within dictionaries and sequences, and those that a
+    tensor is made of, such as the codes and scales of 8-bit state, or the local shard of a DTensor.
+    """
+    if isinstance(value, torch.Tensor):
+        names = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
+        if not names:
+            yield value
+        for name in names:
+            yield from tensors_in(getattr(value, name))
+    elif isinstance(value, dict):
+        for part in list(value.values()):
+            yield from tensors_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
+
+
+def _stack() -> tuple[tuple[CodeType, int], ...]:
+    frame = sys._getframe(3)
+    stack: list[tuple[CodeType, int]] = []
+    found: Any | None = frame
+    while found is not None and len(stack) < MOST_FRAMES:
+        stack.append((found.f_code, found.f_lasti))
+        found = found.f_back
+    return tuple(stack)
+
+
+def line_of(code: CodeType, place: int) -> int:
+    """The line of ``code`` that its instruction at ``place`` (``f_lasti``) belongs to."""
+    line = code.co_firstlineno
+    for start, number in dis.findlinestarts(code):
+        if start > place:
+            break
+        if number is not None:
+            line = number
+    return line

@@ -1,0 +1,1 @@
+"""Running code without numbers, and recording what it asks of the allocator."""

@@ -1,0 +1,241 @@
+"""Running code on tensors without numbers, and recording what it asks of the allocator.
+
+It has to be a process of its own: the simulated device of a process either computes or does not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._library import custom_ops, simple_registry
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Mark, Trace
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device import registration
+from gpudash.simulator.device.backend import Backend, register
+from gpudash.simulator.device.registration import KEY
+from gpudash.simulator.device.simulated_gpu import A100, Card
+from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.tracking import BACKWARD, FORWARD, Tracker
+from gpudash.simulator.dry_run.host_tensors import HostCopy
+from gpudash.simulator.dry_run.known_integers import KnownIntegers
+from gpudash.simulator.dry_run.missing_numbers import TAKES_OUT, DataDependentError, explains, show_sizes_only
+
+ENDLESS = 2**50
+"""Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
+
+FEW_NUMBERS = 4096
+"""Elements up to which a copy to the CPU that code of ours makes is given zeros to read."""
+
+_to_copy: Any = torch.ops.aten._to_copy.default
+_TO_COPY_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
+
+
+class LeftTheDeviceError(RuntimeError):
+    """The code allocated nothing on the device it was given."""
+
+
+class Recorder:
+    """Turns what happens on the first card into a `Trace`.
+
+    Attributes:
+        trace: what has been recorded.
+    """
+
+    def __init__(self, backend: Backend, tracker: Tracker) -> None:
+        self.trace = Trace()
+        self._card = backend.engine.cards[0]
+        self._module = backend.module
+        self._tracker = tracker
+        self._streams: list[Any] = [self._module.default_stream(0)]
+        self._blocks: dict[int, int] = {}
+        self._born: list[str] = []
+        self._freed: dict[int, str] = {}
+        self._certain: dict[int, str] = {}
+        self._marked = (-1, "")
+
+    def start(self) -> None:
+        """Begin to record."""
+        self._card.observe(self._happened)
+
+    def stop(self) -> None:
+        """End `start`, and say what each block was for."""
+        self._card.unobserve(self._happened)
+        self.classify()
+        for address, block in self._blocks.items():
+            self._note_label(block, address)
+        learns = BACKWARD in self._born or any(mark.phase == BACKWARD for mark in self.trace.marks)
+        self.trace.categories[:] = [self._category(block, learns) for block in range(1, len(self._born) + 1)]
+
+    def classify(self) -> None:
+        """Note what belongs to modules and optimizers now; gradients must not have been dropped yet."""
+        for (card, address), category in self._tracker.categories().items():
+            block = self._blocks.get(address) if card == self._card.index else None
+            if block is not None:
+                self._certain[block] = category
+
+    def _happened(self, action: str, address: int, size: int, _stream: int) -> None:
+        if self._tracker.finished:
+            if action == "free_completed" and address in self._blocks:  # its label goes with it
+                self._note_label(self._blocks.pop(address), address)
+            return
+        if action == "alloc":
+            self._mark()
+            self.trace.sizes.append(size)
+            self._born.append(self._tracker.phase)
+            block = self._blocks[address] = len(self._born)
+            self.trace.events.append(block)
+            stream = self._stream()
+            if stream:
+                self.trace.streams[block] = stream
+        elif action == "free_completed" and address in self._blocks:
+            self._mark()
+            block = self._blocks.pop(address)
+            self._note_label(block, address)
+            self._freed[block] = self._tracker.phase
+            self.trace.events.append(-block)
+
+    def _stream(self) -> int:
+        """Number of the stream in use; 0 for the default one.
+
+        The streams of a device that Python registers have no numbers of their own.
+        """
+        current = self._module.current_stream(0)
+        for number, stream in enumerate(self._streams):
+            if stream is current:
+                return number
+        self._streams.append(current)
+        return len(self._streams) - 1
+
+    def _note_label(self, block: int, address: int) -> None:
+        label = self._card.label_of(address)
+        if label is not None:
+            self._certain.setdefault(block, label)
+
+    def _mark(self) -> None:
+        now = self._tracker.step, self._tracker.phase
+        if now != self._marked:
+            self._marked = now
+            self.trace.marks.append(Mark(len(self.trace.events), *now))
+
+    def _category(self, block: int, learns: bool) -> str:
+        """What the forward pass leaves for the backward pass are activations; without one, all it allocates."""
+        certain = self._certain.get(block)
+        if certain is not None:
+            return certain
+        outlives = not learns or self._freed.get(block) != FORWARD
+        return ACTIVATIONS if self._born[block - 1] == FORWARD and outlives else TEMPORARY
+
+
+class DryRun:
+    """A process's dry runs, one after another.
+
+    Args:
+        trusting: of `Engine`: only for code known not to decide by numbers.
+    """
+
+    def __init__(self, *, trusting: bool = False) -> None:
+        self.backend: Backend = register([_card(ENDLESS, A100)], computes=False, trusting=trusting)
+        self._meta = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        self._meta.impl("copy_", self._copy, "Meta")  # type: ignore[no-untyped-call]
+        for key in (KEY, "Meta"):
+            self._meta.impl("_to_copy", self._converted, key)  # type: ignore[no-untyped-call]
+        self._meta.impl("_pin_memory", _pinned, "Meta")  # type: ignore[no-untyped-call]
+        show_sizes_only(DEVICE)
+        self._custom: dict[str, Any] = {}
+
+    def know_custom_operations(self) -> None:
+        """Let the operations that code has defined with ``register_fake`` do with sizes on the device too.
+
+        What they do elsewhere may be written for any device, and would be tried on this one.
+        """
+        for name, entry in list(simple_registry.singleton._data.items()):
+            namespace, _, operation = name.partition("::")
+            made = custom_ops.OPDEFS.get(name)
+            lacks_sizes = entry.fake_impl.kernel is None or (made is not None and made._abstract_fn is None)
+            if lacks_sizes or name in self._custom or "." in operation:
+                continue
+            found = getattr(getattr(torch.ops, namespace), operation).default
+            library = self._custom[name] = registration.library(namespace)
+            library.impl(operation, functools.partial(self.backend.engine.run_boxed, found), KEY)
+
+    def record(
+        self,
+        run: Callable[[Tracker], Any],
+        *,
+        trusting: bool = False,
+        capacity: int | None = None,
+        architecture: Architecture = A100,
+    ) -> Trace:
+        """Record what ``run`` does on ``sim:0``.
+
+        Args:
+            run: is given the tracker, whose ``step`` it sets when a step begins.
+            trusting: of `Engine`.
+            capacity: bytes of the card; without end unless given.
+            architecture: of the card.
+
+        Raises:
+            DataDependentError: when the code needs numbers that a dry run does not have.
+            LeftTheDeviceError: when it allocated nothing on the device.
+        """
+        engine = self.backend.engine
+        engine.trusting = trusting
+        engine.integers = None if trusting else KnownIntegers(engine.storages)
+        engine.replace([_card(capacity or ENDLESS, architecture)])
+        tracker = Tracker(engine, stacks=False)
+        recorder = Recorder(self.backend, tracker)
+        tracker.on_roots = recorder.classify
+        tracker.start()
+        recorder.start()
+        try:
+            run(tracker)
+        except Exception as error:
+            if trusting or not explains(error):
+                raise
+            raise DataDependentError(f"{TAKES_OUT}.") from error
+        finally:
+            recorder.stop()
+            tracker.stop()
+        if not recorder.trace.events:
+            raise LeftTheDeviceError(
+                f"Nothing was allocated on {DEVICE}:0; the code has to use the device it is given."
+            )
+        return recorder.trace
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
+        return target if target.is_meta else self.backend.engine.copy(source, target)
+
+    def _converted(self, tensor: torch.Tensor, *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
+        """``tensor.to``; what is copied to the CPU stays without numbers, so that it can be kept but not read.
+
+        Code that is trusted may read what a few numbers are copied to: zeros.
+        """
+        if device is not None and device.type == "cpu":
+            trusted = self.backend.engine.trusting and tensor.numel() <= FEW_NUMBERS
+            integers = self.backend.engine.integers
+            known = None if integers is None else integers.of(tensor)
+            if known is not None:
+                return _to_copy._op_dk(_TO_COPY_KEY, known, device=device, **options)  # type: ignore[no-any-return]
+            device = device if trusted else torch.device("meta")
+            options["pin_memory"] = None
+            if not self.backend.engine.trusting:
+                return HostCopy.like(_to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options))
+        made: torch.Tensor = _to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options)
+        return made
+
+
+def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
+    """What has no numbers need not be pinned."""
+    return tensor
+
+
+def _card(capacity: int, architecture: Architecture) -> Card:
+    return Card(0, capacity, context=0, computes=False, architecture=architecture)
+
+
+__all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "Recorder"]

@@ -1,0 +1,224 @@
+"""Tensors of the host without numbers: what a dry run builds on the CPU takes addresses there, but no memory.
+
+A model that is made on the CPU and then moved would take as much of the host's memory as its weights have bytes, and
+the time to draw them. Here its tensors are the CPU's own, over pages that nobody touches: operations on them are worked
+out on sizes alone. Small ones keep their numbers, as lengths, masks and rates that code looks at are small.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch
+from torch.utils._pytree import tree_map_only
+
+from gpudash.simulator.device.storage import WITHOUT_NUMBERS, lacks_numbers
+from gpudash.simulator.dry_run import missing_numbers
+from gpudash.simulator.dry_run.known_integers import MOST_INTEGERS, is_fractional, tensors_among
+from gpudash.simulator.operations.operations import Plan
+
+MOST_FLOATS = 4096
+"""Elements up to which a new tensor of floating-point numbers is computed."""
+
+_META = torch.device("meta")
+
+_Mode: Any = _python_dispatch.TorchDispatchMode
+
+
+class HostTensors(_Mode):  # type: ignore[misc]
+    """While it is entered, operations of the CPU on large tensors compute nothing.
+
+    Raises:
+        DataDependentError: by an operation whose result cannot be told without the numbers.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not: torch would import its compiler for that, which takes seconds."""
+        return False
+
+    def __torch_dispatch__(self, operation: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The result of ``operation``, of sizes alone where it would be large or rests on what was not computed."""
+        return _run(operation, args, kwargs or {})
+
+
+class HostCopy(torch.Tensor):
+    """What a dry run has copied to the CPU: a tensor of there, without numbers, and so is all that is made of it.
+
+    It may be kept, sent back and computed with beside tensors that have numbers.
+    """
+
+    _plain: torch.Tensor
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def like(sized: torch.Tensor) -> HostCopy:
+        """One of the sizes and strides of ``sized``."""
+        return _copy_of(_without_numbers(sized))
+
+    def data_ptr(self) -> int:
+        """Refused: whoever asks reads what lies there.
+
+        Raises:
+            DataDependentError: always.
+        """
+        raise missing_numbers.DataDependentError(f"{missing_numbers.TAKES_OUT}.")
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, operation: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """The result of ``operation``, of sizes alone.
+
+        Raises:
+            DataDependentError: when it can only be told by numbers, or is written where anyone may read it.
+        """
+        kwargs = kwargs or {}
+        copies: dict[int, HostCopy] = {}
+
+        def inward(value: Any) -> Any:
+            if not isinstance(value, HostCopy):
+                return value
+            copies[id(value._plain)] = value
+            return value._plain
+
+        def outward(value: torch.Tensor) -> torch.Tensor:
+            if id(value) in copies:
+                return copies[id(value)]
+            return _copy_of(value) if _is_plain(value) and lacks_numbers(value) else value
+
+        plan = _plan(operation)
+        if any(map(_is_plain, _written(plan, args, kwargs))):
+            raise missing_numbers.DataDependentError(f"{missing_numbers.COPIES}.")
+        inner, named = tree_map_only(torch.Tensor, inward, (tuple(args), dict(kwargs)))
+        return tree_map_only(torch.Tensor, outward, _run(operation, inner, named))
+
+
+def _copy_of(plain: torch.Tensor) -> HostCopy:
+    made: HostCopy = torch.Tensor._make_subclass(HostCopy, plain)
+    made._plain = plain
+    return made
+
+
+def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if not isinstance(operation, torch._ops.OpOverload):
+        return operation(*args, **kwargs)
+    plan = _plan(operation)
+    tensors = list(tensors_among((*args, *kwargs.values())))
+    if not all(map(_is_plain, tensors)):
+        return _between_devices(plan, operation, args, kwargs)
+    if plan.is_view or torch.Tag.inplace_view in operation.tags or not _is_the_cpu(kwargs.get("device")):
+        return operation(*args, **kwargs)
+    if plan.name == "_pin_memory":
+        return args[0]  # it stands for one that is
+    lacking = any(map(lacks_numbers, tensors))
+    work = _write if plan.written else _make
+    return work(plan, operation, args, kwargs, lacking)
+
+
+def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
+    """An operation that writes tensors it is given."""
+    written = _written(plan, args, kwargs)
+    if not lacking and all(map(_is_small, written)):
+        return operation(*args, **kwargs)
+    returns = operation._schema.returns
+    made: Sequence[Any] = ()
+    if kwargs.keys() & plan.written or any(result.alias_info is None for result in returns):
+        sized, likes = _on_sizes(plan, operation, args, kwargs)
+        made = sized if isinstance(sized, tuple) else (sized,)
+        for tensor, like in likes:
+            if tensor.shape != like.shape:
+                tensor.resize_(like.shape)
+    for tensor in written:
+        setattr(tensor.untyped_storage(), WITHOUT_NUMBERS, True)
+    given = iter(written)
+    results = [
+        next(given) if result.alias_info is not None else tree_map_only(torch.Tensor, _without_numbers, made[place])
+        for place, result in enumerate(returns)
+    ]
+    return results[0] if len(results) == 1 else tuple(results) if results else None
+
+
+def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
+    """An operation whose results are new."""
+    try:
+        sized, _likes = _on_sizes(plan, operation, args, kwargs)
+    except (NotImplementedError, RuntimeError) as error:
+        if not lacking:
+            return operation(*args, **kwargs)  # its numbers decide, or it refuses in its own words
+        if isinstance(error, NotImplementedError) or missing_numbers.explains(error):
+            raise missing_numbers.of_operation(plan.name) from error
+        raise
+    made = list(tensors_among((sized,)))
+    if not made or (not lacking and all(map(_is_small, made))):
+        return operation(*args, **kwargs)
+    result = tree_map_only(torch.Tensor, _without_numbers, sized)
+    if plan.is_question and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
+        missing_numbers.note_answer(plan.name, args, result)
+    return result
+
+
+def _between_devices(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """An operation with tensors of other devices too; what it brings to the CPU has no numbers."""
+    try:
+        return operation(*args, **kwargs)
+    except missing_numbers.DataDependentError:
+        if plan.name != "copy_" or not _is_plain(args[0]):
+            raise
+        setattr(args[0].untyped_storage(), WITHOUT_NUMBERS, True)
+        return args[0]
+
+
+def _on_sizes(
+    plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+    """The result of tensors without numbers in place of those given, and which of them stood for which."""
+    likes: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def like(tensor: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+        likes.append((tensor, made))
+        return made
+
+    inner = tree_map_only(torch.Tensor, like, tuple(args))
+    named = tree_map_only(torch.Tensor, like, dict(kwargs))
+    makes = "dtype" in plan.names and "device" in plan.names
+    named.update({"device": _META} if makes else {})
+    named.update({name: None for name in ("pin_memory", "generator") if name in named})
+    return operation(*inner, **named), likes
+
+
+def _without_numbers(like: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+    setattr(made.untyped_storage(), WITHOUT_NUMBERS, True)
+    return made
+
+
+@functools.cache
+def _plan(operation: Any) -> Plan:
+    return Plan(operation)
+
+
+def _written(plan: Plan, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that an operation is given to write."""
+    given = (*zip(plan.names, args), *kwargs.items())
+    return list(tensors_among(value for name, value in given if name in plan.written))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    kind = type(tensor)
+    return kind in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu" and tensor.layout is torch.strided
+
+
+def _is_the_cpu(device: torch.device | None) -> bool:
+    return device is None or torch.device(device).type == "cpu"
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= (MOST_FLOATS if is_fractional(tensor.dtype) else MOST_INTEGERS)

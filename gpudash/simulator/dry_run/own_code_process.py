@@ -1,0 +1,107 @@
+"""The process that follows a user's code, in the user's own Python: ``python .../own_code_process.py``.
+
+That Python needs torch and nothing else; this file is read before anything is known of it. It reads one JSON object a
+line from its standard input and answers with one on its standard output:
+
+* first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
+* asked ``{"callable", "steps", "architecture"}``: ``{"trace", "assumptions"}``, the trace as `Trace.to_json` gives it,
+  or ``{"error": {"kind", "message", "remedy"}}``.
+
+It ends with its standard input, also in the midst of a request.
+"""
+
+# mypy: ignore-errors
+# an old Python is to get as far as its refusal
+
+import json
+import os
+import queue
+import sys
+import threading
+
+OLDEST = (3, 9)
+OLDEST_TORCH = (2, 9)
+
+
+def main():
+    """Answer until the standard input ends; returns only when nothing can be followed here."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what any code prints goes to the standard error
+    requests = os.fdopen(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # code that asks for input gets an end of file, not the next request
+    problem = _prepare()
+    if problem is not None:
+        _tell(answers, {"ready": False, "problem": problem})
+        return 1
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        from gpudash.simulator.dry_run.dry_run import DryRun
+
+        dry = DryRun()
+    except Exception as error:  # whatever is new in a newer torch
+        _tell(answers, {"ready": False, "problem": "No prediction can be made: {}.".format(str(error).rstrip("."))})
+        return 1
+    _tell(answers, {"ready": True, "torch": torch.__version__})
+    asked = queue.Queue()
+    threading.Thread(target=_read, args=(requests, asked), name="gpudash-requests", daemon=True).start()
+    while True:
+        _tell(answers, _answer(json.loads(asked.get()), dry))
+
+
+def _prepare():
+    """Make gpudash and torch importable; why that is not possible, or ``None``."""
+    if sys.version_info < OLDEST:
+        found, least = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST))
+        return f"{sys.executable} is Python {found}; {least} or newer is needed."
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    folder = os.path.dirname(os.path.dirname(here))
+    # of this installation, whatever that Python has, and without the libraries that are installed beside it
+    spec = spec_from_file_location("gpudash", folder + "/__init__.py", submodule_search_locations=[folder])
+    package = sys.modules["gpudash"] = module_from_spec(spec)
+    spec.loader.exec_module(package)
+    if find_spec("torch") is None:
+        return f"{sys.executable} has no torch."
+    try:
+        import torch
+    except Exception as error:
+        return f"torch cannot be imported by {sys.executable} ({type(error).__name__}: {error})."
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < OLDEST_TORCH:
+        least = ".".join(map(str, OLDEST_TORCH))
+        return "{} has torch {}; {} or newer is needed.".format(sys.executable, torch.__version__, least)
+    return None
+
+
+def _read(requests, asked):
+    for line in requests:
+        if line.strip():
+            asked.put(line)
+    os._exit(0)
+
+
+def _answer(asked, dry):
+    from gpudash.memory.predicting.architecture import Architecture
+    from gpudash.simulator.dry_run.own_code import follow, load
+    from gpudash.simulator.dry_run.refusals import CannotPredictError
+
+    known = asked["architecture"]
+    architecture = Architecture(tuple(known["capability"]), known["multiprocessors"])
+    try:
+        found = follow(load(asked["callable"]), dry, steps=asked["steps"], architecture=architecture)
+    except CannotPredictError as error:
+        return {"error": {"kind": error.kind, "message": str(error), "remedy": error.remedy}}
+    return {"trace": found.trace.to_json(), "assumptions": found.assumptions}
+
+
+def _tell(answers, answer):
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

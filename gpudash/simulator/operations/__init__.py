@@ -1,0 +1,1 @@
+"""What operations do and take on the simulated device."""

@@ -1,0 +1,511 @@
+"""Fused attention on the simulated device: the memory of CUDA's kernels, which never hold all scores at once.
+
+What the kernels allocate is that of aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu and
+of the flash attention 2 they carry. Scratch memory that depends on the number of multiprocessors is left out.
+
+Which kernel CUDA would give an attention to (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend
+
+from gpudash.simulator.device import registration
+from gpudash.simulator.device.registration import KEY
+from gpudash.simulator.operations import attention_math
+from gpudash.simulator.operations.attention_math import Attention
+from gpudash.simulator.operations.operations import Engine
+
+WIDEST_IN_REGISTERS = 128
+"""Widths above it let the memory-efficient kernel gather a half-precision result in a float32 buffer."""
+
+_math = torch.ops.aten._scaled_dot_product_attention_math
+_flash = torch.ops.aten._scaled_dot_product_flash_attention
+_efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+_cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+
+
+def install(engine: Engine) -> list[Any]:
+    """Register attention and its kernels."""
+    library = registration.library("aten")
+
+    def attending(*args: Any, **kwargs: Any) -> torch.Tensor:
+        card = engine.card(engine.index_of(args[0].device))
+        return attend(*args, **kwargs, capability=card.architecture.capability)
+
+    for key in (KEY, f"Autograd{KEY}"):
+        library.impl("scaled_dot_product_attention", attending, key)
+    kernels: dict[str, Callable[..., Any]] = {
+        "_scaled_dot_product_flash_attention": Flash(engine).forward,
+        "_scaled_dot_product_flash_attention_backward": Flash(engine).backward,
+        "_scaled_dot_product_cudnn_attention": Cudnn(engine).forward,
+        "_scaled_dot_product_cudnn_attention_backward": Cudnn(engine).backward,
+        "_scaled_dot_product_efficient_attention": Efficient(engine).forward,
+        "_scaled_dot_product_efficient_attention_backward": Efficient(engine).backward,
+    }
+    for name, kernel in kernels.items():
+        library.impl(name, kernel, KEY)
+    return [library]
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    capability: tuple[int, int] = (8, 0),
+) -> torch.Tensor:
+    """``scaled_dot_product_attention`` by the kernel that CUDA would choose on a card of this compute capability."""
+    if attn_mask is not None and is_causal:
+        raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+    chosen = choose(query, key, value, attn_mask, is_causal, enable_gqa, dropout_p, capability)
+    if chosen == cudnn:
+        keeps = _keeps(query, key, value, attn_mask)
+        bias = _as_bias(attn_mask, query)
+        made = _cudnn(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)
+        return made[0]  # type: ignore[no-any-return]
+    if chosen == SDPBackend.FLASH_ATTENTION:
+        width = query.shape[-1]
+        padded = [_padded(tensor, 8) for tensor in (query, key, value)]
+        result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
+        return result if result.shape[-1] == width else result[..., :width]
+    if chosen == SDPBackend.EFFICIENT_ATTENTION:
+        keeps = _keeps(query, key, value, attn_mask)
+        bias = _bias(query, key, attn_mask)
+        return _efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+    mask = _as_bias(attn_mask, query)
+    return _math(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
+
+
+def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """Whether a backward pass may come (``should_compute_logsumexp``)."""
+    given = [query, key, value, *([] if mask is None else [mask])]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+
+
+def _scale(scale: float | None, width: int) -> float:
+    return 1 / math.sqrt(width) if scale is None else scale
+
+
+def _padded(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
+    missing = -tensor.shape[-1] % multiple
+    return torch.nn.functional.pad(tensor, [0, missing]) if missing else tensor
+
+
+def _as_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """A mask of truths as one to be added, as torch makes it."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, query.new_zeros(()), query.new_full((), float("-inf")))
+
+
+def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
+    """The mask as the memory-efficient kernel takes it: added, its rows aligned to 16 elements, of four dimensions."""
+    bias = _as_bias(mask, query)
+    if bias is None:
+        return None
+    if bias.shape[-1] % 16:
+        length = bias.shape[-1]
+        bias = _padded(bias, 16)[..., :length]
+    return bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+
+
+class _Kernel:
+    """What the kernels of fused attention share."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._engine.like(tensor)
+
+    def _take(self, size: Sequence[int], dtype: torch.dtype, near: torch.Tensor) -> torch.Tensor:
+        return self._engine.empty(size, dtype, near.device.index, None)
+
+    def _result(self, near: torch.Tensor, last: int) -> torch.Tensor:
+        """Room for a result that lies as (batch, length, heads, width) and is seen as (batch, heads, length, width)."""
+        batch, heads, length, _width = near.shape
+        return self._take((batch, length, heads, last), near.dtype, near).transpose(1, 2)
+
+    def _write(self, target: torch.Tensor, numbers: torch.Tensor | None) -> None:
+        if self._engine.computes and numbers is not None:
+            self._like(target).copy_(numbers)
+
+    def _seed(self, dropout: float) -> int:
+        return int(torch.randint(2**62, ()).item()) if dropout and self._engine.computes else 0
+
+
+class Flash(_Kernel):
+    """Flash attention 2, for half precision without a mask."""
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        return_debug_mask: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[Any, ...]:
+        """Result, sums, nothing, nothing, both lengths, the generator's state (2), an unused one, an empty mask."""
+        how = Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
+        result = torch.empty_like(query)
+        sums = self._take(query.shape[:3], torch.float32, query)
+        splits = 1 if dropout_p else self._splits(query, key)
+        wide = query.shape[3] + -query.shape[3] % 32
+        sizes = [] if splits == 1 else [(splits, *query.shape[:3]), (splits, *query.shape[:3], wide)]
+        parts = [self._take(size, torch.float32, query) for size in sizes]
+        state = self._take((2,), torch.uint64, query)
+        unused = self._take((), torch.uint64, query)
+        del parts
+        nothing = self._take((0,), query.dtype, query)
+        made = attention_math.forward(self._like(query), self._like(key), self._like(value), None, how)
+        self._write(result, made[0])
+        self._write(sums, made[1])
+        if self._engine.computes:
+            self._like(state).view(torch.int64).fill_(how.seed)
+        return result, sums, None, None, query.shape[2], key.shape[2], state, unused, nothing
+
+    def backward(
+        self,
+        grad_out: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        out: torch.Tensor,
+        logsumexp: torch.Tensor,
+        cum_seq_q: torch.Tensor | None,
+        cum_seq_k: torch.Tensor | None,
+        max_q: int,
+        max_k: int,
+        dropout_p: float,
+        is_causal: bool,
+        philox_seed: torch.Tensor,
+        philox_offset: torch.Tensor,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """Gradients for query, key and value."""
+        batch, heads, length, width = query.shape
+        rounded = length + -length % 128
+        wide = width + -width % (32 if width <= 128 else 64)
+        seed = int(self._like(philox_seed).view(torch.int64)[0]) if dropout_p and self._engine.computes else 0
+        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        copies = [tensor.transpose(1, 2).contiguous() for tensor in (grad_out, out)]  # themselves as they usually lie
+        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        scratch = [
+            self._take((batch, heads, rounded), torch.float32, query),
+            self._take((batch, rounded, heads, wide), torch.float32, query),
+        ]
+        if key.shape[1] != heads:
+            expanded = (batch, key.shape[2], heads, width)
+            scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
+        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
+        made = attention_math.backward(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
+        while scratch:
+            scratch.pop()
+        del copies
+        for target, numbers in zip(grads, made):
+            self._write(target, numbers)
+        return tuple(grads)
+
+    def _splits(self, query: torch.Tensor, key: torch.Tensor) -> int:
+        """Parts into which keys are split where there are too few queries for all multiprocessors
+        (``num_splits_heuristic`` of flash_api.cpp)."""
+        batch, heads, length, width = query.shape
+        card = self._engine.card(query.device.index or 0)
+        room = 2 * card.architecture.multiprocessors
+        columns = 256 if width <= 64 else 128 if width <= 128 else 64
+        blocks, work = -(-key.shape[2] // columns), batch * heads * -(-length // 64)
+        if work >= 0.8 * room:
+            return 1
+        fill: dict[int, float] = {}
+        for splits in range(1, min(128, room, blocks) + 1):
+            if splits == 1 or -(-blocks // splits) != -(-blocks // (splits - 1)):
+                waves = work * splits / room
+                fill[splits] = waves / math.ceil(waves)
+        return next(splits for splits, share in fill.items() if share >= 0.85 * max(fill.values()))
+
+
+class Cudnn(_Kernel):
+    """cuDNN's attention, for half precision; of what it takes itself, only what its backward pass adds up is known."""
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        compute_log_sumexp: bool,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        return_debug_mask: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[Any, ...]:
+        """Result, sums, nothing, nothing, both lengths, the generator's seed and offset, an empty mask."""
+        how = Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
+        seed, offset = self._take((), torch.int64, query), self._take((), torch.int64, query)
+        result = self._ordered(query, value.shape[3])
+        sums = self._take((*query.shape[:3], 1) if compute_log_sumexp else (0,), torch.float32, query)
+        bias = None if attn_bias is None else self._like(attn_bias)
+        made = attention_math.forward(self._like(query), self._like(key), self._like(value), bias, how)
+        self._write(result, made[0])
+        if compute_log_sumexp:
+            self._write(sums, None if self._engine.computes is False else made[1].unsqueeze(-1))
+        if self._engine.computes:
+            self._like(seed).fill_(how.seed)
+        nothing = self._take((0,), query.dtype, query)
+        return result, sums, None, None, query.shape[2], key.shape[2], seed, offset, nothing
+
+    def backward(
+        self,
+        grad_out: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        out: torch.Tensor,
+        logsumexp: torch.Tensor,
+        philox_seed: torch.Tensor,
+        philox_offset: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        cum_seq_q: torch.Tensor | None,
+        cum_seq_k: torch.Tensor | None,
+        max_q: int,
+        max_k: int,
+        dropout_p: float,
+        is_causal: bool,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """Gradients for query, key and value; the queries' are added up in float32, beside a sum for each row."""
+        batch, heads, length, width = query.shape
+        seed = int(self._like(philox_seed)) if dropout_p and self._engine.computes else 0
+        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        scratch = self._take((batch, heads, length, width + 1), torch.float32, query)
+        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
+        bias = None if attn_bias is None else self._like(attn_bias)
+        sums = self._like(logsumexp).squeeze(-1)
+        made = attention_math.backward(grad, inner, keys, values, bias, self._like(out), sums, how)
+        for target, numbers in zip(grads, made):
+            self._write(target, numbers)
+        del scratch
+        return tuple(grads)
+
+    def _ordered(self, query: torch.Tensor, last: int) -> torch.Tensor:
+        """Room for a result whose dimensions lie in the order of the query's (``alloc_with_matching_layout`` of
+        aten/src/ATen/native/cudnn/MHA.cpp)."""
+        if last == query.shape[3]:
+            return torch.empty_like(query)
+        order = sorted(range(4), key=query.stride, reverse=True)
+        sizes = (*query.shape[:3], last)
+        made = self._take([sizes[axis] for axis in order], query.dtype, query)
+        return made.permute([order.index(axis) for axis in range(4)])
+
+
+class Efficient(_Kernel):
+    """The memory-efficient kernel, for any precision up to float32, with or without a mask."""
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        compute_log_sumexp: bool,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU."""
+        batch, heads, length, width = query.shape
+        how = Attention(dropout_p, is_causal, _scale(scale, width), self._seed(dropout_p))
+        result = self._result(query, value.shape[3])
+        rows = length + -length % 32 if compute_log_sumexp else 0
+        sums = self._take((batch, heads, rows), torch.float32, query)
+        gathered = None
+        if query.dtype in HALVES and value.shape[3] > WIDEST_IN_REGISTERS:
+            gathered = self._take((batch, length, heads, value.shape[3]), torch.float32, query)
+        bias = None if attn_bias is None else self._like(attn_bias)
+        made = attention_math.forward(self._like(query), self._like(key), self._like(value), bias, how)
+        del gathered
+        self._write(result, made[0])
+        if rows:
+            self._write(sums[..., :length], made[1])
+        return result, sums, torch.tensor(how.seed), torch.tensor(0)
+
+    def backward(
+        self,
+        grad_out: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_bias: torch.Tensor | None,
+        out: torch.Tensor,
+        logsumexp: torch.Tensor,
+        philox_seed: torch.Tensor,
+        philox_offset: torch.Tensor,
+        dropout_p: float,
+        grad_input_mask: Sequence[bool],
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Gradients for query, key, value and the bias."""
+        batch, heads, length, width = query.shape
+        seed = int(philox_seed) if dropout_p and self._engine.computes else 0
+        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]
+        wants_bias = attn_bias is not None and grad_input_mask[3]
+        if wants_bias:
+            columns = key.shape[2]
+            room = self._take((batch, heads, length, columns + -columns % 16), query.dtype, query)
+            grads.append(room[..., :columns])
+        else:
+            grads.append(None)
+        scratch = self._scratch(query)
+        while scratch:
+            scratch.pop(0)
+        grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
+        bias = None if attn_bias is None else self._like(attn_bias)
+        sums = self._like(logsumexp)[..., :length]
+        made = attention_math.backward(grad, inner, keys, values, bias, self._like(out), sums, how, wants_bias)
+        for target, numbers in zip(grads, made):
+            if target is not None:
+                self._write(target, numbers)
+        return tuple(grads)
+
+    def _scratch(self, query: torch.Tensor) -> list[torch.Tensor]:
+        """A sum for each row, and room in which blocks of rows add up the gradient of the queries.
+
+        In float32 the sums are those of a product that is written out (attention_backward.cu); a block has its rows
+        rounded up, and a lock and a counter of 16 bytes (``GradQTempStorage`` of kernel_backward.h).
+        """
+        batch, heads, length, width = query.shape
+        is_half = query.dtype in HALVES
+        rows = 128 if is_half and width > 64 else 64
+        blocks, columns = -(-length // rows), next((most for most in (32, 64, 128) if width <= most), width)
+        if is_half:
+            sums = self._take((batch, heads, length), torch.float32, query)
+        else:
+            product = self._take(query.shape, torch.float32, query)
+            sums = self._take((batch, length, heads), torch.float32, query)
+            if heads > 1 and length > 1:
+                sums = self._take((batch, heads, length), torch.float32, query)
+            del product
+        size = batch * heads * blocks * (rows * columns * 4 + 16)
+        return [sums, self._take((size // 4,), torch.float32, query)]
+
+
+HALVES = (torch.float16, torch.bfloat16)
+LARGEST_FLASH_WIDTH = 256
+NONE_LEFT = "No available kernel. Aborting execution."
+
+PREFER_CUDNN = ((9, 0), (10, 0))
+"""Compute capabilities on which torch takes cuDNN's attention where it can (``check_prefer_cudnn_attention``)."""
+
+WIDEST_CUDNN = 128
+
+cudnn: Any = getattr(SDPBackend, "CUDNN_ATTENTION", None)
+
+Attended = list[torch.Tensor]
+
+
+def choose(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    enable_gqa: bool,
+    dropout: float,
+    capability: tuple[int, int],
+) -> Any:
+    """The first kernel, in torch's order of priority, that is enabled and takes these tensors on such a card.
+
+    Raises:
+        RuntimeError: torch's, when there is none.
+    """
+    attended = [query, key, value]
+    enabled: Any = torch.backends.cuda
+    usable = {
+        SDPBackend.FLASH_ATTENTION: enabled.flash_sdp_enabled()
+        and mask is None
+        and _takes_flash(attended, is_causal, enable_gqa),
+        SDPBackend.EFFICIENT_ATTENTION: enabled.mem_efficient_sdp_enabled()
+        and not enable_gqa
+        and _takes_efficient(attended, mask),
+        SDPBackend.MATH: enabled.math_sdp_enabled(),
+    }
+    order = _order()
+    if cudnn is not None and enabled.cudnn_sdp_enabled():
+        usable[cudnn] = capability >= (8, 0) and not dropout and _takes_cudnn(attended, enable_gqa)
+        if capability in PREFER_CUDNN:
+            order.insert(0, cudnn)
+    for backend in order:
+        if usable.get(backend, False):
+            return backend
+    raise RuntimeError(NONE_LEFT)
+
+
+def _order() -> list[Any]:
+    known = {int(backend): backend for backend in (getattr(SDPBackend, name) for name in SDPBackend.__members__)}
+    if hasattr(torch._C, "_get_sdp_priority_order"):
+        return [known[number] for number in torch._C._get_sdp_priority_order() if number in known]
+    return [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def _fits(attended: Attended, enable_gqa: bool) -> bool:
+    """Whether the tensors are of four dimensions, of one dtype, dense in the last one, and match in the first two."""
+    query, key, value = attended
+    if any(tensor.dim() != 4 for tensor in attended) or len({tensor.dtype for tensor in attended}) > 1:
+        return False
+    if any(tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in attended):
+        return False
+    if not query.shape[0] == key.shape[0] == value.shape[0] or 0 in (query.shape[2], key.shape[2]):
+        return False
+    if enable_gqa:
+        return key.shape[1] == value.shape[1] and query.shape[1] % key.shape[1] == 0
+    return query.shape[1] == key.shape[1] == value.shape[1]
+
+
+def _takes_flash(attended: Attended, is_causal: bool, enable_gqa: bool) -> bool:
+    query, key, value = attended
+    if query.dtype not in HALVES or not _fits(attended, enable_gqa):
+        return False
+    if not query.shape[3] == key.shape[3] == value.shape[3] <= LARGEST_FLASH_WIDTH:
+        return False
+    return not is_causal or query.shape[2] == key.shape[2]
+
+
+def _takes_cudnn(attended: Attended, enable_gqa: bool) -> bool:
+    """Half precision of widths that are multiples of 8; what dropout takes of it only cuDNN knows."""
+    query, key, value = attended
+    if query.dtype not in HALVES or not _fits(attended, enable_gqa):
+        return False
+    return all(tensor.shape[3] % 8 == 0 and tensor.shape[3] <= WIDEST_CUDNN for tensor in (query, key, value))
+
+
+def _takes_efficient(attended: Attended, mask: torch.Tensor | None) -> bool:
+    query, key, value = attended
+    if query.dtype not in (*HALVES, torch.float32) or not _fits(attended, False):
+        return False
+    if mask is not None and mask.dim() not in (2, 4):
+        return False
+    multiple = 8 if query.dtype in HALVES else 4
+    width, last = query.shape[3], value.shape[3]
+    return width == key.shape[3] and width > 0 and last > 0 and width % multiple == 0 and last % multiple == 0

@@ -1,0 +1,506 @@
+"""Running torch's operations on tensors of the simulated device: on the CPU, or on sizes alone in a dry run."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.predicting.workspace import VARIABLE, workspace_bytes
+from gpudash.simulator.device import autograd, mismatch
+from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.storage import AS_ON_CPU, DEVICE, Storages, contiguous, extent
+from gpudash.simulator.dry_run import missing_numbers
+from gpudash.simulator.dry_run.known_integers import KnownIntegers
+from gpudash.simulator.dry_run.missing_numbers import DataDependentError
+from gpudash.simulator.operations import substitutes, temporaries
+from gpudash.simulator.operations.outcomes import Fresh, Outcomes
+
+_set = torch.ops.aten.set_.source_Storage_storage_offset
+_number = torch.ops.aten._local_scalar_dense
+
+MATRIX_PRODUCTS = frozenset(("mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
+"""Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
+
+NUMBERS = (bool, int, float, complex)
+
+_major, _minor = (int(part) for part in torch.__version__.split(".")[:2])
+TORCH_VERSION = _major, _minor
+
+
+class Plan:
+    """What the schema of one operation says.
+
+    Attributes:
+        names: of its arguments.
+        tensors: the arguments that are single tensors, for which Python may be given a number.
+        written: the arguments that it writes.
+        returned: the written argument that is its result; ``None`` when the result is new.
+        is_view: whether the result shares an argument's bytes, so that only sizes and strides are worked out.
+        is_matrix_product: whether cuBLAS would do it.
+        mixes: whether CUDA takes some of its tensors from the CPU.
+        name: without its namespace.
+        is_question: whether it makes truths that a dry run may know, see `missing_numbers.note_answer`.
+        script_of: what CUDA's kernel takes beside its results, if anything; see `temporaries`.
+        compute: what computes it on the CPU, or its sizes.
+    """
+
+    __slots__ = (
+        "compute",
+        "is_matrix_product",
+        "is_question",
+        "is_view",
+        "mixes",
+        "name",
+        "names",
+        "returned",
+        "script_of",
+        "tensors",
+        "written",
+    )
+
+    def __init__(self, operation: Any) -> None:
+        schema = operation._schema
+        self.names: list[str] = [argument.name for argument in schema.arguments]
+        self.tensors = frozenset(a.name for a in schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]"))
+        self.written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+        results = [result.alias_info for result in schema.returns]
+        self.is_view = any(alias is not None and not alias.is_write for alias in results)
+        self.returned: str | None = None
+        if len(results) == 1 and results[0] is not None and results[0].is_write and len(self.written) == 1:
+            self.returned = next(iter(self.written))
+        name = schema.name.replace("aten::", "")
+        self.name = name
+        outputs = {argument.name for argument in schema.arguments if argument.is_out}
+        self.is_question = name in missing_numbers.QUESTIONS and self.written <= outputs
+        self.is_matrix_product = name in MATRIX_PRODUCTS
+        self.mixes = name in mismatch.INDEXING
+        self.script_of = temporaries.writer_of(f"{name}.{schema.overload_name}" if schema.overload_name else name)
+        self.compute = substitutes.of(operation)
+
+
+class Call:
+    """One call of an operation, its tensors of the simulated device replaced by ones that can be computed with."""
+
+    __slots__ = ("device", "engine", "is_mixed", "pairs", "plan")
+
+    def __init__(self, engine: Engine, plan: Plan) -> None:
+        self.engine = engine
+        self.plan = plan
+        self.device: int | None = None
+        self.is_mixed = False
+        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def inward(self, value: Any, name: str) -> Any:
+        """``value`` with every tensor of the device replaced by its like."""
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, name)
+        if isinstance(value, (list, tuple)):
+            return [self.inward(item, name) for item in value]
+        if isinstance(value, torch.device) and value.type == DEVICE:
+            if self.device is None:
+                self.device = self.engine.index_of(value)
+            return self.engine.stand_in
+        if name in self.plan.tensors and type(value) in NUMBERS:
+            return self._number(value)
+        return value
+
+    def _tensor(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        device = tensor.device
+        if device.type != DEVICE:
+            if tensor.dim() and not (self.plan.mixes and name == "indices" and device.type in ("cpu", "meta")):
+                self.is_mixed = True
+            return tensor if self.engine.computes else tensor.to("meta")
+        if self.device is None:
+            self.device = device.index
+        elif self.device != device.index:
+            self.is_mixed = True
+        if name in self.plan.written:
+            for known, like in self.pairs:
+                if known is tensor:
+                    return like
+        like = self.engine.like(tensor)
+        self.pairs.append((tensor, like))
+        return like
+
+    def _number(self, value: Any) -> torch.Tensor:
+        """torch hands a number that stands for a tensor over as a number; it must not change the result's dtype."""
+        dtype = torch.result_type(self.pairs[0][1], value) if self.pairs else None
+        return torch.tensor(value, dtype=dtype)
+
+    def outward(self, value: Any) -> Any:
+        """A result, with every tensor put on the simulated device."""
+        if isinstance(value, torch.Tensor):
+            for tensor, like in self.pairs:
+                if value is like:
+                    return tensor
+            return self.engine.adopted(value, self.device or 0)
+        if isinstance(value, (list, tuple)):
+            return (
+                [self.outward(item) for item in value] if isinstance(value, list) else tuple(map(self.outward, value))
+            )
+        return value
+
+
+class Engine:
+    """Runs operations for all simulated cards of the process.
+
+    Args:
+        cards: the cards, by index.
+        computes: whether numbers are computed; otherwise only sizes are worked out.
+        trusting: in a run without numbers, whether a number asked for is answered by 0 instead of refused: for code
+            known not to decide by it.
+
+    Attributes:
+        current: index of the device that ``device="sim"`` means.
+        on_copied_in: called with the `Block` of a tensor that is given numbers from another device.
+        integers: in a run without numbers, those that are known all the same; ``None`` where none is needed.
+        echoes: in a run without numbers, whether a copy to the CPU leaves there what is there: for code that gets back
+            what it has sent.
+    """
+
+    def __init__(self, cards: Sequence[Card], *, computes: bool = True, trusting: bool = False) -> None:
+        self.cards = list(cards)
+        self.storages = Storages()
+        self.computes = computes
+        self.trusting = trusting
+        self.current = 0
+        self.stand_in = torch.device("cpu" if computes else "meta")
+        self.on_copied_in: list[Callable[[Any], None]] = []
+        self.echoes = False
+        self._plans: dict[Any, Plan] = {}
+        self._workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
+        self._outcomes = Outcomes()
+        self.integers: KnownIntegers | None = None
+
+    def replace(self, cards: Sequence[Card]) -> None:
+        """Put other cards in place of the present ones.
+
+        In a dry run what is left on the present ones, as by a reference cycle or a cache of the code, stays theirs.
+
+        Raises:
+            ValueError: one sentence, when one of them holds memory, unless in a dry run.
+        """
+        self.drop_workspaces()
+        if self.computes:
+            self._refuse_if_held()
+        self.cards[:] = cards
+        self.current = 0
+
+    def _refuse_if_held(self) -> None:
+        if any(_held(card) for card in self.cards):
+            gc.collect()  # what only a reference cycle holds is in use by nobody
+        for card in self.cards:
+            if held := _held(card):
+                raise ValueError(f"{DEVICE}:{card.index} still holds {held} bytes, so that it cannot be replaced.")
+
+    def index_of(self, device: torch.device | None) -> int:
+        """The index that a device of this kind means: the current one's where it names none."""
+        if device is None or device.index is None:
+            return self.current
+        return device.index
+
+    def card(self, index: int) -> Card:
+        """The card of ``sim:index``.
+
+        Raises:
+            RuntimeError: when there is none.
+        """
+        if index >= len(self.cards):
+            count = len(self.cards)
+            raise RuntimeError(
+                f"There is no {DEVICE}:{index}: {'one GPU is' if count == 1 else f'{count} GPUs are'} simulated."
+            )
+        return self.cards[index]
+
+    def empty_strided(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, index: int) -> torch.Tensor:
+        """A new tensor; sizes and strides in elements."""
+        storage = self.storages.new(self.card(index), extent(size, stride) * dtype.itemsize)
+        if self.integers is not None:
+            self.integers.prepare(storage, extent(size, stride), dtype)
+        return self.storages.tensor(storage, size, stride, 0, dtype)
+
+    def empty(
+        self, size: Sequence[int], dtype: torch.dtype, index: int, memory_format: torch.memory_format | None
+    ) -> torch.Tensor:
+        """A new tensor in a memory format.
+
+        Raises:
+            RuntimeError: torch's, when a size is negative.
+        """
+        if memory_format in (torch.channels_last, torch.channels_last_3d) or any(length < 0 for length in size):
+            stride = list(torch.empty(size, device="meta", memory_format=memory_format).stride())
+        else:
+            stride = contiguous(size)
+        return self.empty_strided(size, stride, dtype, index)
+
+    def run_boxed(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
+        """`run`, called as torch calls a kernel that serves every operation."""
+        return self.run(operation, args, kwargs)
+
+    def run(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run ``operation``, as the kernel of everything that has none of its own."""
+        plan = self._plans.get(operation)
+        if plan is None:
+            plan = self._plans[operation] = Plan(operation)
+        if plan.is_view:
+            return operation.redispatch(AS_ON_CPU, *args, **kwargs)
+        if plan.script_of is None:
+            result = self._results(plan, operation, args, kwargs)
+        else:
+            result = self._followed(plan, operation, args, kwargs)
+        if plan.is_matrix_product:
+            self.workspace(self.card(result.device.index or 0))  # taken after the result has been given its bytes
+        return result
+
+    def _counted(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of an operation whose sizes depend on integers that are known.
+
+        Raises:
+            DataDependentError: when they are not.
+        """
+        assert self.integers is not None
+        if plan.name in missing_numbers.BY_MASKS and (places := self.integers.places(args[1])) is not None:
+            return operation(args[0], places, *args[2:], **kwargs)
+        if plan.name == "masked_select" and (places := self.integers.places([args[1].expand(_broadcast(args))])):
+            return torch.ops.aten.index(args[0].expand(_broadcast(args)), places)
+        values = None if plan.written else self.integers.computed(plan, args, kwargs)
+        if values is None:
+            raise missing_numbers.of_operation(plan.name)
+        return tree_map_only(torch.Tensor, self._given, values)
+
+    def _given(self, values: torch.Tensor) -> torch.Tensor:
+        made = self.empty_strided(values.shape, values.stride(), values.dtype, self.current)
+        return self.copy(values, made)
+
+    def _results(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self.computes:
+            return self._work(plan, operation, args, kwargs)
+        work = functools.partial(self._work, plan, operation, args, kwargs)
+        where = self.current, torch.get_default_dtype()
+        try:
+            result = self._outcomes.call(work, self._made, operation, args, kwargs, where)
+        except DataDependentError:
+            if self.integers is None:
+                raise
+            result = self._counted(plan, operation, args, kwargs)
+        if self.integers is not None:
+            self.integers.follow(plan, args, kwargs, result)
+        if plan.is_question and isinstance(result, torch.Tensor) and result.dtype is torch.bool:
+            missing_numbers.note_answer(plan.name, args, result)
+        return result
+
+    def _followed(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The results of an operation whose kernel takes memory of its own: by its script."""
+        given = {**dict(zip(plan.names, args)), **kwargs}
+        card = self.card(self._device_of(given.values()))
+        assert plan.script_of is not None
+        result, taken = None, list[Any]()
+        for step in plan.script_of(given, card.architecture):
+            if step > 0:
+                taken.append(self.storages.new(card, step))
+                self._label_workspace(card, taken[-1])
+            elif step < 0:
+                taken[-step - 1] = None
+            else:
+                result = self._results(plan, operation, args, kwargs)
+        while taken:
+            taken.pop()
+        return result
+
+    def _device_of(self, values: Iterable[Any]) -> int:
+        """Index of the simulated device that the first tensor on one lies on."""
+        for value in values:
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, torch.Tensor) and one.device.type == DEVICE:
+                    return int(one.device.index)
+        return self.current
+
+    def _label_workspace(self, card: Card, storage: torch.UntypedStorage) -> None:
+        block = self.storages.block(storage)
+        if block is not None:
+            card.label(block.address, WORKSPACE)
+
+    def _made(self, fresh: Fresh) -> torch.Tensor:
+        storage = self.storages.new(self.card(fresh.card), fresh.stored_bytes)
+        return self.storages.tensor(storage, fresh.size, fresh.stride, fresh.offset, fresh.dtype)
+
+    def _work(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        began = time.perf_counter()
+        call = Call(self, plan)
+        inward = call.inward
+        inner = [inward(value, name) for value, name in zip(args, plan.names)]
+        named = {name: inward(value, name) for name, value in kwargs.items()}
+        if call.is_mixed:
+            return mismatch.run_or_refuse(operation, args, kwargs)
+        card = self.card(self.current if call.device is None else call.device)
+        try:
+            result = plan.compute(*inner, **named)
+        except RuntimeError as error:
+            if self.computes or not (isinstance(error, NotImplementedError) or missing_numbers.explains(error)):
+                raise
+            raise missing_numbers.of_operation(plan.name) from error
+        if plan.written:
+            self._follow(call)
+        if plan.returned is not None:
+            place = plan.names.index(plan.returned)
+            result = args[place] if place < len(args) else kwargs[plan.returned]
+        else:
+            result = call.outward(result)
+        card.timed(began)
+        return result
+
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that can be computed with and shares the bytes of ``tensor``; in a dry run one without bytes."""
+        if not self.computes:
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        else:
+            host = self.storages.host(tensor.untyped_storage())
+            made = torch.empty(0, dtype=tensor.dtype)
+            made.set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
+        if tensor.is_conj():
+            made = torch._conj(made)
+        if tensor.is_neg():
+            made = torch._neg_view(made)
+        return made
+
+    def adopted(self, result: torch.Tensor, index: int) -> torch.Tensor:
+        """What the CPU (or nobody) computed, as a tensor of device ``index``."""
+        if result.layout is not torch.strided or result.is_quantized:
+            kind = "quantized" if result.is_quantized else str(result.layout).replace("torch.", "")
+            raise NotImplementedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
+        if result.is_conj():
+            result = result.resolve_conj()
+        if result.is_neg():
+            result = result.resolve_neg()
+        if self.computes:
+            storage = self._adopted_storage(result.untyped_storage(), index)
+        else:
+            # which may hold more than the result: some losses are reduced where they were not yet
+            storage = self.storages.new(self.card(index), result.untyped_storage().nbytes())
+        return self.storages.tensor(storage, result.shape, result.stride(), int(result.storage_offset()), result.dtype)
+
+    def _adopted_storage(self, host: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
+        size = host.nbytes()
+        if not size:
+            return self.storages.new(self.card(index), 0)
+        return self.storages.known(index, host) or self.storages.new(self.card(index), size, host)
+
+    def copy(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Copy between any two devices, of which one is simulated.
+
+        Raises:
+            DataDependentError: in a dry run, when the target lies on the CPU, where anyone may read it.
+        """
+        if target.device.type == DEVICE and source.device != target.device:
+            self._tell_copied_in(target)
+        if self.computes:
+            if target.device.type == DEVICE:
+                self.like(target).copy_(self.like(source) if source.device.type == DEVICE else source)
+            else:
+                target.copy_(self.like(source))
+        elif self.integers is not None and self.integers.copied(source, target):
+            pass
+        elif target.device.type not in (DEVICE, "meta"):
+            if not self.trusting and not missing_numbers.only_keeps():
+                raise DataDependentError(f"{missing_numbers.COPIES}.")
+            if not self.echoes:
+                target.zero_()
+        return target
+
+    def _tell_copied_in(self, target: torch.Tensor) -> None:
+        block = self.storages.block(target.untyped_storage())
+        for told in self.on_copied_in if block is not None else ():
+            told(block)
+
+    def resize(
+        self, tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
+    ) -> torch.Tensor:
+        """``tensor.resize_``: a new, larger storage where the old one is too small, as on CUDA."""
+        offset = int(tensor.storage_offset())
+        if memory_format in (None, torch.contiguous_format, torch.preserve_format):
+            stride = contiguous(size)
+        else:
+            stride = list(torch.empty(size, device="meta", memory_format=memory_format).stride())
+        needed = (extent(size, stride) + offset) * tensor.dtype.itemsize
+        storage = tensor.untyped_storage()
+        if needed > storage.nbytes():
+            old = self.storages.block(storage)
+            storage = self.storages.new(self.card(tensor.device.index), needed)
+            new = self.storages.block(storage)
+            if old is not None and old.host is not None and new is not None and new.host is not None:
+                length = min(old.host.nbytes(), needed)
+                _bytes(new.host)[:length].copy_(_bytes(old.host)[:length])
+        _set.redispatch(AS_ON_CPU, tensor, storage, offset, list(size), stride)
+        return tensor
+
+    def number(self, tensor: torch.Tensor) -> Any:
+        """``tensor.item()``.
+
+        Raises:
+            DataDependentError: in a dry run.
+        """
+        if self.computes:
+            return _number(self.like(tensor))
+        known = None if self.integers is None else self.integers.of(tensor)
+        if known is not None:
+            return _number(known)
+        if self.trusting:
+            return 0.0 if tensor.dtype.is_floating_point else 0
+        answer = missing_numbers.for_scaler()
+        if answer is None:
+            raise DataDependentError(f"{missing_numbers.READS}.")
+        return answer
+
+    def workspace(self, card: Card) -> None:
+        """Take cuBLAS's workspace, as the first matrix product of a thread does, and keep it.
+
+        CUDA's backward passes have a thread and therefore a workspace of their own.
+        """
+        place = card.index, autograd.goes_backward()
+        if place not in self._workspaces:
+            size = workspace_bytes(os.environ.get(VARIABLE), card.architecture.capability, TORCH_VERSION)
+            storage = self._workspaces[place] = self.storages.new(card, size)
+            self._label_workspace(card, storage)
+
+    def drop_workspaces(self) -> None:
+        """Give the workspaces back."""
+        self._workspaces.clear()
+
+    def _follow(self, call: Call) -> None:
+        """Give written tensors the sizes, strides and bytes their likes have got."""
+        for tensor, like in call.pairs:
+            if like.shape == tensor.shape and like.stride() == tensor.stride():
+                continue
+            storage = tensor.untyped_storage()
+            if self.computes:
+                host = like.untyped_storage()
+                if host.nbytes() > storage.nbytes():
+                    storage = self.storages.new(self.card(tensor.device.index), host.nbytes(), host)
+            else:
+                needed = (extent(like.shape, like.stride()) + int(like.storage_offset())) * like.dtype.itemsize
+                if needed > storage.nbytes():
+                    storage = self.storages.new(self.card(tensor.device.index), needed)
+                    if self.integers is not None:
+                        self.integers.prepare(storage, like.numel(), like.dtype)
+            _set.redispatch(AS_ON_CPU, tensor, storage, like.storage_offset(), list(like.shape), list(like.stride()))
+
+
+def _broadcast(tensors: Sequence[torch.Tensor]) -> Any:
+    shapes: Any = torch.broadcast_shapes
+    return shapes(*(tensor.shape for tensor in tensors))
+
+
+def _held(card: Card) -> int:
+    return card.statistics()["allocated_bytes.all.current"]
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)

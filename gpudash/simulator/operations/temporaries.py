@@ -1,0 +1,496 @@
+"""What CUDA's kernels ask the allocator for beside their results, and when they give it back.
+
+Kernels of the same operation on other devices need none of it. The sources are those of torch 2.13 under
+aten/src/ATen/native/cuda; sizes that CUB's algorithms choose are the ones that they answer for each architecture.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.operations import reductions
+from gpudash.simulator.operations.reductions import Kernel
+
+RESULT = 0
+"""In a script: where the results are allocated."""
+
+Script = tuple[int, ...]
+"""What a kernel does, in order: a size in bytes is taken, ``-n`` gives the n-th block taken back, and `RESULT`. What
+has not been given back at the end is then, the last one first."""
+
+Arguments = Mapping[str, Any]
+Writer = Callable[[Arguments, Architecture], Script]
+
+PLAIN: Script = (RESULT,)
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def writer_of(name: str) -> Writer | None:
+    """What tells the script of operation ``name``, of its arguments by name; ``None`` where there is none to tell."""
+    return WRITERS.get(name)
+
+
+def _reducing(
+    shape: Sequence[int],
+    stride: Sequence[int],
+    offset: int,
+    dims: Sequence[int],
+    kernel: Kernel,
+    architecture: Architecture,
+    behind: int = 0,
+) -> Script:
+    """The script of launches behind ``behind`` blocks that the kernel has taken itself."""
+    return _launches(tuple(shape), tuple(stride), offset, tuple(dims), kernel, architecture, behind)
+
+
+@functools.lru_cache(4096)
+def _launches(
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    dims: tuple[int, ...],
+    kernel: Kernel,
+    architecture: Architecture,
+    behind: int,
+) -> Script:
+    script: list[int] = []
+    taken = behind
+    for sizes in reductions.scratch(reductions.loop(shape, stride, offset, dims, kernel), kernel, architecture):
+        script += sizes
+        taken += len(sizes)
+        if len(sizes) > 1:
+            script += [-taken, -(taken - 1)]
+    return tuple(script)
+
+
+def _dims(tensor: torch.Tensor, dim: Any) -> list[int]:
+    """The dimensions that a reduction's argument means, not negative; all for none."""
+    if dim is None:
+        return list(range(tensor.dim()))
+    wanted = [dim] if isinstance(dim, int) else list(dim)
+    return [axis % max(1, tensor.dim()) for axis in wanted] or list(range(tensor.dim()))
+
+
+def _reduction(kernel_of: Callable[[torch.dtype], Kernel]) -> Writer:
+    """A reduction by ``kernel_of`` the dtype that is read.
+
+    What cannot be read as it is is converted first, as booleans and integers are that are added up.
+    """
+
+    def written(given: Arguments, architecture: Architecture) -> Script:
+        tensor = given["self"]
+        if not tensor.numel():
+            return PLAIN
+        dims = _dims(tensor, given.get("dim"))
+        result = given.get("dtype") or _sum_dtype(tensor.dtype)
+        read = tensor.dtype
+        if read != result and not (read in HALVES and result == torch.float32):
+            read = result
+        kernel = kernel_of(read)._replace(result_bytes=result.itemsize)
+        if kernel.partial_bytes > kernel.result_bytes and read == result:
+            kernel = kernel._replace(adds_up_in_result=read not in HALVES)
+        if not tensor.dim():
+            return PLAIN
+        if read == tensor.dtype:
+            return (RESULT, *_of(tensor, dims, kernel, architecture))
+        converted = torch.empty_like(tensor, dtype=read, device="meta")
+        launches = _reducing(converted.shape, converted.stride(), 0, dims, kernel, architecture, behind=1)
+        return (RESULT, tensor.numel() * read.itemsize, *launches)
+
+    return written
+
+
+def _of(tensor: torch.Tensor, dims: Sequence[int], kernel: Kernel, architecture: Architecture) -> Script:
+    return _reducing(tensor.shape, tensor.stride(), int(tensor.storage_offset()), dims, kernel, architecture)
+
+
+def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64
+
+
+def _accumulating(dtype: torch.dtype) -> int:
+    """Bytes of what partial results of ``dtype`` are kept in: halves are added up in float32."""
+    return 4 if dtype in HALVES else dtype.itemsize
+
+
+def _summing(read: torch.dtype) -> Kernel:
+    return Kernel(read.itemsize, _accumulating(read), read.itemsize, vector=8 if read in HALVES else 4)
+
+
+def _multiplying(read: torch.dtype) -> Kernel:
+    return Kernel(read.itemsize, _accumulating(read), read.itemsize)
+
+
+def _compared(partial: Callable[[torch.dtype], int], whole: bool = False) -> Writer:
+    """A reduction whose elements are only compared.
+
+    Args:
+        partial: bytes of a partial result of a dtype.
+        whole: whether the kernel takes contiguous tensors only, and makes one otherwise.
+    """
+
+    def written(given: Arguments, architecture: Architecture) -> Script:
+        tensor = given["self"]
+        if not tensor.numel() or not tensor.dim():
+            return PLAIN
+        kernel = Kernel(tensor.dtype.itemsize, partial(tensor.dtype), tensor.dtype.itemsize)
+        dims = _dims(tensor, given.get("dim"))
+        if whole and not tensor.is_contiguous():
+            made = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+            launches = _reducing(made.shape, made.stride(), 0, dims, kernel, architecture, behind=1)
+            return (RESULT, tensor.numel() * tensor.dtype.itemsize, *launches)
+        return (RESULT, *_of(tensor, dims, kernel, architecture))
+
+    return written
+
+
+def _spread(given: Arguments, architecture: Architecture) -> Script:
+    """Variance: a mean, a sum of squares and two counts of 4 bytes each, of 8 for doubles (`WelfordData`)."""
+    tensor = given["self"]
+    if not tensor.numel() or not tensor.dim():
+        return PLAIN
+    partial = 32 if tensor.dtype == torch.float64 else 16
+    kernel = Kernel(tensor.dtype.itemsize, partial, tensor.dtype.itemsize, vector=2)
+    return (RESULT, *_of(tensor, _dims(tensor, given.get("dim")), kernel, architecture))
+
+
+def _pair(_dtype: torch.dtype) -> int:
+    """A value and its index."""
+    return 16
+
+
+def _plain(_given: Arguments, _architecture: Architecture) -> Script:
+    return PLAIN
+
+
+def _in_order(*behind: str, first: str | None = None, as_images: bool = False, inner: Writer = _plain) -> Writer:
+    """A kernel that reads contiguous tensors only, and copies what lies otherwise, as a transposed tensor does.
+
+    Args:
+        behind: arguments that are copied when the results have been made.
+        first: the one that is copied before.
+        as_images: whether channels may lie last, in all arguments as in ``self`` or the only one.
+        inner: what the kernel does behind it; its results come first.
+    """
+
+    def written(given: Arguments, architecture: Architecture) -> Script:
+        leading = given["self"] if "self" in given else given[first or behind[0]]
+        layout = torch.channels_last if as_images and _has_channels_last(leading) else torch.contiguous_format
+        before = [] if first is None else _copies([given[first]], layout)
+        later = _copies([given[name] for name in behind], layout)
+        steps = inner(given, architecture)[1:]
+        known = len(before) + len(later)
+        return (*before, RESULT, *later, *(step - known if step < 0 else step for step in steps))
+
+    return written
+
+
+def _copies(tensors: Sequence[torch.Tensor], layout: torch.memory_format) -> list[int]:
+    return [_size(one) for one in tensors if one.numel() and not one.is_contiguous(memory_format=layout)]
+
+
+def _has_channels_last(tensor: torch.Tensor) -> bool:
+    in_order = tensor.is_contiguous()
+    return tensor.dim() == 4 and not in_order and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.dtype.itemsize
+
+
+def _softmax_backward(given: Arguments, _architecture: Architecture) -> Script:
+    """The product of the gradient and the result (SoftMax.cu, `softmax_backward_cuda_out`), both then as for
+    `_log_softmax_backward_data`."""
+    grad, result = given["grad_output"], given["output"]
+    product = torch.empty_strided(grad.shape, grad.stride(), dtype=grad.dtype, device="meta") * torch.empty_strided(
+        result.shape, result.stride(), dtype=result.dtype, device="meta"
+    )
+    return (RESULT, _size(product), *_copies((product, result), torch.contiguous_format))
+
+
+def _loss(given: Arguments, architecture: Architecture) -> Script:
+    """A loss of each element, which is then reduced (Loss.cpp); the result's own room is as large, see `Engine`."""
+    values, target = given["self"], given["target"]
+    if given.get("reduction", MEAN) == NONE:
+        return PLAIN
+    sizes = torch.broadcast_shapes(values.shape, target.shape)  # type: ignore[no-untyped-call]
+    dtype = torch.promote_types(values.dtype, target.dtype)
+    each, count = dtype.itemsize, math.prod(sizes)
+    launches = _reducing((count,), (1,), 0, (0,), _summing(dtype), architecture, behind=1) if count else ()
+    return (RESULT, count * each, *launches)
+
+
+def _loss_behind(given: Arguments, architecture: Architecture) -> Script:
+    """The same, where the result is made behind it."""
+    result, *rest = _loss(given, architecture)
+    return (rest[0], result, *rest[1:]) if rest else PLAIN
+
+
+NONE, MEAN = 0, 1
+"""torch's numbers of a loss's reduction (aten/src/ATen/core/Reduction.h)."""
+
+
+def _embedding_backward(given: Arguments, architecture: Architecture) -> Script:
+    """What does not lie densely is copied first (`embedding_dense_backward_cuda`)."""
+    grad, indices = given["grad_output"], given["indices"]
+    copies = [one.numel() * one.dtype.itemsize for one in (indices, grad) if not one.is_contiguous()]
+    script = _embedding_sums(given, architecture)
+    return (*copies, *(step - len(copies) if step < 0 else step for step in script))
+
+
+def _embedding_sums(given: Arguments, architecture: Architecture) -> Script:
+    """Few indices are added up at once, more are sorted first (Embedding.cu, EmbeddingBackwardKernel.cu)."""
+    grad, indices, weights = given["grad_output"], given["indices"], int(given["num_weights"])
+    count, width = indices.numel(), grad.shape[-1]
+    if count <= MOST_UNSORTED_EMBEDDINGS and not given.get("scale_grad_by_freq"):
+        return PLAIN
+    each = indices.dtype.itemsize
+    listed, segments = count * each, min(count, weights)
+    partial = count // 10 + segments
+    return (
+        *(listed, listed, listed, _radix_sort(count, each, weights.bit_length(), architecture), -4, -3),
+        RESULT,
+        *(listed, 8, listed, _unique(count, architecture), -8, -7),
+        *(segments * each, segments * each, _scan(segments), -11, 8),
+        *(partial * each, partial * width * _accumulating(grad.dtype)),
+        *(-14, -13, -12, -10, -9, -6, -5),
+    )
+
+
+MOST_UNSORTED_EMBEDDINGS = 3072
+
+
+def _radix_sort(count: int, each: int, bits: int, architecture: Architecture) -> int:
+    """CUB's DeviceRadixSort of pairs of 8 bytes: histograms, what tiles know of one another, and room to swap."""
+    if count <= 2304:
+        return 1
+    passes, tile = -(-bits // 8), 3840 if architecture.capability < (9, 0) else 4608
+    swapped = 2 * _aligned(count * each) if passes > 1 else 0
+    return 511 + passes * 2048 + _aligned(-(-count // tile) * 1024) + swapped
+
+
+def _unique(count: int, architecture: Architecture) -> int:
+    """CUB's DeviceSelect::UniqueByKey."""
+    tile = 1344 if architecture.capability < (9, 0) else 4992
+    return 255 + _aligned(768 + 16 * -(-count // tile))
+
+
+def _scan(count: int) -> int:
+    """CUB's DeviceScan of 8 bytes each."""
+    return 255 + _aligned(768 + 16 * -(-count // 896))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 256) * 256
+
+
+def _group_norm(given: Arguments, _architecture: Architecture) -> Script:
+    """Factors and offsets of each channel, and statistics in float32 (group_norm_kernel.cu)."""
+    values, count, channels, groups = given["input"], int(given["N"]), int(given["C"]), int(given["group"])
+    script: list[int] = [RESULT]
+    if values.dtype in HALVES:
+        script += [count * groups * 4] * 2
+    if given.get("weight") is not None and int(given["HxW"]) > 1:
+        script += [count * channels * 4] * 2
+    return tuple(script)
+
+
+def _group_norm_backward(given: Arguments, _architecture: Architecture) -> Script:
+    count, channels, groups = int(given["N"]), int(given["C"]), int(given["group"])
+    of_channels, of_groups = count * channels * 4, count * groups * 4
+    script = [RESULT, of_channels, of_channels]
+    if not given["output_mask"][0]:
+        return tuple(script)
+    script += [of_groups, of_groups]
+    if given.get("weight") is not None and int(given["HxW"]) > 1:
+        return (*script, of_channels, -4, -3, -5)
+    return tuple(script)
+
+
+def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script:
+    """Where there are many short rows, partial sums for the weights, which are added up (layer_norm_kernel.cu)."""
+    values, mask = given["input"], given["output_mask"]
+    width = math.prod(given["normalized_shape"])
+    rows = values.numel() // max(1, width)
+    wanted = sum(bool(one) for one in mask[1:])
+    if rows <= 64 * 1024 or width // 32 >= architecture.multiprocessors // 2 or not wanted:
+        return PLAIN
+    shared = min(-(-rows // 32), 32_768 * 32 // width)
+    kernel = _summing(values.dtype)
+    script: list[int] = [RESULT, *[shared * width * values.dtype.itemsize] * wanted]
+    taken = wanted
+    for _ in range(wanted):
+        launches = _reducing((shared, width), (width, 1), 0, (0,), kernel, architecture, behind=taken + 1)
+        script += [width * values.dtype.itemsize, *launches, -(taken + 1)]
+        taken += 1 + sum(step > 0 for step in launches)
+    return tuple(script)
+
+
+def _convolution(given: Arguments, _architecture: Architecture) -> Script:
+    """What does not lie as cuDNN wants it is copied: the input before the result, the weight after it
+    (cudnn/ConvShared.cpp); cuDNN's own workspace is not known."""
+    values, weight = given["input"], given["weight"]
+    layout = layout_of_convolution(values, weight)
+    inputs = _copies([values], layout) if layout != torch.contiguous_format else _dense_copies(values)
+    return (*inputs, RESULT, *_copies([weight], layout))
+
+
+def _convolution_backward(given: Arguments, architecture: Architecture) -> Script:
+    """The input and then the gradient are copied until the results are there, where they do not lie as the convolution
+    reads; a copy of the weight takes no more than the weight's gradient does. The gradients of the bias are a sum of
+    the gradients as they came (Convolution.cpp, `convolution_backward`; cudnn/ConvShared.cpp)."""
+    grad, values, weight = given["grad_output"], given["input"], given["weight"]
+    layout = layout_of_convolution(values, weight)
+    first: list[int] = []
+    if given["output_mask"][1] and layout != torch.contiguous_format:
+        first = _copies([values], layout)
+    wanted = layout if given["output_mask"][1] else suggested_layout(values)
+    late: list[int] = []
+    if not given["transposed"] and suggested_layout(grad) != wanted:
+        first.append(_size(grad))
+    elif given["transposed"]:
+        first += _dense_copies(grad)
+    else:
+        late = _dense_copies(grad)
+    script: Script = (*first, RESULT, *late)
+    if not given["transposed"] and not late:
+        script = (*script, *(-place for place in range(len(first), 0, -1)))
+    if not given["output_mask"][2] or not grad.numel():
+        return script
+    known = sum(step > 0 for step in script)
+    dims = [0, *range(2, grad.dim())]
+    adding = _reduction(_summing)({"self": grad, "dim": dims}, architecture)[1:]
+    return (*script, *(step - known if step < 0 else step for step in adding))
+
+
+def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """How cuDNN's convolution reads and writes: with channels last where either's lie so, but for float64
+    (``cudnn_conv_suggest_memory_format``, aten/src/ATen/native/ConvUtils.h)."""
+    if torch.float64 in (values.dtype, weight.dtype):
+        return torch.contiguous_format
+    found = suggested_layout(values)
+    return suggested_layout(weight) if found == torch.contiguous_format else found
+
+
+def suggested_layout(tensor: torch.Tensor) -> torch.memory_format:
+    """The layout that the strides are like, as ``suggest_memory_format`` of torch's C++ tells it."""
+    layout: torch.memory_format = torch._prims_common.suggest_memory_format(tensor)
+    return layout
+
+
+def _dense_copies(tensor: torch.Tensor) -> list[int]:
+    """Bytes of a dense copy of images; none where they lie densely, with their channels first or last."""
+    dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    return [] if dense else [_size(tensor)]
+
+
+def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
+    """A partial norm of each chunk of 65536 elements (ForeachReduceOp.cu)."""
+    tensors = given["self"]
+    dtype = tensors[0].dtype
+    chunks = max(-(-tensor.numel() // 65_536) for tensor in tensors)
+    return (len(tensors) * max(1, chunks) * _accumulating(dtype), RESULT)
+
+
+def _sorting(given: Arguments, _architecture: Architecture) -> Script:
+    """Indices to be sorted beside the values, and CUB's room for both (Sort.cpp, SortStable.cu)."""
+    values = given["self"]
+    if values.dim() == 0 or values.shape[int(given.get("dim", -1))] <= MOST_SORTED_IN_PLACE:
+        return PLAIN
+    indices = values.numel() * 8
+    return (RESULT, indices, indices + values.numel() * values.dtype.itemsize + 255, -2)
+
+
+MOST_SORTED_IN_PLACE = 4096
+
+
+def _index_put(given: Arguments, architecture: Architecture) -> Script:
+    """Accumulating sorts the indices first (Indexing.cu, `index_put_with_sort_kernel`)."""
+    if not given.get("accumulate") or len([one for one in given["indices"] if one is not None]) != 1:
+        return PLAIN
+    target, index = given["self"], next(one for one in given["indices"] if one is not None)
+    if index.dtype == torch.bool or not index.numel():
+        return PLAIN
+    count, listed = index.numel(), index.numel() * 8
+    rows = max(1, target.shape[next(axis for axis, one in enumerate(given["indices"]) if one is not None)])
+    bits = rows.bit_length()
+    return (listed, listed, -2, listed, listed, listed, _radix_sort(count, 8, bits, architecture), -6, RESULT)
+
+
+def _scalar_base(_given: Arguments, _architecture: Architecture) -> Script:
+    """The base of a power, on the device."""
+    return (RESULT, 8)
+
+
+WRITERS: dict[str, Writer] = {
+    "sum": _reduction(_summing),
+    "sum.dim_IntList": _reduction(_summing),
+    "nansum": _reduction(_multiplying),
+    "mean": _reduction(_summing),
+    "mean.dim": _reduction(_summing),
+    "prod": _reduction(_multiplying),
+    "prod.dim_int": _reduction(_multiplying),
+    "linalg_vector_norm": _reduction(_multiplying),
+    "norm.Scalar": _reduction(_multiplying),
+    "norm.ScalarOpt_dim": _reduction(_multiplying),
+    "norm.ScalarOpt_dtype": _reduction(_multiplying),
+    "norm.ScalarOpt_dim_dtype": _reduction(_multiplying),
+    "max": _compared(lambda dtype: dtype.itemsize, whole=True),
+    "min": _compared(lambda dtype: dtype.itemsize, whole=True),
+    "amax": _compared(lambda dtype: dtype.itemsize),
+    "amin": _compared(lambda dtype: dtype.itemsize),
+    "aminmax": _compared(lambda dtype: 2 * dtype.itemsize),
+    "max.dim": _compared(_pair),
+    "min.dim": _compared(_pair),
+    "argmax": _compared(_pair),
+    "argmin": _compared(_pair),
+    "any": _compared(lambda _dtype: 1),
+    "any.dim": _compared(lambda _dtype: 1),
+    "any.dims": _compared(lambda _dtype: 1),
+    "all": _compared(lambda _dtype: 1),
+    "all.dim": _compared(lambda _dtype: 1),
+    "all.dims": _compared(lambda _dtype: 1),
+    "var.correction": _spread,
+    "std.correction": _spread,
+    "var_mean.correction": _spread,
+    "std_mean.correction": _spread,
+    "mse_loss": _loss,
+    "smooth_l1_loss": _loss,
+    "huber_loss": _loss_behind,
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "_softmax": _in_order("self"),
+    "_softmax_backward_data": _softmax_backward,
+    "_log_softmax": _in_order("self"),
+    "_log_softmax_backward_data": _in_order("grad_output", "output"),
+    "nll_loss_forward": _in_order("self"),
+    "avg_pool2d": _in_order("self", as_images=True),
+    "avg_pool2d_backward": _in_order("self", "grad_output", as_images=True),
+    "max_pool2d_with_indices": _in_order("self", as_images=True),
+    "max_pool2d_with_indices_backward": _in_order("grad_output", as_images=True),
+    "_adaptive_avg_pool2d": _in_order(first="self", as_images=True),
+    "_adaptive_avg_pool2d_backward": _in_order("grad_output", as_images=True),
+    "upsample_nearest2d": _in_order("self", as_images=True),
+    "upsample_nearest2d_backward": _in_order("grad_output", as_images=True),
+    "upsample_bilinear2d_backward": _in_order("grad_output", as_images=True),
+    "upsample_bicubic2d_backward": _in_order("grad_output"),
+    "embedding_dense_backward": _embedding_backward,
+    "native_group_norm": _group_norm,
+    "native_group_norm_backward": _group_norm_backward,
+    "native_layer_norm": _in_order(first="input"),
+    "native_layer_norm_backward": _in_order("grad_out", first="input", inner=_layer_norm_backward),
+    "_fused_rms_norm": _in_order(first="input"),
+    "_fused_rms_norm_backward": _in_order("grad_out", first="input", inner=_layer_norm_backward),
+    "_foreach_norm.Scalar": _foreach_norm,
+    "sort.stable": _sorting,
+    "_index_put_impl_": _index_put,
+    "pow.Scalar": _scalar_base,
+}
+"""Operation, with its overload, → what tells its script."""

@@ -1,0 +1,175 @@
+"""Single NVML calls in the program's units. Each raises what pynvml raises (`nvml_errors.NVML_ERRORS`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pynvml
+
+from gpudash.sources.nvml.errors import NVML_ERRORS, Scope, classify
+from gpudash.telemetry.records import Value
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A GPU's memory in bytes.
+
+    Attributes:
+        version: of the call. Under 1, `used` holds the driver's reserved memory too and `reserved` is unknown;
+            under 2 it does not (nvml.h says otherwise; measurements agree with nvidia-smi).
+    """
+
+    version: int
+    total: int
+    used: int
+    free: int
+    reserved: int | None
+
+
+def read_memory(handle: Any, version: int | None = None) -> Memory:
+    """Memory by the call of ``version``; with ``None`` version 2, and where that fails version 1.
+
+    Total 0 is how some drivers say that the memory is the host's: it counts as not supported.
+    """
+    if version is None:
+        try:
+            return read_memory(handle, 2)
+        except NVML_ERRORS as error:
+            if classify(error).scope is not Scope.METRIC:
+                raise
+            return read_memory(handle, 1)
+    if version == 2:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
+        memory = Memory(2, int(info.total), int(info.used), int(info.free), int(info.reserved))
+    else:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = Memory(1, int(info.total), int(info.used), int(info.free), None)
+    if memory.total == 0:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return memory
+
+
+def utilisation(handle: Any) -> dict[str, Value]:
+    """Shares of time in which the GPU computed and its memory was read or written (not how full it is)."""
+    rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
+    return {"gpu_utilisation": rates.gpu / 100, "memory_utilisation": rates.memory / 100}
+
+
+def temperature(handle: Any) -> dict[str, Value]:
+    try:
+        degrees = pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+    except pynvml.NVMLError_FunctionNotFound:
+        degrees = pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU)
+    return {"temperature_c": float(degrees)}
+
+
+def power(handle: Any) -> dict[str, Value]:
+    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}
+
+
+def energy(handle: Any) -> dict[str, Value]:
+    """Joules since the driver was loaded."""
+    return {"energy_j": pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000}
+
+
+def sm_clock(handle: Any) -> dict[str, Value]:
+    return {"sm_clock_hz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6}
+
+
+def memory_clock(handle: Any) -> dict[str, Value]:
+    return {"memory_clock_hz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6}
+
+
+def pcie_generation(handle: Any) -> dict[str, Value]:
+    """The link's present generation; an idle link runs at a lower one."""
+    return {"pcie_generation": int(pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))}
+
+
+def pcie_width(handle: Any) -> dict[str, Value]:
+    return {"pcie_width": int(pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle))}
+
+
+def pcie_throughput(handle: Any) -> dict[str, Value]:
+    """Rates over a window of 20 ms each, one after the other: blocks for about 40 ms. NVML gives KB/s."""
+    received = pynvml.nvmlDeviceGetPcieThroughput(handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+    sent = pynvml.nvmlDeviceGetPcieThroughput(handle, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+    return {"pcie_rx_bytes_per_second": received * 1e3, "pcie_tx_bytes_per_second": sent * 1e3}
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A byte counter, and how many bits its type says it has."""
+
+    value: int
+    bits: int
+
+
+_COUNTER_FIELDS = (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
+_COUNTER_TYPES = {
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: ("uiVal", 32),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: ("ulVal", 64),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: ("ullVal", 64),
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: ("sllVal", 64),
+}
+
+
+def pcie_counters(handle: Any) -> tuple[Counter, Counter]:
+    """(received, sent) bytes since some moment in the past; drivers from 555 on.
+
+    The call succeeds when any field did, so each field's own answer is looked at.
+    """
+    received, sent = pynvml.nvmlDeviceGetFieldValues(handle, list(_COUNTER_FIELDS))
+    return _counter(received), _counter(sent)
+
+
+def _counter(field: Any) -> Counter:
+    if field.nvmlReturn != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(field.nvmlReturn)
+    name, bits = _COUNTER_TYPES.get(field.valueType, ("ullVal", 64))
+    return Counter(int(getattr(field.value, name)), bits)
+
+
+def fullest_link(handle: Any) -> tuple[int | None, int | None]:
+    """(generation, lanes) that the link to this GPU can do at most; ``None`` where the driver does not say."""
+    generation = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
+    width = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
+    return None if generation is None else int(generation), int(width) if width else None
+
+
+def processes(handle: Any) -> dict[int, int | None]:
+    """Memory in bytes by PID (as the driver counts PIDs), ``None`` where it does not say.
+
+    A process that computes and draws is in both lists with the same figure.
+    """
+    found: dict[int, int | None] = {}
+    for kind in ("Compute", "Graphics"):
+        for process in _listed(kind, handle):
+            pid, used = int(process.pid), process.usedGpuMemory
+            before = found.get(pid)
+            found[pid] = before if used is None else max(int(used), before or 0)
+    return found
+
+
+def _listed(kind: str, handle: Any) -> Any:
+    try:
+        return getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses")(handle)
+    except pynvml.NVMLLibraryMismatchError:
+        return getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v2")(handle)
+
+
+def optional(call: Callable[[], T]) -> T | None:
+    """What ``call`` gives; ``None`` when NVML does not say for this card or version.
+
+    Raises:
+        Exception: of `NVML_ERRORS`, when the GPU or the library stopped answering.
+    """
+    try:
+        return call()
+    except NVML_ERRORS as error:
+        if classify(error).scope is Scope.METRIC:
+            return None
+        raise

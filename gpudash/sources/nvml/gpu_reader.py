@@ -1,0 +1,443 @@
+"""The readings of one GPU, each metric with its value or with the reason why it has none.
+
+Who uses a GPU: the driver's list of processes, with names where they can be seen from here.
+
+Transfer rates from PCIe byte counters that wrap.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from gpudash.devices.names import FASTEST_LINK_BYTES_PER_SECOND, Gpu, pci_address
+from gpudash.sources.kept_file import KeptFile
+from gpudash.sources.nvml import calls as nvml_calls
+from gpudash.sources.nvml.calls import Counter
+from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
+from gpudash.sources.nvml.library import Nvml
+from gpudash.sources.pci import runtime_status
+from gpudash.sources.processes import user_of
+from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Value
+
+MEMORY = ("used_bytes", "free_bytes", "total_bytes", "driver_reserved_bytes")
+PCIE = ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second")
+
+SENSOR_PERIOD_S = 0.25
+"""Utilisation, temperature, power and clocks: drivers renew them every 1/6 s to 1 s (nvml.h)."""
+
+REACQUIRE_PERIOD_S = 0.5
+"""How often a GPU that was lost is looked for."""
+
+Answer = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Metrics that one driver call answers. A metric answered with NaN was asked for and not had."""
+
+    metrics: tuple[str, ...]
+    ask: Callable[[Any], Answer]
+
+
+SENSORS = (
+    Question(("gpu_utilisation", "memory_utilisation"), nvml_calls.utilisation),
+    Question(("temperature_c",), nvml_calls.temperature),
+    Question(("power_w",), nvml_calls.power),
+    Question(("sm_clock_hz",), nvml_calls.sm_clock),
+    Question(("memory_clock_hz",), nvml_calls.memory_clock),
+    Question(("pcie_generation",), nvml_calls.pcie_generation),
+    Question(("pcie_width",), nvml_calls.pcie_width),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A handle and the generation it belongs to: one object, so that both lanes see them together."""
+
+    handle: Any
+    generation: int
+
+
+@dataclass(slots=True)
+class _Reading:
+    values: dict[str, Value] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
+
+    def gap(self, metrics: Iterable[str], state: State) -> None:
+        for metric in metrics:
+            self.values[metric] = None
+            self.states[metric] = state
+
+
+class GpuReader:
+    """Reads one GPU, on two lanes: `read_fast` for memory, counters and sensors, `read_slow` for dear calls.
+
+    A handle that was lost is never used again: `read_fast` looks for a new one twice a second. What the driver does not
+    support is not asked again until then.
+
+    Args:
+        gpu: which one.
+        nvml: the open library.
+        root: where ``sys`` and ``proc`` are found.
+        family: PIDs of our own process and its children, for their share of the GPU's memory.
+        reacquire_s: how often a lost GPU is looked for.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        nvml: Nvml,
+        *,
+        root: Path = Path("/"),
+        family: Callable[[], frozenset[int]] | None = None,
+        reacquire_s: float = REACQUIRE_PERIOD_S,
+    ) -> None:
+        self.gpu = gpu
+        self.states: dict[str, State] = {}
+        self._nvml = nvml
+        self._root = root
+        self._family = family
+        self._reacquire_s = reacquire_s
+        self._held: _Held | None = None
+        self._tried_generation = -1
+        self._look_again_s = -math.inf
+        self._lost = False
+        self._unsupported: set[str] = set()
+        self._memory_version: int | None = None
+        self._memory = Question(MEMORY, self._ask_memory)
+        self._counters = Question(PCIE, self._ask_counters)
+        self._throughput = Question(PCIE, nvml_calls.pcie_throughput)
+        self._slow = (Question(("energy_j",), nvml_calls.energy), Question(("process_bytes",), self._ask_processes))
+        self._rates = WrappingRate(), WrappingRate()
+        self._link = gpu.link_bytes_per_second or FASTEST_LINK_BYTES_PER_SECOND
+        self._period_s = 0.05
+        self._counters_refused = False
+        self._sensors_due_s = -math.inf
+        self._fast_now_s = self._slow_now_s = 0.0
+        self._process_rows: list[Sample] = []
+        self._runtime_status = _open_runtime_status(root, gpu)
+
+    @property
+    def title(self) -> str:
+        return f"GPU {self.gpu.nvml_index} ({self.gpu.product})"
+
+    @property
+    def lost(self) -> bool:
+        """Whether it stopped answering and has not come back."""
+        return self._lost
+
+    @property
+    def memory_version(self) -> int | None:
+        """2, or 1 where `used_bytes` includes the driver's reserved memory; ``None`` while memory was never read."""
+        return self._memory_version
+
+    def set_period(self, period_s: float) -> None:
+        """Tells how often `read_fast` is called, which decides whether counters can be trusted."""
+        self._period_s = period_s
+
+    def read_fast(self, now_s: float) -> list[Record]:
+        """Memory, PCIe counters and, every quarter of a second, the sensors."""
+        self._fast_now_s = now_s
+        asleep = self._asleep()
+        records = [] if asleep else self._acquire(now_s)
+        records += self._read(self._fast_questions(now_s), now_s, asleep)
+        if self._lost and not asleep and self._held is not None:
+            self._lost = False
+            records.append(SourceRecovered(time_s=now_s, source=self.gpu.uuid, text=f"{self.title} answers again."))
+        return records
+
+    def read_slow(self, now_s: float) -> list[Record]:
+        """Energy, processes and, where there are no counters, PCIe throughput: a few milliseconds to 50."""
+        asleep = self._asleep()
+        if self._tried_generation < 0 and not asleep:
+            return []  # the other lane has not got to asking for a handle yet
+        self._slow_now_s = now_s
+        self._process_rows = []
+        records = self._read(self._slow_questions(), now_s, asleep)
+        return [*records, *self._process_rows]
+
+    def stale_fast(self, now_s: float) -> list[Record]:
+        """The row of a tick in which `read_fast` does not return."""
+        return self._all_gaps((self._memory, *SENSORS, *self._pcie(self._counters)), now_s)
+
+    def stale_slow(self, now_s: float) -> list[Record]:
+        """The row of a tick in which `read_slow` does not return."""
+        return self._all_gaps(self._slow_questions(), now_s)
+
+    def close(self) -> None:
+        if self._runtime_status is not None:
+            self._runtime_status.close()
+            self._runtime_status = None
+
+    def _fast_questions(self, now_s: float) -> list[Question]:
+        questions = [self._memory, *self._pcie(self._counters)]
+        if now_s >= self._sensors_due_s:
+            self._sensors_due_s = now_s + SENSOR_PERIOD_S - self._period_s / 2
+            questions += SENSORS
+        return questions
+
+    def _slow_questions(self) -> list[Question]:
+        return [*self._slow, *self._pcie(self._throughput)]
+
+    def _pcie(self, question: Question) -> tuple[Question, ...]:
+        """``question`` if it is the one that answers for PCIe: counters where the card has them and they are read
+        often enough, else the call that samples a window."""
+        counting = not self._counters_refused and self._period_s < safe_period_s(self._link)
+        return (question,) if (question is self._counters) == counting else ()
+
+    def _read(self, questions: Sequence[Question], now_s: float, asleep: bool) -> list[Record]:
+        reading, events = _Reading(), list[Record]()
+        held = self._held if self._nvml.usable else None
+        if held is not None and held.generation != self._nvml.generation:
+            held = None
+        blocked = State.ASLEEP if asleep else State.LOST
+        for question in questions:
+            if held is None or asleep:
+                reading.gap(question.metrics, blocked)
+                continue
+            fault = self._ask(question, held.handle, reading)
+            if fault is not None:
+                events += self._drop(held, fault, now_s)
+                held = None
+        self._remember(reading)
+        return [*events, Sample(now_s, "gpu", self.gpu.uuid, reading.values, reading.states)]
+
+    def _ask(self, question: Question, handle: Any, reading: _Reading) -> Fault | None:
+        """Puts the answer into ``reading``; returns the fault when the GPU or the library stopped answering."""
+        if question.metrics[0] in self._unsupported:
+            reading.gap(question.metrics, State.NOT_SUPPORTED)
+            return None
+        try:
+            answer = question.ask(handle)
+        except NVML_ERRORS as error:
+            fault = classify(error)
+            reading.gap(question.metrics, fault.state)
+            if fault.scope is not Scope.METRIC:
+                return fault
+            if fault.permanent:
+                self._refused(question)
+            return None
+        for metric, value in answer.items():
+            if isinstance(value, float) and math.isnan(value):
+                reading.gap((metric,), State.STALE)
+            elif value is None:
+                reading.gap((metric,), State.NOT_SUPPORTED)
+            else:
+                reading.values[metric] = value
+        return None
+
+    def _refused(self, question: Question) -> None:
+        if question is self._counters:
+            self._counters_refused = True
+        else:
+            self._unsupported.add(question.metrics[0])
+
+    def _acquire(self, now_s: float) -> list[Record]:
+        """Gets a handle if there is none of this generation; returns what is to be told when that fails."""
+        generation = self._nvml.generation
+        if self._held is not None and self._held.generation == generation:
+            return []
+        self._held = None
+        if not self._nvml.usable or (now_s < self._look_again_s and self._tried_generation == generation):
+            return []
+        self._look_again_s = now_s + self._reacquire_s
+        self._tried_generation = generation
+        try:
+            handle = self._nvml.handle(self.gpu)
+        except NvmlUnavailableError as failure:
+            return self._drop(None, failure.fault, now_s)
+        except NVML_ERRORS as error:
+            return self._drop(None, classify(error), now_s)
+        self._unsupported.clear()
+        self._counters_refused = False
+        self._memory_version = None
+        self._rates = WrappingRate(), WrappingRate()
+        self._held = _Held(handle, generation)
+        return []
+
+    def _drop(self, held: _Held | None, fault: Fault, now_s: float) -> list[Record]:
+        """Gives the handle up for good; the event that says so, once."""
+        if fault.scope is Scope.LIBRARY:
+            self._nvml.abandon(fault)
+            return []
+        if self._held is not held:
+            return []  # the other lane has told, and may have a new handle by now
+        self._held = None
+        self._look_again_s = now_s + self._reacquire_s
+        if self._lost:
+            return []
+        self._lost = True
+        text = f"{self.title} stopped answering ({fault.text}); its readings are gaps until it is back."
+        return [SourceFailed(time_s=now_s, source=self.gpu.uuid, text=text)]
+
+    def _asleep(self) -> bool:
+        if self._runtime_status is None:
+            return False
+        try:
+            return self._runtime_status.read().startswith(b"suspended")
+        except OSError:
+            return False
+
+    def _all_gaps(self, questions: Iterable[Question], now_s: float) -> list[Record]:
+        reading = _Reading()
+        for question in questions:
+            unsupported = question.metrics[0] in self._unsupported
+            reading.gap(question.metrics, State.NOT_SUPPORTED if unsupported else State.STALE)
+        self._remember(reading)
+        return [Sample(now_s, "gpu", self.gpu.uuid, reading.values, reading.states)]
+
+    def _remember(self, reading: _Reading) -> None:
+        for metric in reading.values:
+            self.states[metric] = reading.states.get(metric, State.OK)
+
+    def _ask_memory(self, handle: Any) -> Answer:
+        memory = nvml_calls.read_memory(handle, self._memory_version)
+        self._memory_version = memory.version
+        return {
+            "used_bytes": memory.used,
+            "free_bytes": memory.free,
+            "total_bytes": memory.total,
+            "driver_reserved_bytes": memory.reserved,
+        }
+
+    def _ask_counters(self, handle: Any) -> Answer:
+        counters = nvml_calls.pcie_counters(handle)
+        answer: Answer = {}
+        for metric, counter, rate in zip(PCIE, counters, self._rates, strict=True):
+            value = rate.update(counter, self._fast_now_s, self._link)
+            if value is not None:
+                answer[metric] = value
+        return answer
+
+    def _ask_processes(self, handle: Any) -> Answer:
+        found = nvml_calls.processes(handle)
+        ours, self._process_rows = process_rows(found, self.gpu.uuid, self._slow_now_s, self._family)
+        return {"process_bytes": ours}
+
+
+def _open_runtime_status(root: Path, gpu: Gpu) -> KeptFile | None:
+    domain, bus, device = pci_address(gpu.pci_bus_id)
+    try:
+        return KeptFile(runtime_status(root, f"{domain:04x}:{bus:02x}:{device:02x}.0"), size=32)
+    except OSError:
+        return None
+
+
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""The namespace every system starts with (PROC_PID_INIT_INO in the kernel's proc_ns.h)."""
+
+
+@functools.cache
+def pids_are_the_drivers() -> bool:
+    """Whether PIDs mean the same to the driver as to us: not in a container with PIDs of its own.
+
+    A process keeps its namespace, so that it is asked for once.
+    """
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
+    except OSError:
+        return not Path("/proc/self/ns").is_dir()
+
+
+def process_rows(
+    found: Mapping[int, int | None],
+    device: str,
+    now_s: float,
+    family: Callable[[], frozenset[int]] | None = None,
+    shared: bool | None = None,
+) -> tuple[int | None, list[Sample]]:
+    """Our own processes' memory in bytes and one row for each process of a GPU.
+
+    Args:
+        found: memory by PID, as the driver counts PIDs.
+        device: the GPU's UUID.
+        now_s: session time.
+        family: our own PIDs; the present process by default.
+        shared: whether PIDs are the driver's; found out by default. When they are not, no process can be told apart
+            and our own share is ``None``.
+    """
+    shared = pids_are_the_drivers() if shared is None else shared
+    rows = [_row(pid, memory, device, now_s, shared) for pid, memory in found.items()]
+    if not shared:
+        return None, rows
+    ours = family() if family is not None else frozenset({os.getpid()})
+    mine = [memory for pid, memory in found.items() if pid in ours]
+    if any(memory is None for memory in mine):
+        return None, rows
+    return sum(memory for memory in mine if memory is not None), rows
+
+
+def _row(pid: int, memory: int | None, device: str, now_s: float, shared: bool) -> Sample:
+    name, user = _who(pid) if shared else (None, None)
+    values: dict[str, Value] = {
+        "pid": pid,
+        "name": name or f"host pid {pid} (not visible)",
+        "user": user,
+        "memory_bytes": memory,
+    }
+    states = {} if memory is not None else {"memory_bytes": State.NOT_SUPPORTED}
+    return Sample(now_s, "process", device, values, states)
+
+
+def _who(pid: int) -> tuple[str | None, str | None]:
+    try:
+        process = psutil.Process(pid)
+        return str(process.name()), user_of(pid, process.create_time())
+    except (psutil.Error, OSError):
+        return None, None
+
+
+NARROW = 1 << 32
+
+_TOLERANCE = 2.0
+"""Readings are a little early or late; a rate beyond twice what the link carries is a counter that was reset."""
+
+
+@dataclass(slots=True)
+class WrappingRate:
+    """The rate of one byte counter.
+
+    nvml.h says the value "can be wrapped". Drivers type it as 64 bits and still wrap it at 2^32, so it counts as
+    32 bits wide until a larger value has been seen.
+    """
+
+    _value: int = 0
+    _time_s: float | None = None
+    _wide: bool = False
+
+    def update(self, counter: Counter, time_s: float, limit: float) -> float | None:
+        """Bytes a second since the last reading.
+
+        Args:
+            counter: the reading.
+            time_s: its time.
+            limit: the most bytes a second the link carries: what decides whether more than one wrap is possible.
+
+        Returns:
+            ``None`` for the first reading. NaN when so much time has passed that the counter may have wrapped more than
+            once, or when it was reset.
+        """
+        before, since_s = self._value, self._time_s
+        self._value, self._time_s = counter.value, time_s
+        self._wide = self._wide or counter.value >= NARROW
+        if since_s is None or time_s <= since_s:
+            return None
+        modulus = (1 << counter.bits) if self._wide else NARROW
+        elapsed_s = time_s - since_s
+        rate = ((counter.value - before) % modulus) / elapsed_s
+        if limit * elapsed_s >= modulus or rate > _TOLERANCE * limit:
+            return float("nan")
+        return rate
+
+
+def safe_period_s(limit: float) -> float:
+    """The longest period at which a 32-bit counter on a link of ``limit`` bytes a second wraps at most once."""
+    return NARROW / limit

@@ -1,0 +1,241 @@
+"""Watches all GPUs: opens NVML, tries again when it is not there, and gives each GPU two lanes of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudash.devices.names import Gpu
+from gpudash.sources.lanes import Emit, Lane, Read
+from gpudash.sources.nvml.absence import why_no_gpu
+from gpudash.sources.nvml.errors import NvmlUnavailableError
+from gpudash.sources.nvml.gpu_reader import GpuReader
+from gpudash.sources.nvml.library import Nvml
+from gpudash.sources.timing import Timing
+from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered, State
+
+NVML = "nvml"
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    reader: GpuReader
+    fast: Lane
+    slow: Lane
+
+
+class GpuWatch:
+    """The GPUs, their lanes, and the lane that looks after the library.
+
+    Args:
+        nvml: the library, not opened.
+        emit: takes each record; called from several threads.
+        clock: session time in seconds, monotonic.
+        period_s: between memory readings.
+        timing: of everything else.
+        root: where ``proc`` and ``sys`` are found.
+        family: PIDs of our own process and its children.
+    """
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        emit: Emit,
+        clock: Callable[[], float],
+        period_s: float,
+        timing: Timing,
+        root: Path,
+        family: Callable[[], frozenset[int]],
+    ) -> None:
+        self.driver_version: str | None = None
+        self._nvml = nvml
+        self._emit = emit
+        self._clock = clock
+        self._period_s = period_s
+        self._timing = timing
+        self._root = root
+        self._family = family
+        self._lock = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+        self._stopping = False
+        self._problem: str | None = None
+        self._told_absence = False
+        self._told_silent: list[str] = []
+        self._retry_s = timing.tend
+        self._retry_at_s = 0.0
+        self._all_lost_since: float | None = None
+        title, patience_s = "The NVIDIA driver", timing.driver_patience
+        self._lane = Lane(NVML, self._tend, emit, clock, timing.tend, title=title, patience_s=patience_s)
+
+    def start(self) -> None:
+        self._lane.start()
+
+    def stop(self) -> None:
+        """Asks all lanes to end; none is added any more."""
+        with self._lock:
+            self._stopping = True
+        for lane in self.lanes:
+            lane.stop()
+
+    def close(self) -> None:
+        """Gives the library back. Only when all lanes have ended and `answers_owed` is false."""
+        with contextlib.suppress(Exception):  # on the way out there is nobody left to tell
+            self._nvml.close()
+        for watched in self._all():
+            watched.reader.close()
+
+    def set_period(self, period_s: float) -> None:
+        """Seconds between memory readings from now on."""
+        with self._lock:
+            self._period_s = period_s
+            everyone = list(self._watched.values())
+        for watched in everyone:
+            watched.reader.set_period(period_s)
+            watched.fast.set_period(period_s)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        return [self._lane, *(lane for watched in self._all() for lane in (watched.fast, watched.slow))]
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs known now, in NVML's order; one that is lost stays."""
+        return tuple(sorted((watched.reader.gpu for watched in self._all()), key=lambda gpu: gpu.nvml_index))
+
+    @property
+    def states(self) -> dict[str, dict[str, State]]:
+        """GPU's UUID → metric → its state at the last reading."""
+        return {watched.reader.gpu.uuid: dict(watched.reader.states) for watched in self._all()}
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no GPU, in one sentence; ``None`` when there is one and before it is known."""
+        if self._lane.failed or (self._told_silent and not self._watched):
+            return "The NVIDIA driver does not answer; restart the machine if it stays so."
+        return self._problem
+
+    @property
+    def nvml_words(self) -> str:
+        """What NVML answered last, in its own words."""
+        fault = self._nvml.fault
+        if fault is None:
+            return "answers"
+        opened = self.driver_version is not None
+        return "opened, and lists no GPU" if opened and not self._watched else fault.text
+
+    def look_again(self) -> None:
+        """Tries to open the library at the next look after it, however long ago the last attempt was."""
+        self._retry_s = self._timing.tend
+        self._retry_at_s = 0.0
+
+    @property
+    def answers_owed(self) -> bool:
+        """Whether a GPU that was asked who it is has not answered."""
+        return bool(self._nvml.silent())
+
+    def _all(self) -> list[_Watched]:
+        with self._lock:
+            return list(self._watched.values())
+
+    def _tend(self, now_s: float) -> Iterable[Record]:
+        """Opens the library when it is not open, and adds the GPUs it has."""
+        try:
+            if self._nvml.usable:
+                self._add(self._nvml.latecomers())
+                self._reopen_when_all_are_lost(now_s)
+                return self._silent(now_s)
+            if now_s < self._retry_at_s or self._driver_busy():
+                return ()
+            self._nvml.open()
+            self.driver_version = self._nvml.driver_version()
+            gpus = self._nvml.gpus(self._timing.patience / 2)
+        except NvmlUnavailableError as failure:
+            self._nvml.abandon(failure.fault)
+            return self._absent(now_s)
+        if not gpus and not self.answers_owed:
+            self._nvml.close()
+            return self._absent(now_s)
+        self._problem = None
+        self._retry_s = self._timing.tend
+        self._add(gpus)
+        return [*self._present(now_s), *self._silent(now_s)]
+
+    def _absent(self, now_s: float) -> Iterable[Record]:
+        absence = why_no_gpu(self._nvml.fault, self._root, os.environ)
+        self._problem = absence.text
+        self._retry_at_s = now_s + self._retry_s
+        self._retry_s = min(2 * self._retry_s, self._timing.longest_retry)
+        told, self._told_absence = self._told_absence, True
+        if told or not (absence.is_failure or self._watched):
+            return ()
+        return [SourceFailed(time_s=now_s, source=NVML, text=absence.text)]
+
+    def _present(self, now_s: float) -> Iterable[Record]:
+        if not self._told_absence:
+            return ()
+        self._told_absence = False
+        count = len(self.gpus)
+        text = f"The NVIDIA driver answers: {count} GPU{'s' if count > 1 else ''}."
+        return [SourceRecovered(time_s=now_s, source=NVML, text=text)]
+
+    def _silent(self, now_s: float) -> Iterable[Record]:
+        """Says once that there are GPUs that do not even tell who they are."""
+        silent = self._nvml.silent(self._timing.driver_patience)
+        told, self._told_silent = self._told_silent, silent
+        if not silent or silent == told:
+            return ()
+        text = f"GPU {' and '.join(silent)} does not answer the driver; the other devices are read on."
+        return [SourceFailed(time_s=now_s, source=NVML, text=text)]
+
+    def _add(self, gpus: list[Gpu]) -> None:
+        for gpu in gpus:
+            reader = GpuReader(gpu, self._nvml, root=self._root, family=self._family, reacquire_s=self._timing.tend)
+            with self._lock:
+                if self._stopping or gpu.uuid in self._watched:
+                    reader.close()
+                    continue
+                reader.set_period(self._period_s)
+                watched = self._watched[gpu.uuid] = self._watch(reader)
+                watched.fast.start()
+                watched.slow.start()
+
+    def _watch(self, reader: GpuReader) -> _Watched:
+        def read_slow(now_s: float) -> Iterable[Record]:
+            # A driver that holds one call would hold the next: at most one lane of a GPU is lost to it.
+            return reader.stale_slow(now_s) if fast.stuck else reader.read_slow(now_s)
+
+        fast = self._gpu_lane(reader, "fast", reader.read_fast, reader.stale_fast, self._period_s)
+        slow = self._gpu_lane(reader, "slow", read_slow, reader.stale_slow, self._timing.slow)
+        return _Watched(reader, fast, slow)
+
+    def _gpu_lane(self, reader: GpuReader, name: str, read: Read, stale: Read, period_s: float) -> Lane:
+        return Lane(
+            f"{reader.gpu.uuid} {name}",
+            read,
+            self._emit,
+            self._clock,
+            period_s,
+            source=reader.gpu.uuid,
+            title=reader.title,
+            stale=stale,
+            patience_s=self._timing.patience,
+        )
+
+    def _reopen_when_all_are_lost(self, now_s: float) -> None:
+        """Initialising anew takes every handle away, so it is done only when no GPU answers any more."""
+        everyone = self._all()
+        if not everyone or not all(watched.reader.lost for watched in everyone):
+            self._all_lost_since = None
+        elif self._all_lost_since is None:
+            self._all_lost_since = now_s
+        elif now_s - self._all_lost_since >= self._timing.reopen:
+            self._all_lost_since = None
+            self._nvml.abandon()
+
+    def _driver_busy(self) -> bool:
+        """Whether a call is under way that opening anew would pull the ground from under."""
+        return self.answers_owed or any(lane.busy for lane in self.lanes if lane is not self._lane)

@@ -1,0 +1,226 @@
+"""The NVML library: opening it once, its GPUs, their handles. Beside `nvml_calls`, what talks to pynvml."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from gpudash.devices.names import Gpu, pci_address
+from gpudash.memory.predicting.architecture import multiprocessors_of
+from gpudash.sources.nvml.calls import fullest_link, optional, read_memory
+from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
+from gpudash.sources.nvml.timed_call import Inquiry, wait_for
+from gpudash.sources.pci import PciDisplay, displays
+from gpudash.telemetry.records import State
+
+_WRONG_MODULE = Fault(
+    None,
+    Scope.LIBRARY,
+    State.LOST,
+    "the installed module pynvml is not nvidia-ml-py; run: pip install --force-reinstall nvidia-ml-py",
+)
+_CLOSED = Fault(pynvml.NVML_ERROR_UNINITIALIZED, Scope.LIBRARY, State.LOST, "Uninitialized")
+
+
+class Nvml:
+    """One session with the NVML library, shared by the lanes of all GPUs.
+
+    Handles belong to one `generation`: opening anew makes all earlier ones worthless, and none of them may be passed
+    to the driver again. `open` and `close` are for one thread alone, while no other is inside a call.
+
+    Args:
+        root: where ``sys`` and ``proc`` are found.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._initialised = False
+        self._fault: Fault | None = _CLOSED
+        self._asked: dict[str, Inquiry[Gpu | None]] = {}
+        self.generation = 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls may be made."""
+        return self._fault is None
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why it is not usable."""
+        return self._fault
+
+    def abandon(self, fault: Fault = _CLOSED) -> None:
+        """Lets no further calls be made until it is opened anew; those under way end by themselves."""
+        with self._lock:
+            self._fault = self._fault or fault
+
+    def open(self) -> None:
+        """Initialises the library, after giving back an earlier initialisation.
+
+        Raises:
+            NvmlUnavailableError: when the library or driver is not there or does not fit.
+        """
+        self._shut()
+        if not hasattr(pynvml, "nvmlMemory_v2"):
+            self._fault = _WRONG_MODULE
+            raise NvmlUnavailableError(_WRONG_MODULE)
+        try:
+            pynvml.nvmlInit()
+        except NVML_ERRORS as error:
+            self._fault = classify(error)
+            raise NvmlUnavailableError(self._fault) from error
+        with self._lock:
+            self._initialised = True
+            self._fault = None
+            self.generation += 1
+
+    def close(self) -> None:
+        """Gives the library back; safe to call twice."""
+        with self._lock:
+            self._fault = _CLOSED
+        self._shut()
+
+    def gpus(self, patience_s: float = 1.0) -> list[Gpu]:
+        """The GPUs in NVML's order that describe themselves within ``patience_s``; `latecomers` gives the others.
+
+        Each is asked on a thread of its own, so that one that hangs hides no other. A sleeping one is listed without
+        being woken.
+
+        Raises:
+            NvmlUnavailableError: when the library stopped answering.
+        """
+        try:
+            for key, describe in self._descriptions():
+                if key not in self._asked:
+                    self._asked[key] = Inquiry(describe, f"describe GPU {key}")
+            wait_for(self._asked.values(), patience_s)
+        except NVML_ERRORS as error:
+            raise NvmlUnavailableError(classify(error)) from error
+        return self.latecomers()
+
+    def latecomers(self) -> list[Gpu]:
+        """GPUs that have described themselves since `gpus` or this was last called.
+
+        Raises:
+            NvmlUnavailableError: when the library stopped answering.
+        """
+        answered = [key for key, question in self._asked.items() if question.answered]
+        try:
+            found = [self._asked.pop(key).answer() for key in answered]
+        except NVML_ERRORS as error:
+            raise NvmlUnavailableError(classify(error)) from error
+        return sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.nvml_index)
+
+    def silent(self, since_s: float = 0.0) -> list[str]:
+        """GPUs asked ``since_s`` seconds ago who they are that have not answered, by index or PCI address."""
+        asked = list(self._asked.items())
+        return sorted(key for key, question in asked if not question.answered and question.age_s >= since_s)
+
+    def handle(self, gpu: Gpu) -> Any:
+        """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID.
+
+        Raises:
+            NvmlUnavailableError: when the GPU does not answer.
+        """
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
+            if not gpu.uuid.startswith(("GPU-", "MIG-")) or str(pynvml.nvmlDeviceGetUUID(handle)) == gpu.uuid:
+                return handle
+        except NVML_ERRORS as error:
+            fault = classify(error)
+            if fault.code != pynvml.NVML_ERROR_NOT_FOUND:
+                raise NvmlUnavailableError(fault) from error
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        except NVML_ERRORS as error:
+            raise NvmlUnavailableError(classify(error)) from error
+
+    def driver_version(self) -> str | None:
+        """Such as "580.65.06"."""
+        return _version(pynvml.nvmlSystemGetDriverVersion)
+
+    def library_version(self) -> str | None:
+        """NVML's own version, such as "13.580.65.06"."""
+        return _version(pynvml.nvmlSystemGetNVMLVersion)
+
+    def cuda_version(self) -> str | None:
+        """The newest CUDA the driver serves, such as "13.0".
+
+        The call's second version is not used: it loads libcuda.
+        """
+        version = _version(pynvml.nvmlSystemGetCudaDriverVersion)
+        return None if version is None else f"{int(version) // 1000}.{int(version) % 1000 // 10}"
+
+    def _descriptions(self) -> list[tuple[str, Callable[[], Gpu | None]]]:
+        """For each GPU a name and the call that describes it.
+
+        Asking by index wakes every GPU on the way, so where one sleeps they are asked by their PCI addresses.
+        """
+        cards = [card for card in displays(self._root) if card.is_nvidia]
+        if any(card.asleep for card in cards):
+            cards.sort(key=lambda card: pci_address(card.address))
+            return [(card.address, partial(self._describe_card, index, card)) for index, card in enumerate(cards)]
+        count = int(pynvml.nvmlDeviceGetCount())
+        return [(str(index), partial(self._describe_index, index)) for index in range(count)]
+
+    def _describe_index(self, index: int) -> Gpu | None:
+        try:
+            return self._describe(index, pynvml.nvmlDeviceGetHandleByIndex(index))
+        except NVML_ERRORS as error:
+            if classify(error).scope is Scope.LIBRARY:
+                raise
+            return None  # one GPU that does not answer hides no other
+
+    def _describe(self, index: int, handle: Any) -> Gpu:
+        memory = optional(lambda: read_memory(handle))
+        told = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        capability = None if told is None else (int(told[0]), int(told[1]))
+        cores = optional(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle))
+        generation, width = fullest_link(handle)
+        return Gpu(
+            nvml_index=index,
+            uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+            pci_bus_id=_text(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId),
+            product=str(pynvml.nvmlDeviceGetName(handle)),
+            total_bytes=None if memory is None else memory.total,
+            cuda_capability=capability,
+            pcie_generation=generation,
+            pcie_width=width,
+            multiprocessors=None if not cores or capability is None else multiprocessors_of(int(cores), capability),
+        )
+
+    def _describe_card(self, index: int, card: PciDisplay) -> Gpu | None:
+        if card.asleep:
+            product, uuid = card.driver_facts()
+            return Gpu(index, uuid or f"PCI-{card.address}", card.address, product or "NVIDIA GPU")
+        try:
+            return self._describe(index, pynvml.nvmlDeviceGetHandleByPciBusId(card.address))
+        except NVML_ERRORS as error:
+            if classify(error).scope is Scope.LIBRARY:
+                raise
+            return None
+
+    def _shut(self) -> None:
+        with self._lock:
+            initialised, self._initialised = self._initialised, False
+        if initialised:
+            with contextlib.suppress(*NVML_ERRORS):
+                pynvml.nvmlShutdown()
+
+
+def _version(call: Callable[[], Any]) -> str | None:
+    try:
+        return str(call())
+    except NVML_ERRORS:
+        return None
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

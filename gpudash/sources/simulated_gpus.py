@@ -1,0 +1,335 @@
+"""The readings of simulated GPUs, under the names of NVML's.
+
+Simulated GPUs as they are shown: a card of this process, or one whose allocator lives in another process.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from gpudash.devices.names import SIMULATED
+from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, Card
+from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.records import Record, Sample, State, Value
+
+SENSOR_PERIOD_S = 0.25
+"""Utilisation, as often as a GPU's sensors are read."""
+
+PROCESS_PERIOD_S = 1.0
+
+AHEAD_S = 1e-6
+"""By this the allocator's reading is stamped before its card's, so that a recording gives them back in their order."""
+
+MEMORY = ("used_bytes", "free_bytes", "total_bytes", "process_bytes")
+UTILISATION = "gpu_utilisation"
+
+NOT_SIMULATED = {
+    metric.name: State.NOT_SUPPORTED for metric in METRICS["gpu"] if metric.name not in (*MEMORY, UTILISATION)
+}
+"""What a GPU has and a simulation does not: temperature, power, clocks, a link."""
+
+Probe = Callable[[], Mapping[str, int | None]]
+"""Reads an allocator; a metric that could not be had is ``None``."""
+
+
+def allocator_sample(now_s: float, device: str, probe: Probe) -> Sample:
+    """The reading of an allocator; where a process no longer pushes its own, it is a gap."""
+    values = dict(probe())
+    return Sample(now_s, "allocator", device, values, {name: State.STALE for name in values if values[name] is None})
+
+
+class CardReader:
+    """Reads simulated GPUs: their memory at every tick, how busy they are and who uses them less often.
+
+    Card and allocator are read in one tick, right after each other, so that the bands made of both fit together.
+
+    Args:
+        cards: read in place; whoever runs on them need not be asked.
+    """
+
+    def __init__(self, cards: Sequence[Card | ShownCard]) -> None:
+        self._cards = tuple(cards)
+        self._probes: dict[str, Probe] = {}
+        self._busy: dict[int, tuple[int, float, float]] = {}
+        self._sensors_due_s = self._processes_due_s = -math.inf
+
+    def attach(self, device: str, probe: Probe | None) -> bool:
+        """Read the allocator of ``device`` ("sim:0") by ``probe`` from now on, or with ``None`` no longer.
+
+        Returns:
+            Whether it is one of these cards.
+        """
+        if device not in (f"sim:{card.index}" for card in self._cards):
+            return False
+        if probe is None:
+            self._probes.pop(device, None)
+        else:
+            self._probes[device] = probe
+        return True
+
+    def read(self, now_s: float) -> list[Record]:
+        """The rows of one tick."""
+        sensors = now_s >= self._sensors_due_s
+        if sensors:
+            self._sensors_due_s = now_s + SENSOR_PERIOD_S
+        found: list[Record] = [
+            allocator_sample(now_s - AHEAD_S, device, probe) for device, probe in tuple(self._probes.items())
+        ]
+        cards = [figures(card) if isinstance(card, Card) else card.now() for card in self._cards]
+        found += [self._sample(card, now_s, sensors=sensors) for card in cards]
+        if now_s >= self._processes_due_s:
+            self._processes_due_s = now_s + PROCESS_PERIOD_S
+            for card in cards:
+                found += _processes(card, now_s)
+        return found
+
+    def stale(self, now_s: float) -> Iterable[Record]:
+        """The rows of a tick in which `read` does not return."""
+        return [_gap(f"SIM-{card.index}", now_s) for card in self._cards]
+
+    def _sample(self, card: CardFigures, now_s: float, *, sensors: bool) -> Sample:
+        if not card.fresh:
+            return _gap(card.uuid, now_s)
+        values: dict[str, Value] = {
+            "used_bytes": card.capacity - card.free,
+            "free_bytes": card.free,
+            "total_bytes": card.capacity,
+            "process_bytes": card.held,
+        }
+        if not sensors:
+            return Sample(now_s, "gpu", card.uuid, values)
+        values.update(dict.fromkeys(NOT_SIMULATED))
+        before, self._busy[card.index] = self._busy.get(card.index), (card.pid, now_s, card.busy_s)
+        if before is not None and before[0] == card.pid and now_s > before[1]:
+            values[UTILISATION] = min(1.0, max(0.0, (card.busy_s - before[2]) / (now_s - before[1])))
+        return Sample(now_s, "gpu", card.uuid, values, NOT_SIMULATED)
+
+
+def _gap(uuid: str, now_s: float) -> Sample:
+    return Sample(now_s, "gpu", uuid, dict.fromkeys(MEMORY), dict.fromkeys(MEMORY, State.STALE))
+
+
+def _processes(card: CardFigures, now_s: float) -> Iterator[Sample]:
+    """One row for each process that holds memory of ``card``."""
+    if card.held:
+        yield _row(card, now_s, card.pid, card.name, card.held)
+    for pid, held in card.others.items():
+        yield _row(card, now_s, pid, f"another process, {SIMULATED}", held)
+
+
+def _row(card: CardFigures, now_s: float, pid: int, name: str, held: int) -> Sample:
+    return Sample(now_s, "process", card.uuid, {"pid": pid, "name": name, "user": None, "memory_bytes": held})
+
+
+STALE_S = 1.0
+"""Silence of the other process after which its card's newest figures are no longer taken for the present."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardFigures:
+    """A card at one moment; sizes in bytes.
+
+    Attributes:
+        index: of ``sim:index``.
+        capacity: of the card.
+        free: of it.
+        reserved: by the allocator.
+        context: that the context takes.
+        others: that simulated other processes hold, by their number.
+        busy_s: seconds spent in operations so far.
+        pid, name: of the process whose allocator it is.
+        fresh: whether these are figures of now; not once the process has gone silent.
+    """
+
+    index: int
+    capacity: int
+    free: int
+    reserved: int = 0
+    context: int = 0
+    others: Mapping[int, int] = field(default_factory=dict)
+    busy_s: float = 0.0
+    pid: int = 0
+    name: str = ""
+    fresh: bool = True
+
+    @property
+    def uuid(self) -> str:
+        """The identity used where a GPU has its own."""
+        return f"SIM-{self.index}"
+
+    @property
+    def held(self) -> int:
+        """What the process holds in all: its context, and what its allocator has reserved."""
+        return self.context + self.reserved
+
+
+class MirroredCard:
+    """A simulated card whose allocator lives in another process, which pushes its figures. Any thread may do anything.
+
+    Args:
+        index: of ``sim:index``.
+        capacity: bytes, until a `put` says otherwise.
+        clock: seconds, monotonic.
+        pid, name: of the other process.
+        stale_s: after so long without figures there are none.
+
+    Attributes:
+        index, pid, name: as given.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        capacity: int,
+        clock: Callable[[], float],
+        pid: int,
+        name: str,
+        stale_s: float = STALE_S,
+    ) -> None:
+        self.index = index
+        self.pid = pid
+        self.name = name
+        self._clock = clock
+        self._stale_s = stale_s
+        self._lock = threading.Lock()
+        self._put_s: float | None = None
+        self._newest = CardFigures(index, capacity, capacity, pid=pid, name=name, fresh=False)
+
+    def put(
+        self,
+        *,
+        reserved_bytes: int,
+        context_bytes: int = 0,
+        others_bytes: int | Mapping[int, int] = 0,
+        busy_s: float = 0.0,
+        capacity_bytes: int | None = None,
+    ) -> None:
+        """Take in figures of now.
+
+        Args:
+            others_bytes: what simulated other processes hold: of all together, or by their number.
+            busy_s: seconds spent in operations so far.
+        """
+        if isinstance(others_bytes, int):
+            others_bytes = {OTHER_PROCESS: others_bytes} if others_bytes else {}
+        with self._lock:
+            capacity = self._newest.capacity if capacity_bytes is None else capacity_bytes
+            used = reserved_bytes + context_bytes + sum(others_bytes.values())
+            self._put_s = self._clock()
+            self._newest = CardFigures(
+                self.index,
+                capacity,
+                max(0, capacity - used),
+                reserved_bytes,
+                context_bytes,
+                dict(others_bytes),
+                busy_s,
+                self.pid,
+                self.name,
+            )
+
+    def now(self) -> CardFigures:
+        """The newest figures; not `fresh` before the first and once they are stale."""
+        with self._lock:
+            found, put_s = self._newest, self._put_s
+            stale = put_s is None or self._clock() - put_s > self._stale_s
+        if not stale:
+            return found
+        return CardFigures(found.index, found.capacity, found.free, pid=found.pid, name=found.name, fresh=False)
+
+    @property
+    def uuid(self) -> str:
+        """The identity used where a GPU has its own."""
+        return f"SIM-{self.index}"
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the card."""
+        return self._newest.capacity
+
+    @property
+    def others(self) -> Mapping[int, int]:
+        """Bytes that simulated other processes hold, by their number."""
+        return self._newest.others
+
+    @property
+    def context_bytes(self) -> int:
+        """What the context takes."""
+        return self._newest.context
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds spent in operations so far."""
+        return self._newest.busy_s
+
+    def free_and_total(self) -> tuple[int, int]:
+        """Bytes free on the card, and its capacity."""
+        found = self._newest
+        return found.free, found.capacity
+
+    def reserved_bytes(self) -> int:
+        """Bytes the allocator holds."""
+        return self._newest.reserved
+
+    def used_bytes(self) -> int:
+        """Bytes in use on the card, by whomever."""
+        found = self._newest
+        return found.capacity - found.free
+
+
+class ShownCard:
+    """What is read for ``sim:index``: the card of this process, unless another process's is mirrored.
+
+    Attributes:
+        own: the card of this process.
+        mirror: what is shown in its place; ``None`` for nothing.
+    """
+
+    def __init__(self, own: Card) -> None:
+        self.own = own
+        self.mirror: MirroredCard | None = None
+
+    @property
+    def index(self) -> int:
+        """Of ``sim:index``."""
+        return self.own.index
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the card of this process."""
+        return self.own.capacity
+
+    @property
+    def others(self) -> Mapping[int, int]:
+        """Bytes that simulated other processes hold, by their number."""
+        return (self.mirror or self.own).others
+
+    def used_bytes(self) -> int:
+        """Bytes in use, by whomever."""
+        return (self.mirror or self.own).used_bytes()
+
+    def now(self) -> CardFigures:
+        """The figures to show."""
+        mirror = self.mirror
+        return figures(self.own) if mirror is None else mirror.now()
+
+
+def figures(card: Card) -> CardFigures:
+    """What a card of this process holds now."""
+    free, capacity = card.free_and_total()
+    reserved, context = card.reserved_bytes(), card.context_bytes
+    return CardFigures(
+        card.index, capacity, free, reserved, context, card.others, card.busy_s, os.getpid(), _our_name()
+    )
+
+
+@cache
+def _our_name() -> str:
+    import psutil
+
+    return str(psutil.Process().name())

@@ -1,0 +1,148 @@
+"""What a recording is about, read without reading it whole: date, runs, device, peak memory, length."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpudash.telemetry.recording.reading import Recording, RecordingError, open_recording
+
+PEAK_S = 10.0
+"""Longest that is looked for the peak memory in a recording; every row of its table is read for that."""
+
+_LENGTHS = ("host", "gpu", "event")
+"""Tables whose last row tells how long a recording is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A recording in a line.
+
+    Attributes:
+        began_wall_s: seconds since the epoch at its beginning; ``None`` where it does not say.
+        title: what the user calls it, or "".
+        workloads: of its runs, each once, in order; empty when the machine was only watched.
+        devices: that its runs used, as torch names them; "cpu" where nothing ran.
+        simulated: whether a run was on a simulated device.
+        status: how its last run ended ("finished", "out_of_memory" ...); "watched" without a run.
+        peak_bytes: highest use of the last run's GPU, or of this process's memory on the CPU; ``None`` where unknown.
+        duration_s: from its beginning to its last row; ``None`` where there is none.
+        locked: whether the user protects it.
+        damage: what cannot be read, in one sentence, or "".
+    """
+
+    began_wall_s: float | None = None
+    title: str = ""
+    workloads: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    simulated: bool = False
+    status: str = ""
+    peak_bytes: int | None = None
+    duration_s: float | None = None
+    locked: bool = False
+    damage: str = ""
+
+
+def read_facts(path: Path, peak_s: float = PEAK_S, stopped: Callable[[], bool] = lambda: False) -> Facts:
+    """What the recording at ``path`` is about; one that cannot be opened says so in `Facts.damage`.
+
+    Args:
+        path: the file; it is not changed.
+        peak_s: longest that the peak memory is looked for.
+        stopped: whether nobody waits for it any more; then what has not been found is left out.
+    """
+    until = time.monotonic() + peak_s
+    try:
+        with open_recording(path) as recording:
+            return _facts(recording, lambda: stopped() or time.monotonic() > until)
+    except RecordingError as error:
+        return Facts(damage=f"{error}.")
+
+
+def _facts(recording: Recording, stopped: Callable[[], bool]) -> Facts:
+    runs = recording.runs
+    beginnings = f"SELECT json FROM event WHERE kind = 'RunStarted' LIMIT {len(runs)}"
+    started = [_read(row) for row in recording.select(beginnings)]
+    devices = _distinct(_word(run.get("device")) for run in started)
+    return Facts(
+        began_wall_s=_moment(recording.meta.get("wall_clock_origin", "")),
+        title=recording.meta.get("title", ""),
+        workloads=_distinct(_word(run.workload) for run in runs),
+        devices=devices or ("cpu",),
+        simulated=any(bool(run.get("simulated")) for run in started),
+        status=(_word(runs[-1].status) or "unknown") if runs else "watched",
+        peak_bytes=_peak(recording, devices[-1] if devices else "cpu", stopped),
+        duration_s=_duration(recording),
+        locked=recording.meta.get("locked", "") not in ("", "0", "false"),
+        damage=_sentence(recording.notices),
+    )
+
+
+def _peak(recording: Recording, device: str, stopped: Callable[[], bool]) -> int | None:
+    if device == "cpu":
+        statement = "SELECT max(process_bytes) FROM host"
+    else:
+        uuid = _uuid(recording, device)
+        named = f" WHERE device = '{uuid}'" if uuid is not None else ""
+        statement = f"SELECT max(used_bytes) FROM gpu{named}"
+    for row in recording.select(statement, stopped):
+        if isinstance(row[0], int | float):
+            return int(row[0])
+    return None
+
+
+def _uuid(recording: Recording, device: str) -> str | None:
+    """The key of the readings of ``device``; ``None`` where the recording does not tell, so that every GPU counts."""
+    for row in recording.select("SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT 8"):
+        details = _read(row).get("details")
+        names = details.get("torch_names") if isinstance(details, dict) else None
+        found = names.get(device) if isinstance(names, dict) else None
+        if isinstance(found, str) and found.replace("-", "").isalnum():
+            return found
+    return None
+
+
+def _duration(recording: Recording) -> float | None:
+    ends = [
+        float(row[0])
+        for table in _LENGTHS
+        for row in recording.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT 1")
+        if isinstance(row[0], int | float)
+    ]
+    return max(ends, default=None)
+
+
+def _read(row: sqlite3.Row) -> dict[str, Any]:
+    try:
+        found = json.loads(row[0])
+    except (ValueError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _distinct(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def _moment(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _sentence(notices: list[str]) -> str:
+    if not notices:
+        return ""
+    more = f" (and {len(notices) - 1} more)" if len(notices) > 1 else ""
+    return f"{notices[0]}{more}."

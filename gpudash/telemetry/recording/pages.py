@@ -1,0 +1,139 @@
+"""The summaries that a recording carries, read back; see `page_writer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpudash.telemetry.buckets import Row, merged_pairs, summary
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.page_writer import Samples, crc32, width_of
+from gpudash.telemetry.recording.reading import Recording
+from gpudash.telemetry.recording.schema import Rows
+from gpudash.telemetry.store import Key
+from gpudash.telemetry.thinning import Floats
+
+MOST_BUCKETS = 16_384
+"""Buckets of a series that are kept in memory; beyond, neighbours merge. Some 3 MB."""
+
+LEAST_FACTS = 5
+"""Columns of a page besides those of the reading tables, of which an older recording has fewer."""
+
+_SUMMARIES = "SELECT page AS row_number, samples, crc, data FROM coarse WHERE series = {} AND page > ? ORDER BY page"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where a page ends: the time of its last record, the last row of each table; and how many series it tells of."""
+
+    time_s: float
+    rows: Rows
+    summaries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Figures of a run as far as the row ``event`` of the events; `text` as `digests.digest` writes it."""
+
+    event: int
+    run_id: int | None
+    text: str
+
+
+class Pages:
+    """The summaries of a recording, as far as they are whole.
+
+    Attributes:
+        pages: in order, up to the first that is damaged.
+        keys: the series that there are summaries of.
+        digests: figures of runs, in order of the events.
+        damaged: numbers of the pages, counted from 0, whose summaries are not what was written.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.pages = _pages(recording)
+        self._ids = _series(recording)
+        self.keys = frozenset(self._ids)
+        self.digests = digests(recording)
+        self.damaged: set[int] = set()
+        self._mended: dict[int, Mapping[Key, Samples]] = {}
+        if self.pages:
+            self._check(recording)
+
+    def page_at(self, time_s: float) -> int:
+        """How many pages had ended at ``time_s``."""
+        low, high = 0, len(self.pages)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.pages[middle].time_s <= time_s else (low, middle)
+        return low
+
+    def mend(self, page: int, samples: Mapping[Key, Samples]) -> None:
+        """Give a damaged page what its rows bring when they are read again."""
+        self._mended[page] = samples
+        self.keys |= frozenset(samples)
+        self.damaged.discard(page)
+
+    def buckets(self, recording: Recording, key: Key, until: int) -> tuple[Floats, int]:
+        """What the first ``until`` pages tell of a series, in at most 16384 buckets: shape (13, n); and its samples."""
+        found: dict[int, tuple[bytes, int]] = {
+            row[0] - 1: (row["data"], row["samples"])
+            for row in recording.scan(_SUMMARIES.format(self._ids.get(key, 0)), 0)
+            if row[0] <= until and row[0] - 1 not in self._mended
+        }
+        for page, samples in self._mended.items():
+            if key in samples and page < until:
+                times, values = samples[key]
+                data = np.ascontiguousarray(summary(times, values, width_of(len(times))).T).tobytes()
+                found[page] = data, len(times)
+        whole = b"".join(found[page][0] for page in sorted(found))
+        rows = np.frombuffer(whole).reshape(-1, len(Row)).T
+        while rows.shape[1] > MOST_BUCKETS:
+            rows = merged_pairs(rows)
+        return np.ascontiguousarray(rows), sum(count for _data, count in found.values())
+
+    def _check(self, recording: Recording) -> None:
+        """Find the pages whose summaries are damaged: every one carries its checksum."""
+        left = [page.summaries for page in self.pages]
+        for number in self._ids.values():
+            for row in recording.scan(_SUMMARIES.format(number), 0):
+                page, samples, crc, data = tuple(row)
+                if isinstance(data, bytes) and crc == crc32((number, page, samples, data)) and 0 < page <= len(left):
+                    left[page - 1] -= 1
+        self.damaged = {page for page, missing in enumerate(left) if missing}
+
+
+def _pages(recording: Recording) -> list[Page]:
+    pages: list[Page] = []
+    before = dict.fromkeys((*schema.TABLES, "event"), 0)
+    time_s = float("-inf")
+    for number, row in enumerate(recording.select("SELECT * FROM page ORDER BY id")):
+        facts = tuple(row)
+        if len(facts) < LEAST_FACTS or facts[0] != number + 1 or facts[-1] != crc32(facts[:-1]):
+            break
+        there = dict(zip(row.keys()[2:-2], facts[2:-2], strict=True))
+        rows = {**before, **{table: count for table, count in there.items() if table in before}}
+        time_s = max(time_s, facts[1])
+        pages.append(Page(time_s, rows, facts[-2]))
+    return pages
+
+
+def _series(recording: Recording) -> dict[Key, int]:
+    found = {}
+    for row in recording.select("SELECT * FROM series"):
+        number, table, metric, device = tuple(row)[:4]
+        if isinstance(table, str) and isinstance(metric, str) and isinstance(device, str | None):
+            found[table, metric, device] = number
+    return found
+
+
+def digests(recording: Recording, after: int = -1) -> list[Digest]:
+    """Figures of runs in order of the events, those as far as a row of the events behind ``after``."""
+    statement = f"SELECT event, run_id, crc, json FROM digest WHERE event > {after} ORDER BY rowid"
+    return [
+        Digest(event, run_id, text)
+        for event, run_id, crc, text in map(tuple, recording.select(statement))
+        if isinstance(text, str) and crc == crc32((event, run_id, text))
+    ]

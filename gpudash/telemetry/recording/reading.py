@@ -1,0 +1,349 @@
+"""Reads recordings, also those that a crash, a full disk or a torn file left behind. Never changes one."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
+from gpudash.telemetry.recording.schema import Rows
+from gpudash.telemetry.recording.table_reader import FIRST_S, TableReader
+from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json
+
+__all__ = ["ReadingRow", "Recording", "RecordingError", "RunRow", "is_locked", "open_recording"]
+
+R = TypeVar("R", bound=Record)
+
+_Kinds = tuple[type[int] | type[float] | type[str], ...]
+
+_KINDS: dict[str, _Kinds] = {"INTEGER": (int, float), "REAL": (int, float), "TEXT": (str,)}
+
+LOOK_AHEAD = 512
+"""Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as the recording lists it; `status` is "running" when the session ended without closing it."""
+
+    id: int | None
+    workload: str
+    spec: Mapping[str, Any]
+    status: str
+    began_s: float
+    ended_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingRow:
+    """One reading of one metric. `pid` tells processes of one tick apart; `state` is "ok" or why there is no value."""
+
+    time_s: float
+    table: str
+    device: str | None
+    metric: str
+    value: Value
+    state: str
+    pid: int | None = None
+
+
+class Recording(TableReader):
+    """A recording opened for reading; close it, or use it in a ``with`` statement.
+
+    Attributes:
+        path: the file.
+        source: what is read: the file, or a copy of what a crash left.
+        meta: named facts, as text.
+        runs: in the order they began.
+        notices: one sentence for each table of which something could not be read; the rest of it was.
+    """
+
+    def __init__(
+        self, path: Path, source: Path, connection: sqlite3.Connection, folder: tempfile.TemporaryDirectory[str] | None
+    ) -> None:
+        super().__init__(path, source, connection)
+        self._folder = folder
+        self.meta: Mapping[str, str] = {str(row["key"]): str(row["value"]) for row in self.rows("meta")}
+        self.runs = [run for row in self.rows("run") if (run := self._run(row)) is not None]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed_properly(self) -> bool:
+        """Whether the session that wrote it ended by itself; false while it is on."""
+        return self.meta.get("status", "running") != "running"
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def records(self, after: Rows | None = None, until: Rows | None = None) -> Iterator[Record]:
+        """Readings and events in order of time: all, or those behind rows ``after`` and up to rows ``until``."""
+        after = after or {}
+        ends = {} if until is None else {**dict.fromkeys((*schema.TABLES, "event"), 0), **until}
+        streams: list[Iterator[Record]] = [
+            _in_order(self.samples(table, after.get(table, 0), ends.get(table))) for table in schema.TABLES
+        ]
+        events = self.events(after.get("event", 0), ends.get("event"))
+        return heapq.merge(_in_order(events), *streams, key=lambda record: record.time_s)
+
+    def events(self, after: int = 0, until: int | None = None) -> Iterator[Event]:
+        """Events as they were written, numbers of rows as in `records`; those of a kind unknown here are left out."""
+        return self.events_of(self.timed("event", after, until))
+
+    def rare_events(self, until: int, most: int) -> list[Event]:
+        """The newest ``most`` events up to row ``until``, as written, without steps, stages, transfers and output."""
+        statement = f"SELECT *, rowid AS row_number FROM event {{}} WHERE {schema.RARE} AND rowid <= {until}"
+        try:
+            indexed = statement.format(f"INDEXED BY {schema.RARE_INDEX}") + f" ORDER BY time_s DESC LIMIT {most}"
+            rows = self._connection.execute(indexed).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError):
+            rows = [row for row in self.rows("event", 0, until) if row["kind"] not in schema.FREQUENT][-most:]
+        rows = [row for row in rows if isinstance(row["row_number"], int)]
+        rows.sort(key=lambda row: int(row["row_number"]))
+        return list(self.events_of(self.plausible("event", self.complete("event", rows))))
+
+    def samples(self, table: Table, after: int = 0, until: int | None = None) -> Iterator[Sample]:
+        """Readings of a table as they were written, numbers of rows as in `records`."""
+        return self._samples(table, self.timed(table, after, until))
+
+    def samples_before(self, table: Table, row: int) -> Iterator[Sample]:
+        """Readings of a table up to the row ``row``, the newest first, as far as they can be read."""
+        try:
+            statement = f"SELECT * FROM {table} WHERE rowid <= ? ORDER BY rowid DESC"
+            with closing(self._connection.execute(statement, (row,))) as cursor:
+                yield from self._samples(table, self.plausible(table, self.complete(table, cursor)))
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if "no such table" not in str(error):  # an older recording has fewer
+                self.damaged(table, str(error))
+
+    def last_rows(self) -> Rows:
+        """The number of the last row of each table of readings and of events."""
+        found = {}
+        for table in (*schema.TABLES, "event"):
+            rows = self.select(f"SELECT max(rowid) FROM {table}")
+            found[table] = int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
+        return found
+
+    def first_s(self) -> float:
+        """Time of the first record; 0 when there is none."""
+        times: list[float] = []
+        for table in (*schema.TABLES, "event"):
+            rows = self.select(f"SELECT time_s FROM {table} ORDER BY rowid LIMIT 1")
+            times.extend(row[0] for row in rows if isinstance(row[0], int | float) and row[0] >= FIRST_S)
+        return min(times, default=0.0)
+
+    def rows_at(self, time_s: float, last: Rows) -> Rows:
+        """The rows up to which tables had been written at ``time_s``; a row a little out of turn may lie behind them.
+
+        Args:
+            time_s: session time in seconds.
+            last: rows to look up to, as of `last_rows`.
+        """
+        return {table: self._row_at(table, time_s, row) for table, row in last.items()}
+
+    def another(self) -> Recording:
+        """The same recording for another thread; to be closed before this one.
+
+        Raises:
+            RecordingError: when it cannot be read any more.
+        """
+        return open_recording(self.path) if self._folder is None else _opened(self.path, self.source, "mode=ro", None)
+
+    def _row_at(self, table: str, time_s: float, high: int) -> int:
+        low, statement = 0, f"SELECT time_s FROM {table} WHERE rowid >= ? ORDER BY rowid LIMIT 1"
+        while low < high:
+            middle = (low + high + 1) // 2
+            try:
+                row = self._connection.execute(statement, (middle,)).fetchone()
+            except sqlite3.Error:
+                row = None
+            if row is not None and isinstance(row[0], int | float) and row[0] <= time_s:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def events_of(self, rows: Iterable[sqlite3.Row]) -> Iterator[Event]:
+        """The events that rows of their table hold; those of a kind unknown here are left out."""
+        for row in rows:
+            with suppress(ValueError, LookupError, TypeError, RecursionError):
+                event = event_from_json(row["json"])
+                if isinstance(event.time_s, int | float) and FIRST_S <= event.time_s <= self.latest_s:
+                    yield event
+
+    def _samples(self, table: Table, rows: Iterable[sqlite3.Row]) -> Iterator[Sample]:
+        known = METRICS[table]
+        names: dict[str, _Kinds] | None = None
+        for row in rows:
+            if names is None:
+                there = set(row.keys())
+                names = {metric.name: _KINDS[metric.type] for metric in known if metric.name in there}
+            yield _sample(table, row, names)
+
+    def export_rows(self, table: Table) -> Iterator[ReadingRow]:
+        """Every reading of a table, one metric a row."""
+        for sample in self.samples(table):
+            pid = sample.values.get("pid")
+            for metric, value in sample.values.items():
+                if metric == "pid":
+                    continue
+                state = "ok" if value is not None else sample.states.get(metric, State.STALE).value
+                number = int(pid) if isinstance(pid, int | float) else None
+                yield ReadingRow(sample.time_s, table, sample.device, metric, value, state, number)
+
+    def _run(self, row: sqlite3.Row) -> RunRow | None:
+        number, texts = row["id"], (row["workload"], row["status"])
+        times = row["began_s"], row["ended_s"]
+        if not (
+            isinstance(number, int | None)
+            and all(isinstance(text, str) for text in texts)
+            and isinstance(times[0], int | float)
+            and isinstance(times[1], int | float | None)
+        ):
+            self.damaged("run", "a run has no name or time")
+            return None
+        return RunRow(number, texts[0], _mapping(row["spec"]), texts[1], *times)
+
+
+def open_recording(path: Path) -> Recording:
+    """Open a recording for reading; nothing is written beside it, and nothing in it is changed.
+
+    A recording that a crash left with its log is read from a private copy, in which SQLite recovers it.
+
+    Raises:
+        RecordingError: in one sentence, when the file is missing, is no recording, or is of a newer major version.
+    """
+    if not path.is_file():
+        raise RecordingError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    try:
+        source, options = path, "mode=ro"
+        if not being_written(path):
+            if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
+                folder = tempfile.TemporaryDirectory(prefix="gpudash-")
+                source, options = _copy(path, Path(folder.name)), "mode=rw"
+            else:
+                options = "mode=ro&immutable=1"
+    except OSError as error:
+        if folder is not None:
+            folder.cleanup()
+        raise RecordingError(f"{path} cannot be read ({error})") from None
+    return _opened(path, source, options, folder)
+
+
+def _opened(path: Path, source: Path, options: str, folder: tempfile.TemporaryDirectory[str] | None) -> Recording:
+    """The recording ``path``, read from ``source``; ``folder`` goes when it is closed."""
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = sqlite3.connect(f"{source.resolve().as_uri()}?{options}", uri=True, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        _check(path, connection)
+        return Recording(path, source, connection, folder)
+    except (sqlite3.Error, UnicodeDecodeError, OSError, RecordingError) as error:
+        if connection is not None:
+            connection.close()
+        if folder is not None:
+            folder.cleanup()
+        if isinstance(error, RecordingError):
+            raise
+        raise RecordingError(f"{path} cannot be read ({error})") from None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether the recording has the meta key ``locked``; one that cannot be read counts as not."""
+    try:
+        with open_recording(path) as recording:
+            return recording.meta.get("locked", "") not in ("", "0", "false")
+    except RecordingError:
+        return False
+
+
+def _copy(path: Path, folder: Path) -> Path:
+    target = folder / "recording"
+    shutil.copyfile(path, target)
+    shutil.copyfile(log_files(path)[0], log_files(target)[0])
+    return target
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse what is not a recording, or one that this version does not understand."""
+    try:
+        tables = _tables(connection)
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error):
+            raise RecordingError(f"{path} is not a recording: it is no SQLite file") from None
+        # SQLite refuses a file shorter than its header says, unless the schema may be written (btree.c, lockBtree).
+        connection.execute("PRAGMA writable_schema = ON")
+        tables = _tables(connection)
+    if "meta" not in tables:
+        raise RecordingError(f"{path} is not a recording: it is a SQLite file without the table meta")
+    try:
+        row = connection.execute("SELECT value FROM meta WHERE key = 'format_version'").fetchone()
+    except sqlite3.Error:
+        raise RecordingError(f"{path} is not a recording: its table meta has no keys and values") from None
+    version = None if row is None else str(row[0]).split(".")[0]
+    if version is None or not version.isdecimal():
+        raise RecordingError(f"{path} is not a recording: it does not say its format version")
+    if int(version) > int(schema.FORMAT_VERSION):
+        raise RecordingError(
+            f"{path} has format {version} and this gpudash reads up to {schema.FORMAT_VERSION}; install a newer gpudash"
+        )
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Sample:
+    text = row["states"]
+    states = {name: _state(word) for name, word in _mapping(text).items() if name in names} if text else {}
+    values: dict[str, Value] = {name: value for name, kinds in names.items() if isinstance(value := row[name], kinds)}
+    values.update((name, None) for name in names if name in states and name not in values)
+    return Sample(row["time_s"], table, row["device"], values, states)
+
+
+def _state(text: Any) -> State:
+    """A state by its words; one that only a newer gpudash knows reads as "stale", which claims least."""
+    try:
+        return State(text)
+    except ValueError:
+        return State.STALE
+
+
+def _mapping(text: Any) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text) if text else {}
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _in_order(records: Iterator[R]) -> Iterator[R]:
+    """``records``, nearly ascending, in order of time; equal times keep their order."""
+    waiting: list[tuple[float, int, R]] = []
+    for number, record in enumerate(records):
+        heapq.heappush(waiting, (record.time_s, number, record))
+        if len(waiting) > LOOK_AHEAD:
+            yield heapq.heappop(waiting)[2]
+    while waiting:
+        yield heapq.heappop(waiting)[2]

@@ -1,0 +1,327 @@
+"""Writes a session to disk while it happens: one SQLite file, committed several times a second."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import gpudash
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.page_writer import PageWriter
+from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, plain
+from gpudash.telemetry.runs import ending_status
+from gpudash.telemetry.store import Store
+
+COMMIT_S = 0.25
+"""Longest time between commits as long as `Recorder.tick` is called."""
+
+COMMIT_ROWS = 1000
+"""Rows that are committed at once even when no tick comes."""
+
+CACHE_KIB = 512
+"""SQLite's page cache: rows are only appended, so a larger one would hold pages nobody reads."""
+
+WAL_BYTES = 4 * 1024**2
+"""Size the write-ahead log is cut back to; SQLite moves it into the file every 1000 pages (4 MiB)."""
+
+_writing: set[tuple[int, int]] = set()
+"""Device and inode of the files this process writes. They must not be opened and closed beside SQLite: closing any
+descriptor of a file drops all of the process's POSIX locks on it (sqlite.org/howtocorrupt.html, section 2.2)."""
+
+
+class RecordingError(Exception):
+    """A recording cannot be written or read. Its text is one sentence for the user."""
+
+
+def being_written(path: Path) -> bool:
+    """Whether a living gpudash, this one included, writes ``path``; a file that cannot be opened counts as not."""
+    try:
+        status = path.stat()
+        if (status.st_dev, status.st_ino) in _writing:
+            return True
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+class Recorder:
+    """Appends records to a new recording. Belongs to one thread.
+
+    A row costs about 10 µs; what was committed survives ``kill -9`` (SQLite, WAL with synchronous NORMAL). When
+    writing fails, for example because the disk is full, `failed` says so once and everything else is ignored, so that
+    the session goes on; what was committed before stays readable.
+
+    Args:
+        path: the file; its folder is made.
+        meta: named facts of the session, kept as text, numbers or JSON. Known here and added: ``format_version``,
+            ``gpudash_version``, ``python_version``, ``host``, ``system``, ``status``; and, unless given,
+            ``wall_clock_origin``, the moment of session time 0 in ISO 8601.
+        exclusive: refuse a file that exists; otherwise one that nobody writes is replaced.
+
+    Raises:
+        RecordingError: when the file cannot be made, exists or is being written by another gpudash.
+
+    Attributes:
+        failed: why recording ended early, in one sentence; ``None`` while all is well.
+    """
+
+    def __init__(self, path: Path, *, meta: Mapping[str, Any], exclusive: bool = True) -> None:
+        self.path = path
+        self.failed: str | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._pages: PageWriter | None = None
+        self._pending = 0
+        self._committed = time.monotonic()
+        self._newest_s = 0.0
+        self._inserts = {table: schema.insert(table) for table in schema.TABLES}
+        self._metrics = {table: schema.COLUMNS[table][2:-1] for table in schema.TABLES}
+        self._lock: tuple[int, tuple[int, int]] | None = _claim(path, exclusive=exclusive)
+        try:
+            self._create(meta)
+        except (sqlite3.Error, OSError) as error:
+            self._release()
+            path.unlink(missing_ok=True)
+            raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
+
+    def add(self, record: Record) -> None:
+        """Write a record. It is safe once committed, which `tick` does."""
+        if self._connection is None:
+            return
+        try:
+            if not self._pending:
+                self._connection.execute("BEGIN")
+            self._pending += 1
+            self._newest_s = record.time_s
+            if isinstance(record, Sample):
+                schema.write(self._connection, self._inserts[record.table], self._row(record))
+            else:
+                self._event(self._connection, record)
+            if self._pages is not None:
+                self._pages.added(self._connection, record)
+            if self._pending >= COMMIT_ROWS or isinstance(record, RunEnded):
+                self._commit()
+        except (sqlite3.Error, OSError, OverflowError) as error:
+            self._fail(error)
+
+    def summarise(self, store: Store) -> None:
+        """Write summaries as well, with which a long recording opens fast; before the first record.
+
+        Args:
+            store: takes in every record before `add` does, on this thread.
+        """
+        self._pages = PageWriter(store)
+
+    def tick(self) -> None:
+        """Commit when the last commit is long enough ago. To be called at least four times a second."""
+        if self._pending and time.monotonic() - self._committed >= COMMIT_S:
+            self.commit()
+
+    def commit(self) -> None:
+        """Make everything added so far safe."""
+        try:
+            self._commit()
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+
+    def copy_to(self, target: Path) -> None:
+        """Write what is committed to ``target``, whole or not at all, while recording goes on. For any thread.
+
+        Raises:
+            RecordingError: when ``target`` is the recording itself or cannot be written.
+        """
+        copy_recording(self.path, target)
+
+    def describe(self, facts: Mapping[str, Any]) -> None:
+        """Note named facts of the session, also such as were given at first."""
+        if self._connection is None:
+            return
+        rows = [(key, value if isinstance(value, str) else json.dumps(plain(value))) for key, value in facts.items()]
+        try:
+            for row in rows:
+                schema.write(self._connection, "INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+
+    def close(self, status: str = "closed") -> None:
+        """Commit, note how the session ended and leave one file without a log beside it. Never raises.
+
+        Args:
+            status: becomes the meta key ``status``. A run that is still on is noted as "cancelled".
+        """
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            self._commit()
+            with connection:
+                connection.execute("BEGIN")
+                connection.execute(
+                    "UPDATE run SET status = 'cancelled', ended_s = ? WHERE status = 'running'", (self._newest_s,)
+                )
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('status', ?)", (status,))
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):  # a reader keeps the log in use, and it stays beside the file
+                self._fail(error)
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+        self._release()
+
+    def _create(self, meta: Mapping[str, Any]) -> None:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1.0)
+        self._connection = connection
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+        facts = {
+            "wall_clock_origin": datetime.now(UTC).isoformat(),
+            **meta,
+            "format_version": schema.FORMAT_VERSION,
+            "gpudash_version": gpudash.__version__,
+            "python_version": platform.python_version(),
+            "host": platform.node(),
+            "system": platform.platform(),
+            "status": "running",
+        }
+        with connection:
+            connection.execute("BEGIN")
+            for statement in schema.statements():
+                connection.execute(statement)
+            rows = [
+                (key, value if isinstance(value, str) else json.dumps(plain(value))) for key, value in facts.items()
+            ]
+            for row in rows:
+                schema.write(connection, "INSERT INTO meta VALUES (?, ?)", row)
+
+    def _row(self, sample: Sample) -> list[Any]:
+        values = sample.values
+        row: list[Any] = [sample.time_s, sample.device]
+        row.extend([values.get(name) for name in self._metrics[sample.table]])
+        states = sample.states
+        row.append(json.dumps({name: state.value for name, state in states.items()}) if states else None)
+        return row
+
+    def _event(self, connection: sqlite3.Connection, event: Event) -> None:
+        row = (event.time_s, event.run_id, event.kind, event.to_json())
+        connection.execute("INSERT INTO event VALUES (?, ?, ?, ?)", row)
+        if isinstance(event, RunStarted):
+            spec = json.dumps(plain(event.spec))
+            statement = "INSERT OR REPLACE INTO run VALUES (?, ?, ?, 'running', ?, NULL)"
+            schema.write(connection, statement, (event.run_id, event.workload, spec, event.time_s))
+        elif isinstance(event, RunEnded):
+            ended = (ending_status(event), event.time_s, event.run_id)
+            connection.execute("UPDATE run SET status = ?, ended_s = ? WHERE id = ?", ended)
+
+    def _commit(self) -> None:
+        if self._pending and self._connection is not None:
+            self._connection.execute("COMMIT")
+            self._pending = 0
+        self._committed = time.monotonic()
+
+    def _fail(self, error: Exception) -> None:
+        if self.failed is None:
+            self.failed = (
+                f"Recording to {self.path} stopped ({_cause(error)}); what was written before is readable, "
+                "and the session goes on unrecorded."
+            )
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the file; what is uncommitted is rolled back."""
+        connection, self._connection = self._connection, None
+        self._pending = 0
+        if connection is not None:
+            # A full disk refuses the last checkpoint as well; then the log stays beside the file, and is read from it.
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            descriptor, identity = lock
+            _writing.discard(identity)
+            os.close(descriptor)
+
+
+def copy_recording(path: Path, target: Path) -> None:
+    """Write what is committed of the recording ``path`` to ``target``, whole or not at all, also while it is written.
+
+    Raises:
+        RecordingError: when ``target`` is the recording itself or cannot be written.
+    """
+    if target.resolve() == path.resolve():
+        raise RecordingError(f"{target} is the recording itself; choose another name")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        temporary.unlink(missing_ok=True)
+        with (
+            contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
+            contextlib.closing(sqlite3.connect(temporary)) as copy,
+        ):
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+        temporary.replace(target)
+    except (sqlite3.Error, OSError) as error:
+        raise RecordingError(f"{target} cannot be written ({_cause(error)}); choose another place") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _claim(path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:
+    """Make and lock the file. Its descriptor may only be closed when SQLite no longer has the file open."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RecordingError(
+            f"{path} cannot be written ({path.parent} is not a folder); choose another place"
+        ) from None
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
+    try:
+        if path.exists():
+            if being_written(path):
+                raise RecordingError(f"{path} is being written by another gpudash; choose another name")
+            if exclusive:
+                raise RecordingError(f"{path} exists already; choose another name or remove it")
+            for name in (path, *log_files(path)):
+                name.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        raise RecordingError(f"{path} cannot be made, something of that name is in the way; choose another") from None
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
+    with contextlib.suppress(OSError):  # a file system without locks: the recording is worth more than the protection
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for `being_written` elsewhere at most: the file is new
+    status = os.fstat(descriptor)
+    identity = (status.st_dev, status.st_ino)
+    _writing.add(identity)
+    return descriptor, identity
+
+
+def log_files(path: Path) -> tuple[Path, Path]:
+    """SQLite's write-ahead log and its index beside an open or abandoned recording."""
+    return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+def _cause(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,146 @@
+"""Keeps the folders of recordings and of reports within bounds: the oldest go to a trash folder beside them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudash.telemetry.recording.naming import SUFFIX, traces_of
+from gpudash.telemetry.recording.reading import is_locked
+from gpudash.telemetry.recording.recorder import being_written, log_files
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    path: Path
+    bytes: int
+    changed: float
+
+
+def trash_folder(folder: Path) -> Path:
+    """Where `prune` puts what leaves ``folder``."""
+    return folder.parent / "trash"
+
+
+def prune(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None) -> list[Path]:
+    """Move the oldest recordings to the trash until the rest keeps both limits.
+
+    A recording stays, and counts, when it is ``keep``, is being written, is not writable, or has the meta key
+    ``locked``. A file that cannot be moved stays too.
+
+    Args:
+        folder: the recordings folder; nothing happens when it does not exist.
+        max_bytes: size of all recordings together, with their logs.
+        max_count: number of recordings.
+
+    Returns:
+        The new places of what was moved, oldest first.
+    """
+    stored = sorted(_stored(folder), key=lambda item: (item.changed, item.path.name))
+    total, count = sum(item.bytes for item in stored), len(stored)
+    moved: list[Path] = []
+    for item in stored:
+        if total <= max_bytes and count <= max_count:
+            break
+        if (keep is not None and _same(item.path, keep)) or _stays(item.path):
+            continue
+        with suppress(OSError):
+            moved.append(move_to_trash(item.path, trash_folder(folder)))
+            total -= item.bytes
+            count -= 1
+    return moved
+
+
+def prune_reports(folder: Path, max_bytes: int, max_count: int, keep: Path | None = None) -> list[Path]:
+    """Move the oldest reports of out-of-memory errors, a folder each, to the trash until the rest keeps both limits.
+
+    Args:
+        folder: of the reports; nothing happens when it does not exist.
+        keep: one that stays, and counts.
+
+    Returns:
+        The new places of what was moved, oldest first.
+    """
+    found = []
+    for path in folder.glob("[!.]*/"):
+        with suppress(OSError):
+            size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+            found.append(_Stored(path, size, path.stat().st_mtime))
+    found.sort(key=lambda item: (item.changed, item.path.name))
+    total, count = sum(item.bytes for item in found), len(found)
+    moved: list[Path] = []
+    for item in found:
+        if total <= max_bytes and count <= max_count:
+            break
+        if keep is not None and _same(item.path, keep):
+            continue
+        with suppress(OSError):
+            moved.append(_folder_to_trash(item.path, trash_folder(folder)))
+            total -= item.bytes
+            count -= 1
+    return moved
+
+
+def _folder_to_trash(path: Path, trash: Path) -> Path:
+    """Move a report, under a name that is free there."""
+    trash.mkdir(parents=True, exist_ok=True)
+    target, number = trash / path.name, 2
+    while target.exists():
+        target = trash / f"{path.name}-{number}"
+        number += 1
+    return path.replace(target)
+
+
+def _stored(folder: Path) -> list[_Stored]:
+    found: list[_Stored] = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        with suppress(OSError):
+            status = path.stat()
+            beside = (*log_files(path), *traces_of(path))
+            more = sum(file.stat().st_size for file in beside if file.exists())
+            found.append(_Stored(path, status.st_size + more, status.st_mtime))
+    return found
+
+
+def _same(path: Path, other: Path) -> bool:
+    return path.resolve() == other.resolve()
+
+
+def _stays(path: Path) -> bool:
+    return being_written(path) or not os.access(path, os.W_OK) or is_locked(path)
+
+
+def move_to_trash(path: Path, trash: Path) -> Path:
+    """Move a recording with its logs, under a name that is free there; returns its new place.
+
+    Raises:
+        OSError: when it cannot be moved; then it stays.
+    """
+    trash.mkdir(parents=True, exist_ok=True)
+    return move_recording(path, trash / path.name)
+
+
+def move_recording(path: Path, target: Path) -> Path:
+    """Move a recording with its logs and the traces of its profiles; returns its new place.
+
+    Args:
+        path: the recording.
+        target: where to; numbered from 2 when the name is taken.
+
+    Raises:
+        OSError: when it cannot be moved; then it stays.
+    """
+    wanted, number = target, 2
+    while target.exists():
+        target = wanted.with_name(f"{wanted.stem}-{number}{SUFFIX}")
+        number += 1
+    path.replace(target)
+    for log, target_log in zip(log_files(path), log_files(target), strict=True):
+        if log.exists():
+            log.replace(target_log)
+    for trace in traces_of(path):
+        with suppress(OSError):  # the recording has gone already, and holds what matters of the profile
+            trace.replace(target.with_name(target.stem + trace.name.removeprefix(path.stem)))
+    return target

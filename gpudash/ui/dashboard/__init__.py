@@ -1,0 +1,1 @@
+"""The dashboard over one session: cards, warnings, plots and the tabs below."""

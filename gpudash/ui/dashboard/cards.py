@@ -1,0 +1,287 @@
+"""The device cards along the top: one per device, its memory as a bar, what else is known as a line of figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QEnterEvent, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.devices.names import SIMULATED
+from gpudash.ui.widgets.theme import Palette
+from gpudash.units import format_number, format_pair, memory_unit
+
+SHORT_NAME_WORDS = 4
+"""Words of a card's name that come before its facts: the device, a dot, and two of the product."""
+
+_SEPARATOR = "   "
+
+
+@dataclass(frozen=True, slots=True)
+class CardContent:
+    """What a card shows.
+
+    Attributes:
+        key: "host" or the GPU's UUID.
+        device: torch's name ("cpu", "cuda:0"), or "GPU 1" where torch does not see it.
+        product: what it is.
+        used, total: bytes; ``None`` where not reported.
+        memory_words: "RAM", "VRAM"; with the limit's name where a container limits it.
+        bands: (curve colour name, bytes, words) from the left.
+        mark_ratio: where the warning level is drawn.
+        facts: figures at the right: "97 %", "71 °C".
+        state: a sentence when the device cannot be read, else "".
+        details: tooltip.
+        simulated: whether a badge says that the device is simulated.
+    """
+
+    key: str
+    device: str
+    product: str
+    used: float | None
+    total: float | None
+    memory_words: str
+    bands: Sequence[tuple[str, float, str]] = ()
+    mark_ratio: float | None = None
+    facts: Sequence[str] = field(default=())
+    state: str = ""
+    details: str = ""
+    simulated: bool = False
+
+
+class MemoryBar(QWidget):
+    """A bar of bands against capacity, with the warning level as a tick."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._content: CardContent | None = None
+        self.setFixedHeight(8)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_content(self, content: CardContent, palette: Palette) -> None:
+        self._content, self._palette = content, palette
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        whole = QRectF(0, 1, self.width(), self.height() - 2)
+        painter.setBrush(QColor(self._palette.window))
+        painter.drawRoundedRect(whole, 2, 2)
+        content = self._content
+        if content is None or not content.total:
+            return
+        left = 0.0
+        for colour, size, _words in content.bands:
+            if math.isnan(size) or size <= 0:
+                continue
+            width = whole.width() * min(size / content.total, 1.0)
+            painter.setBrush(QColor(self._palette.curves[colour]))
+            painter.drawRect(QRectF(left, whole.top(), min(width, whole.width() - left), whole.height()))
+            left += width
+        if content.mark_ratio is not None:
+            painter.setBrush(QColor(self._palette.critical))
+            painter.drawRect(QRectF(round(whole.width() * content.mark_ratio) - 1, 0, 2, self.height()))
+
+
+class Card(QFrame):
+    """One device. Clicking it, or Enter or Space on it, selects the device."""
+
+    chosen = Signal(str)
+
+    def __init__(self, key: str, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.key = key
+        self.setProperty("role", "card")
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self._name = QLabel()
+        self._name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._badge = QLabel(SIMULATED)
+        self._badge.setProperty("role", "badge")
+        self._badge.setVisible(False)
+        self._facts = QLabel()
+        self._facts.setProperty("role", "muted")
+        self._used = QLabel()
+        self._used.setProperty("role", "figure")
+        self._total = QLabel()
+        self._total.setProperty("role", "muted")
+        self._bar = MemoryBar(palette)
+        self._outer = QVBoxLayout(self)
+        self._top = QHBoxLayout()
+        self._figures = QHBoxLayout()
+        self._compact: bool | None = None
+        self._full_name = ""
+        self._all_facts: Sequence[str] = ()
+        self.set_compact(False)
+
+    def set_compact(self, compact: bool) -> None:
+        """One line instead of three, for low windows."""
+        if compact == self._compact:
+            return
+        self._compact = compact
+        for layout in (self._top, self._figures, self._outer):
+            while layout.count():
+                layout.takeAt(0)
+        self._top, self._figures = QHBoxLayout(), QHBoxLayout()
+        self._outer.setContentsMargins(*((10, 4, 10, 4) if compact else (14, 9, 14, 11)))
+        self._outer.setSpacing(2 if compact else 4)
+        self._top.setSpacing(8)
+        self._figures.setSpacing(6)
+        self._used.setProperty("role", "figure-small" if compact else "figure")
+        self._used.style().unpolish(self._used)
+        self._used.style().polish(self._used)
+        self._top.addWidget(self._name, 1)
+        self._top.addWidget(self._badge)
+        if compact:
+            self._top.addWidget(self._used)
+            self._top.addWidget(self._total)
+            self._top.addWidget(self._facts)
+            self._outer.addLayout(self._top)
+        else:
+            self._top.addWidget(self._facts)
+            self._figures.addWidget(self._used, alignment=Qt.AlignmentFlag.AlignBottom)
+            self._figures.addWidget(self._total, 1, alignment=Qt.AlignmentFlag.AlignBottom)
+            self._outer.addLayout(self._top)
+            self._outer.addLayout(self._figures)
+        self._outer.addWidget(self._bar)
+
+    def show_content(self, content: CardContent, palette: Palette, selected: bool) -> None:
+        """Show new figures."""
+        if self.property("selected") != selected:
+            self.setProperty("selected", selected)
+            self.style().unpolish(self)
+            self.style().polish(self)
+        self._full_name = f"{content.device} · {content.product}"
+        self._all_facts = content.facts
+        self._badge.setVisible(content.simulated)
+        if content.state:
+            self._used.setText("–")
+            self._total.setText(content.state)
+        elif content.used is None or content.total is None:
+            self._used.setText("–")
+            self._total.setText(f"{content.memory_words}: not reported")
+        else:
+            unit = memory_unit(content.total)
+            self._used.setText(format_number(content.used, unit))
+            self._total.setText(f"/ {format_number(content.total, unit)} {unit} {content.memory_words}")
+        self._fit()
+        self._bar.show_content(content, palette)
+        words = content.state or format_pair(content.used, content.total)
+        marked = f"{content.device}, {SIMULATED}" if content.simulated else content.device
+        self.setAccessibleName(f"{marked}, {content.product}: {words} {content.memory_words}")
+        self.setToolTip(f"{self._full_name}\n{content.details}".strip())
+
+    def resizeEvent(self, event: object) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        """Show as many facts as leave room for a short name, then as many words of the name as fit."""
+        metrics = self._name.fontMetrics()
+        margins = self._outer.contentsMargins()
+        room = self.width() - margins.left() - margins.right() - self._top.spacing() - 4
+        if not self._badge.isHidden():
+            room -= self._badge.sizeHint().width() + self._top.spacing()
+        if self._compact:
+            for label in (self._used, self._total):
+                room -= label.sizeHint().width() + self._top.spacing()
+        short = metrics.horizontalAdvance(_beginning(self._full_name, SHORT_NAME_WORDS))
+        facts = list(self._all_facts)
+        while facts and metrics.horizontalAdvance(_SEPARATOR.join(facts)) + short > room:
+            facts.pop()
+        words = _SEPARATOR.join(facts)
+        if self._facts.text() != words:
+            self._facts.setText(words)
+        self._facts.setVisible(bool(words))
+        name = whole_words(self._full_name, metrics, room - metrics.horizontalAdvance(words))
+        if self._name.text() != name:
+            self._name.setText(name)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() is Qt.MouseButton.LeftButton:
+            self.chosen.emit(self.key)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            self.chosen.emit(self.key)
+        else:
+            super().keyPressEvent(event)
+
+    def enterEvent(self, event: QEnterEvent | QEvent) -> None:
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(300, 42 if self._compact else 84)
+
+
+def short_product(product: str) -> str:
+    """A product's name without its maker's: "RTX 4090", "EPYC 9554"."""
+    for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
+        product = product.removeprefix(maker)
+    return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()
+
+
+def whole_words(text: str, metrics: QFontMetrics, room: float) -> str:
+    """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
+    for count in range(len(text.split(" ")), 1, -1):
+        words = _beginning(text, count)
+        if metrics.horizontalAdvance(words) <= room:
+            return words
+    return _beginning(text, 1)
+
+
+def _beginning(text: str, count: int) -> str:
+    return " ".join(text.split(" ")[:count]).rstrip(" ·,")
+
+
+class DeviceCards(QWidget):
+    """The row of cards.
+
+    Signals:
+        chosen: the key of the device that was chosen.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._cards: dict[str, Card] = {}
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(0, 0, 0, 0)
+        self._row.setSpacing(10)
+        self._compact = False
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+
+    def set_compact(self, compact: bool) -> None:
+        """One-line cards, for low windows."""
+        self._compact = compact
+        for card in self._cards.values():
+            card.set_compact(compact)
+
+    def show_contents(self, contents: Sequence[CardContent], selected: str) -> None:
+        """Show one card per content, in order; cards are kept while their device is."""
+        keys = [content.key for content in contents]
+        if keys != list(self._cards):
+            for key in [key for key in self._cards if key not in keys]:
+                card = self._cards.pop(key)
+                self._row.removeWidget(card)
+                card.deleteLater()
+            for position, key in enumerate(keys):
+                if key not in self._cards:
+                    card = Card(key, self._palette)
+                    card.set_compact(self._compact)
+                    card.chosen.connect(self.chosen)
+                    self._cards[key] = card
+                    self._row.insertWidget(position, card, 1)
+            self._cards = {key: self._cards[key] for key in keys}
+        for content in contents:
+            self._cards[content.key].show_content(content, self._palette, content.key == selected)

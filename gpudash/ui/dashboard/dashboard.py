@@ -1,0 +1,397 @@
+"""Cards, workload panel, plots and tables over one session: the live one, or a recording that is looked at.
+
+The line that extends the memory plot to where memory is going, when its end is near.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QSplitter, QTableView, QVBoxLayout, QWidget
+
+from gpudash.devices.names import shown_name
+from gpudash.session import Replay, Session
+from gpudash.telemetry.outcome import is_comparison
+from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
+from gpudash.ui.dashboard.banner import Banner
+from gpudash.ui.dashboard.cards import DeviceCards
+from gpudash.ui.dashboard.live_plots import plots_for, reaches_to_capacity
+from gpudash.ui.dashboard.readings import device_rows, gpu_card, host_card
+from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.dashboard.view_bar import ViewBar
+from gpudash.ui.explanation.view import ExplanationView
+from gpudash.ui.forms.fit_follower import FitFollower
+from gpudash.ui.forms.run_again import put_into_panel
+from gpudash.ui.forms.run_progress import WATCH
+from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.window.status_line import StatusLine
+
+TITLE = "gpudash"
+"""Of the window, while no document is in front."""
+
+LOW_WINDOW = 920
+"""Logical pixels of height below which the tables start collapsed and the cards take one line."""
+
+PLOTS_GAP = 4
+"""Logical pixels between the row of controls and the plots."""
+
+BY_HAND = "by hand"
+"""Stands for the balance of plots and tables while the user has set it."""
+
+SLOW_REFRESH = 4
+"""Cards, tables and status line are refreshed every so many frames: nobody reads figures at 15 Hz."""
+
+MARGIN_S, MARGIN_RATIO = 0.5, 0.05
+"""Seconds shown on either side of a run, and their largest share of a short one."""
+
+
+class Dashboard(QWidget):
+    """One session on one time axis.
+
+    Args:
+        session: what is shown; it is not closed here.
+        palette: colours at the start.
+        live: whether the session can be commanded; a recording can only be looked at.
+
+    Attributes:
+        palette_: colours in force.
+        fit: predicts what the panel holds; ``None`` over a recording.
+
+    Signals:
+        start_requested: what the panel holds is to be run.
+        action: the banner's action that is to be carried out.
+        mark_requested: session time at which a mark is wanted.
+        happened: an `Event` that is new here.
+        refreshed: cards, tables and words have been brought up to date.
+    """
+
+    start_requested = Signal()
+    action = Signal(str)
+    mark_requested = Signal(float)
+    happened = Signal(object)
+    refreshed = Signal()
+
+    def __init__(
+        self, session: Session | Replay, palette: Palette, parent: QWidget | None = None, *, live: bool = True
+    ) -> None:
+        super().__init__(parent)
+        self.session = session
+        self.palette_ = palette
+        self.live = live
+        self.view = TimeView(session.settings.window_s, self)
+        self.view.live = live
+        self._selected: str | None = None
+        self._awaited_device: str | None = None
+        self.layout_key: object = None
+        self._to_capacity = False
+        self._events_seen = 0
+        self._rewound = session.store.rewound
+        self._frame = 0
+        self._balanced: object = None
+        self._low: bool | None = None
+        self._build()
+        self._connect()
+
+    def _build(self) -> None:
+        palette, settings = self.palette_, self.session.settings
+        self.cards = DeviceCards(palette)
+        self.banner = Banner()
+        self.banner.commanding = self.live
+        self.panel = WorkloadPanel()
+        self.panel.set_commanding(self.live)
+        self.panel.fit.set_palette(palette)
+        self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
+        self.plots = PlotStack(self.session.store, self.view, palette)
+        self.tabs = LowerTabs()
+        self.tabs.output.set_palette(palette)
+        self.tabs.operators.set_palette(palette)
+        self.status_line = StatusLine()
+        upper = QWidget()
+        rows = QVBoxLayout(upper)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(PLOTS_GAP)
+        rows.addWidget(self.view_bar)
+        rows.addWidget(self.plots, 1)
+        self.splitter = QSplitter(Qt.Orientation.Vertical)
+        self.splitter.setChildrenCollapsible(False)
+        self.splitter.addWidget(upper)
+        self.splitter.addWidget(self.tabs)
+        self.splitter.setStretchFactor(0, 1)
+        self.splitter.setStretchFactor(1, 0)
+        middle = QHBoxLayout()
+        middle.setSpacing(10)
+        middle.addWidget(self.panel)
+        middle.addWidget(self.splitter, 1)
+        whole = QWidget()
+        self.rows = QVBoxLayout(whole)
+        self.rows.setContentsMargins(12, 4, 12, 0)
+        self.rows.setSpacing(6)
+        self.rows.addWidget(self.cards)
+        self.rows.addWidget(self.banner)
+        self.rows.addLayout(middle, 1)
+        self.rows.addWidget(self.status_line)
+        self.explanation = ExplanationView(self, whole)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(self.explanation)
+
+    def _connect(self) -> None:
+        self.cards.chosen.connect(self.select_device)
+        self.panel.device_chosen.connect(self._device_chosen)
+        self.panel.start_requested.connect(self.start_requested)
+        self.panel.stop_requested.connect(self.session.stop_run)
+        self.banner.action.connect(self.action)
+        self.view_bar.show_all.connect(self.plots.show_all)
+        self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
+        self.plots.mark_requested.connect(self.mark_requested)
+        self.plots.told.connect(self.status_line.tell)
+        self.plots.failed.connect(self.status_line.tell)
+        self.tabs.collapsed_changed.connect(self.rebalance)
+        if self.live:
+            self.tabs.verdict.again.connect(self._run_again)
+        self.tabs.output.told.connect(self.status_line.tell)
+        self.splitter.splitterMoved.connect(self._balanced_by_hand)
+        self.plots.set_smoothing(self.session.settings.smoothing)
+        self.fit = None if isinstance(self.session, Replay) or not self.live else FitFollower(self.session, self.panel)
+
+    def select_device(self, key: str) -> None:
+        """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
+        self._selected = key
+        for device in self.session.devices():
+            if (device.uuid or "host") == key:
+                self.panel.choose_device(device.name)
+
+    def _device_chosen(self, name: str) -> None:
+        for device in self.session.devices():
+            if device.name == name:
+                self._selected = device.uuid or "host"
+
+    def apply_settings(self) -> None:
+        """Show what the session's settings ask for."""
+        self.view.set_window(self.session.settings.window_s)
+        self.view_bar.smoothing.setValue(round(self.session.settings.smoothing * 100))
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self.palette_ = palette
+        for part in (self.cards, self.plots, self.panel.fit, self.explanation, self.tabs.output):
+            part.set_palette(palette)
+        self.tabs.operators.set_palette(palette)
+
+    def refresh(self, *, front: bool = True) -> None:
+        """Take in what is new, and draw it.
+
+        Args:
+            front: whether it is seen; else nothing is drawn.
+        """
+        store = self.session.store
+        self._take_events()
+        with store.lock:
+            newest = store.newest_s
+        self.view.set_now(newest)
+        self.banner.tick(newest)
+        if self._frame % SLOW_REFRESH == 0:
+            self.refresh_figures()
+        if self.fit is not None:
+            self.fit.refresh()
+        self._choose_plots()
+        if front:
+            self._balance()
+            self.plots.refresh()
+            self.explanation.refresh()
+            self.tabs.refresh_output(self.session.output)
+        self._frame += 1
+
+    def _take_events(self) -> None:
+        store = self.session.store
+        with store.lock:
+            rewound, self._rewound = store.rewound != self._rewound, store.rewound
+            if rewound:
+                self._events_seen = 0
+            fresh = min(store.event_count - self._events_seen, len(store.events))
+            events = list(islice(reversed(store.events), fresh))[::-1]
+            self._events_seen = store.event_count
+        if rewound:
+            self.tabs.forget_events()
+            self.banner.forget()
+        self.tabs.take(events, self.session.began_wall_s)
+        self.explanation.take(events)
+        for event in events:
+            self.banner.take(event)
+            self._take_program(event)
+            self.happened.emit(event)
+
+    def _take_program(self, event: Event) -> None:
+        """A program of the user's begins: its output comes to the front; as does a verdict once it is there."""
+        if isinstance(event, RunFinished) and is_comparison(event.result):
+            self.tabs.show_result()
+        if isinstance(event, RunStarted) and event.workload == WATCH:
+            self.tabs.output.begin()
+            self.tabs.show_output()
+            self._awaited_device = event.device
+
+    def _run_again(self) -> None:
+        """Start the comparison whose verdict is shown anew."""
+        with self.session.store.lock:
+            run = self.session.store.run
+        if run is not None and not self.session.running:
+            put_into_panel(run, self.panel, self.session.devices(), self.session.default_device())
+            self.start_requested.emit()
+
+    def _show_awaited_device(self) -> None:
+        """Show the device of the program that was started, once it is there."""
+        for device in self.session.devices():
+            if device.name == self._awaited_device:
+                self._selected, self._awaited_device = device.uuid or "host", None
+
+    @property
+    def selected(self) -> str:
+        """The device shown: the one that was chosen, else the one a run would use."""
+        if self._selected is None:
+            name = self.panel.device_name
+            return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
+        return self._selected
+
+    def _choose_plots(self) -> None:
+        selected = self.selected
+        words = self.session.device_words(selected)
+        allocator = next((device.name for device in self.session.devices() if device.uuid == selected), None)
+        with self.session.store.lock:
+            self._to_capacity = reaches_to_capacity(self.session.store, selected, self._to_capacity)
+            specs = plots_for(
+                self.session.store,
+                selected=selected,
+                words=words,
+                allocator=allocator,
+                warn_ratio=self.session.settings.warn_ratio,
+                to_capacity=self._to_capacity,
+                gpu=next((gpu for gpu in self.session.gpus if gpu.uuid == selected), None),
+                rank=self.tabs.selected_rank,
+            )
+        if specs != self.layout_key:
+            self.layout_key = specs
+            self.plots.set_plots(specs)
+            self.plots.set_caption(TITLE, self.caption(selected, words))
+
+    def caption(self, selected: str, words: str) -> str:
+        """What a picture says of the device ``selected``; ``words`` where the session does not list it."""
+        found = (device for device in self.session.devices() if (device.uuid or "host") == selected)
+        return next((f"{shown_name(device.name)} · {device.product}" for device in found), words)
+
+    def refresh_figures(self) -> None:
+        """Bring cards, tables and words up to date."""
+        session, store = self.session, self.session.store
+        self._show_awaited_device()
+        devices = session.devices()
+        names = {device.uuid: device.name for device in devices if device.uuid}
+        warn = session.settings.warn_ratio
+        with store.lock:
+            contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
+            rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
+            for gpu in session.gpus:
+                name = names.get(gpu.uuid)
+                contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", warn))
+                rows.append((shown_name(name) if name else f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
+            self.tabs.refresh(store, self.view.selection, device_rows(store, rows))
+            self.panel.show_run(store.run, session.running, self._loading())
+        self.cards.show_contents(contents, self.selected)
+        self.panel.set_devices(devices, session.default_device())
+        self.banner.set_running(session.running)
+        words = self.view.status() if self.live else f"recording {session.recording.name if session.recording else ''}"
+        self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
+        draw_forecast(session, self.plots, self.selected)
+        self.refreshed.emit()
+
+    def _loading(self) -> str:
+        return "" if self.session.torch_ready else "PyTorch loading…"
+
+    def show_run(self) -> None:
+        """Set the time axis to the last run, or to everything when there was none; show what the run was asked."""
+        store = self.session.store
+        with store.lock:
+            run, newest = store.run, store.newest_s
+        if run is None:
+            self.view.show(0.0, max(newest, 1.0))
+            return
+        end = newest if run.ended_s is None else run.ended_s
+        margin = min(MARGIN_S, (end - run.began_s) * MARGIN_RATIO)
+        self.view.show(max(0.0, run.began_s - margin), end + margin)
+        self.panel.show_spec(run.workload, run.device, run.spec)
+
+    def copy_values(self) -> None:
+        """Copy from the table or output that has the focus, else the selection of the plots."""
+        focus, table = QGuiApplication.focusObject(), self.tabs.current()
+        if table is not None and isinstance(focus, QTableView) and self.tabs.isAncestorOf(focus):
+            table.copy()
+        elif focus is self.tabs.output.text:
+            self.tabs.output.copy()
+        else:
+            QGuiApplication.clipboard().setText(self.plots.selection_text())
+
+    def copy_picture(self) -> None:
+        """Copy a picture of the plots."""
+        QGuiApplication.clipboard().setImage(self.plots.picture())
+
+    def toggle_tables(self) -> None:
+        """Collapse the tables to their bar, or open them."""
+        self.tabs.set_collapsed(not self.tabs.collapsed)
+        self.tabs.collapsed_changed.emit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        low = self.window().height() < LOW_WINDOW
+        if low != self._low:
+            self._low = low
+            self.cards.set_compact(low)
+            self.tabs.set_collapsed(low)
+            self.rebalance()
+
+    def reset_layout(self) -> None:
+        """Tables, curves and the balance of both as at the first start."""
+        self.tabs.set_collapsed(self.window().height() < LOW_WINDOW)
+        self.plots.choice.begin_again()
+        self.plots.show_all_curves()
+        self.rebalance()
+
+    def rebalance(self) -> None:
+        """Share the height between plots and tables anew, also where the user had moved the handle."""
+        self._balanced = None
+        self._balance()
+
+    def _balance(self) -> None:
+        """Give the plots what they need to be seen whole, and the tables the rest of what they can use."""
+        key = (self.splitter.height(), self.plots.needed_height, self.tabs.collapsed)
+        if self._balanced in (key, BY_HAND):
+            return
+        self._balanced = key
+        height = self.splitter.height() - self.splitter.handleWidth()
+        needed = self.view_bar.sizeHint().height() + PLOTS_GAP + self.plots.needed_height
+        lower = min(max(height - needed, self.tabs.minimumHeight()), self.tabs.maximumHeight())
+        self.splitter.setSizes([max(1, height - lower), lower])
+
+    def _balanced_by_hand(self) -> None:
+        self._balanced = BY_HAND
+
+
+SHOWN_S = 60.0
+"""Remaining time below which the plot shows where memory is going."""
+
+
+def draw_forecast(session: Session | Replay, plots: PlotStack, selected: str) -> None:
+    """Draw the forecast of the memory ``selected`` ("host" or a GPU's UUID), or take the line away."""
+    ahead = session.forecast(selected)
+    if ahead is None or ahead.seconds > SHOWN_S:
+        plots.set_forecast("memory", None)
+        return
+    table: Table = "host" if selected == "host" else "gpu"
+    with session.store.lock:
+        reading = session.store.latest(table, "used_bytes", None if selected == "host" else selected)
+    if isinstance(reading.value, (int, float)) and reading.time_s is not None:
+        begin = (reading.time_s, float(reading.value))
+        end = (reading.time_s + ahead.seconds, begin[1] + ahead.bytes_per_second * ahead.seconds)
+        plots.set_forecast("memory", [begin, end])

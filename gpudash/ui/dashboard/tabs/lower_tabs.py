@@ -1,0 +1,474 @@
+"""The tabs below the plots: stages, result, epochs, ranks, operators, output, processes, devices, events.
+
+The newest line that the user's own program has printed, where its output is not in sight.
+
+What happened, as rows of the events table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QFontDatabase, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+
+from gpudash.devices.names import shown_name
+from gpudash.session.watching.output_log import OutputLine
+from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.records import (
+    REMOVED,
+    EpochFinished,
+    Event,
+    Marker,
+    Note,
+    OutOfMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    SourceFailed,
+    SourceRecovered,
+    Warning,
+)
+from gpudash.telemetry.runs import RunView, StageView
+from gpudash.telemetry.store import MAX_EVENTS, Store
+from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
+from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
+from gpudash.ui.dashboard.tabs.rank_rows import places_of
+from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
+from gpudash.ui.widgets.tables import ROW_PX, Column, Table
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
+
+if TYPE_CHECKING:
+    from gpudash.ui.dashboard.tabs.ranks_tab import RanksTab
+
+
+Range = tuple[float, float] | None
+
+EXPANDED_HEIGHT = 160
+"""Logical pixels: header and five rows, enough for the stages of a training step."""
+
+OUTPUT_HEIGHT = 360
+"""Logical pixels that what a program prints may take, where the plots leave them."""
+
+
+LEAST_HEIGHT = 80
+
+LEAST_RANKS_HEIGHT, RANKS_HEAD_HEIGHT = 150, 34
+"""Logical pixels of the sentence and four ranks, and of the sentence alone."""
+
+LEAST_OPERATORS_HEIGHT = 250
+"""Logical pixels of a timeline and some rows of operators; the plots can be scrolled meanwhile."""
+
+
+class LowerTabs(QWidget):
+    """Six tables and a program's output behind a tab bar, which can be collapsed to the bar alone.
+
+    Signals:
+        collapsed_changed: the bar was collapsed or opened.
+    """
+
+    collapsed_changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.bar = QTabBar()
+        self.bar.setExpanding(False)
+        self.bar.setDrawBase(False)
+        self.bar.setAccessibleName("Tables and output")
+        self._pages = QStackedWidget()
+        self._events: deque[tuple[float, Sequence[str]]] = deque(maxlen=MAX_EVENTS)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        self.newest = NewestLine()
+        row = QHBoxLayout()
+        row.setContentsMargins(0, 0, 8, 0)
+        row.setSpacing(16)
+        row.addWidget(self.bar)
+        row.addWidget(self.newest, 1)
+        layout.addLayout(row)
+        layout.addWidget(self._pages, 1)
+        self.stages = self._add(
+            "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
+        )
+        self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
+        self.verdict = VerdictPage()
+        self._results = QStackedWidget()
+        self._results.addWidget(self.result)
+        self._results.addWidget(self.verdict)
+        self.bar.addTab("Result")
+        self._pages.addWidget(self._results)
+        self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
+        self.ranks: RanksTab | None = None
+        self._ranks_shown = 0
+        self.operators = OperatorsTab()
+        self.bar.addTab("Operators")
+        self._pages.addWidget(self.operators)
+        self.output = OutputPane()
+        self.bar.addTab("Output")
+        self._pages.addWidget(self.output)
+        self.processes = self._add("Processes", _PROCESSES, "The processes that hold memory appear here.")
+        self.devices = self._add("Devices", _DEVICES, "Every reading of every device, with its state, appears here.")
+        self.events = self._add("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
+        self.bar.tabBarClicked.connect(self._clicked)
+        self.bar.currentChanged.connect(self._show_page)
+        self._collapsed = False
+        self.set_collapsed(False)
+
+    def _add(self, title: str, columns: Sequence[Column], empty: str) -> Table:
+        table = Table(title, columns, empty)
+        self.bar.addTab(title)
+        self._pages.addWidget(table)
+        return table
+
+    @property
+    def collapsed(self) -> bool:
+        return self._collapsed
+
+    def set_collapsed(self, collapsed: bool) -> None:
+        """Show the bar alone, or the tables with it."""
+        self._collapsed = collapsed
+        self._pages.setVisible(not collapsed)
+        height = self.bar.sizeHint().height()
+        if collapsed:
+            self.setFixedHeight(height)
+        else:
+            least, most = self._room
+            self.setMinimumHeight(height + least)
+            self.setMaximumHeight(height + most)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
+        for position in range(self.bar.count()):
+            self.bar.setTabToolTip(position, "Click to open" if collapsed else "Click the open tab to collapse")
+
+    def current(self) -> Table | RanksTab | None:
+        """The table in front; ``None`` while the output, a profile or a verdict is."""
+        page = self._pages.currentWidget()
+        if page is self._results:
+            page = self._results.currentWidget()
+        return page if isinstance(page, Table) else self.ranks if page is self.ranks else None
+
+    @property
+    def output_in_front(self) -> bool:
+        """Whether the output is the open tab."""
+        return self._pages.currentWidget() is self.output
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        """Logical pixels that what is in front takes at least and at most."""
+        page = self._pages.currentWidget()
+        if page is self.ranks:
+            rows = RANKS_HEAD_HEIGHT + scaled(ROW_PX) * (self._ranks_shown + 1)
+            return min(LEAST_RANKS_HEIGHT, rows), min(OUTPUT_HEIGHT, rows)
+        if page is self.operators:
+            return LEAST_OPERATORS_HEIGHT, OUTPUT_HEIGHT
+        verdict = page is self._results and self._results.currentWidget() is self.verdict
+        return LEAST_HEIGHT, OUTPUT_HEIGHT if page is self.output or verdict else EXPANDED_HEIGHT
+
+    def show_result(self) -> None:
+        """Open the result."""
+        self.bar.setCurrentIndex(self._pages.indexOf(self._results))
+        if self._collapsed:
+            self.set_collapsed(False)
+            self.collapsed_changed.emit()
+
+    def show_operators(self) -> None:
+        """Bring what the profiler found to the front; the bar stays collapsed where it is."""
+        self.bar.setCurrentIndex(self._pages.indexOf(self.operators))
+
+    def show_output(self) -> None:
+        """Bring the output to the front; the bar stays collapsed where it is."""
+        self.bar.setCurrentIndex(self._pages.indexOf(self.output))
+
+    def _offer_ranks(self, count: int) -> None:
+        """Have a tab for the ranks only while there are some."""
+        if self.ranks is None:
+            if not count:
+                return
+            from gpudash.ui.dashboard.tabs.ranks_tab import RanksTab  # few runs have ranks
+
+            self.ranks = RanksTab()
+            place = self._pages.indexOf(self.epochs) + 1
+            self._pages.insertWidget(place, self.ranks)
+            self.bar.insertTab(place, "Ranks")
+            self.bar.setTabToolTip(place, self.bar.tabToolTip(0))
+        place = self._pages.indexOf(self.ranks)
+        if self.bar.isTabVisible(place) != bool(count):
+            if not count and self.bar.currentIndex() == place:
+                self.bar.setCurrentIndex(0)
+            self.bar.setTabVisible(place, bool(count))
+        before, self._ranks_shown = self._room, count
+        self._fit_height(before)
+
+    @property
+    def selected_rank(self) -> int | None:
+        """The rank that is selected in the table of ranks."""
+        return None if self.ranks is None else self.ranks.selected_rank
+
+    def _show_page(self, position: int) -> None:
+        before = self._room
+        self._pages.setCurrentIndex(position)
+        self._fit_height(before)
+
+    def _fit_height(self, before: tuple[int, int]) -> None:
+        if before != self._room:
+            self.set_collapsed(self._collapsed)
+            self.collapsed_changed.emit()
+
+    def _show_result(self, run: RunView | None) -> None:
+        """What the run found: a verdict, or else a table."""
+        result = {} if run is None else run.result
+        before = self._room
+        verdict = self.verdict.show_result(result)
+        self._results.setCurrentWidget(self.verdict if verdict else self.result)
+        if not verdict:
+            self.result.show_rows([] if run is None else outcome_rows(result))
+        self._fit_height(before)
+
+    def _clicked(self, position: int) -> None:
+        if position < 0:
+            return
+        self.set_collapsed(not self._collapsed and position == self.bar.currentIndex())
+        self.collapsed_changed.emit()
+
+    def take(self, events: Iterable[Event], origin_s: float) -> None:
+        """Learn of new events; each is put into words once."""
+        for event in events:
+            told = event_row(event, origin_s)
+            if told is not None:
+                self._events.append((event.time_s, told))
+
+    def forget_events(self) -> None:
+        """Begin the list of events anew: an earlier moment is shown."""
+        self._events.clear()
+
+    def _told(self, selection: Range) -> list[Sequence[str]]:
+        """The events within the selection, the newest first; a mark may have been set in the past."""
+        events = sorted(self._events, key=itemgetter(0))
+        if selection is None:
+            return [row for _time_s, row in reversed(events)]
+        return [row for time_s, row in reversed(events) if selection[0] <= time_s <= selection[1]]
+
+    def refresh_output(self, log: Log) -> None:
+        """Take in what has been printed, while it can be seen; else show the newest line beside the tabs."""
+        if not self.isVisible():
+            return
+        if self.output_in_front and not self._collapsed:
+            self.output.refresh(log)
+            self.newest.show_line(None)
+        else:
+            self.newest.show_line(next(iter(log.newest(1)), None))
+
+    def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
+        """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
+        places = places_of(store.run)
+        self._offer_ranks(len(places))
+        if self._collapsed or not self.isVisible():
+            return
+        front = self.current()
+        if self._pages.currentWidget() is self.operators:
+            self.operators.refresh(store.run)
+        elif self.ranks is not None and front is self.ranks:
+            self.ranks.show_run(store, places)
+        elif front is self.stages:
+            front.show_rows(stage_rows(store.run, selection))
+        elif self._pages.currentWidget() is self._results:
+            self._show_result(store.run)
+        elif front is self.epochs:
+            front.show_rows(epoch_rows(store.run, selection))
+        elif front is self.processes:
+            front.show_rows(process_rows(store))
+        elif front is self.devices:
+            front.show_rows(list(devices))
+        elif front is self.events:
+            front.show_rows(self._told(selection))
+
+
+_STAGES = (
+    Column("stage"),
+    Column("device"),
+    Column("shape"),
+    Column("type"),
+    Column("count", right=True),
+    Column("bytes", right=True),
+    Column("time", right=True, tip="Mean of one"),
+    Column("rate", right=True),
+    Column("share", right=True, tip="Of the time of all stages together"),
+    Column("remark", wide=True),
+)
+_RESULT = (Column("what"), Column("outcome", wide=True))
+_EPOCHS = (
+    Column("epoch", right=True),
+    Column("device"),
+    Column("loss (nats)", right=True),
+    Column("accuracy", right=True),
+    Column("time", right=True),
+    Column("observation", wide=True),
+)
+_PROCESSES = (
+    Column("device"),
+    Column("PID", right=True),
+    Column("name"),
+    Column("user"),
+    Column("memory", right=True),
+    Column("CPU", right=True, tip="Share of one core"),
+    Column("", wide=True),
+)
+_DEVICES = (Column("device"), Column("reading"), Column("value", right=True), Column("state", wide=True))
+_EVENTS = (Column("time"), Column("clock"), Column("kind"), Column("what", wide=True))
+
+
+def stage_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
+    """One row per stage of a run, within the selection if there is one."""
+    if run is None:
+        return []
+    if selection is None:
+        stages = list(run.stages.values())
+    else:
+        views: dict[str, StageView] = {}
+        for event in _inside(list(run.stage_events), selection):
+            views.setdefault(event.name, StageView(event)).add(event)
+        stages = list(views.values())
+    whole = sum(stage.seconds for stage in stages)
+    return [_stage_row(stage, whole, run.device) for stage in stages]
+
+
+def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
+    newest, rate = stage.newest, stage.bytes_per_second
+    ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
+    if stage.flops_per_second:
+        words = format_scaled(stage.flops_per_second, "FLOP/s")
+    else:
+        words = "" if rate is None else format_rate(rate)
+    return (
+        stage.name,
+        " → ".join(map(shown_name, ends)) or shown_name(newest.device or device),
+        " × ".join(map(str, newest.shape or ())),
+        newest.dtype or "",
+        format_count(stage.count),
+        "" if stage.bytes is None else format_bytes(stage.bytes / stage.count),
+        format_duration(stage.seconds / stage.count),
+        words,
+        format_percent(stage.seconds / whole_s) if whole_s else "",
+        stage_remark(stage.summary()),
+    )
+
+
+def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
+    """One row per epoch of a run, within the selection if there is one."""
+    if run is None:
+        return []
+    return [
+        (
+            str(epoch.epoch),
+            shown_name(epoch.device),
+            f"{epoch.loss:.4f}",
+            format_percent(epoch.accuracy),
+            format_duration(epoch.seconds),
+            epoch.observation,
+        )
+        for epoch in _inside(run.epochs, selection)
+    ]
+
+
+def process_rows(store: Store) -> list[Sequence[str]]:
+    """The processes that hold memory, the largest first on each device."""
+    rows: list[Sequence[str]] = []
+    for device in store.process_devices():
+        found = sorted(store.processes(device), key=lambda row: -float(row.get("memory_bytes") or 0))
+        name = "cpu" if device is None else shown_name(store.torch_name(device) or device)
+        rows += [_process_row(name, row) for row in found]
+    return rows
+
+
+def _process_row(device: str, row: Mapping[str, Any]) -> Sequence[str]:
+    cpu = row.get("cpu_utilisation")
+    return (
+        device,
+        str(row["pid"]),
+        str(row.get("name") or "not visible here"),
+        str(row.get("user") or ""),
+        format_bytes(row.get("memory_bytes")),
+        "" if cpu is None else format_percent(cpu),
+        "",
+    )
+
+
+E = TypeVar("E", bound=Event)
+
+
+def _inside(events: Iterable[E], selection: Range) -> list[E]:
+    if selection is None:
+        return list(events)
+    return [event for event in events if selection[0] <= event.time_s <= selection[1]]
+
+
+class NewestLine(QLabel):
+    """One line at the right, shortened to its room; the tooltip has it whole."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._line: OutputLine | None = None
+        self.setProperty("role", "muted")
+        self.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def show_line(self, line: OutputLine | None) -> None:
+        """Show ``line``; nothing for ``None``."""
+        if line == self._line:
+            return
+        self._line = line
+        words = "" if line is None else f"The program's newest line, on {line.stream}: {line.text}"
+        self.setToolTip(words)
+        self.setAccessibleName(words)
+        self._fit()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, 0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        text = "" if self._line is None else self._line.text.strip()
+        room = self.width() - self.contentsMargins().left() - self.contentsMargins().right()
+        self.setText(self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(0, room)))
+
+
+def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
+    """What happened, in words; ``None`` for what the plots and the stages tell."""
+    told = _tell(event)
+    if told is None:
+        return None
+    clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
+    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *told)
+
+
+def _tell(event: Event) -> tuple[str, str] | None:
+    match event:
+        case RunStarted():
+            return "run", f"{event.workload} started on {shown_name(event.device)}"
+        case RunFinished():
+            words = "finished" if event.status == "finished" else "stopped"
+            return "run", f"{words} after {event.steps} steps, {format_duration(event.seconds)}"
+        case RunFailed() | OutOfMemory():
+            return "run", f"{event.message} {event.remedy}".strip()
+        case Warning():
+            return {"passed": "passed", "note": "note"}.get(event.level, f"{event.level}"), event.text
+        case Marker():
+            return "mark removed" if event.category == REMOVED else "mark", event.label
+        case Note():
+            return event.topic, event.text
+        case EpochFinished():
+            return "epoch", f"{event.epoch}: loss {event.loss:.4f}, accuracy {format_percent(event.accuracy)}"
+        case SourceFailed() | SourceRecovered():
+            return "source", event.text
+    return None

@@ -1,0 +1,331 @@
+"""What the user's own program prints: its newest lines, followed until the user scrolls up to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFontDatabase,
+    QGuiApplication,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QTextCursor,
+    QTextDocument,
+)
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from gpudash.session.watching.output_log import OutputLine
+from gpudash.ui.widgets.theme import DARK, Palette
+from gpudash.units import format_count
+
+MOST_LINES = 10_000
+"""Lines that can be scrolled back to."""
+
+LINES_A_FRAME = 500
+"""Lines taken in at one refresh, so that a flood of them does not hold up the window."""
+
+STDOUT, STDERR, LEFT_OUT = 0, 1, 2
+"""What a line is, kept as the state of its block."""
+
+EMPTY = "What your own program prints appears here: choose My script at the left and press Start."
+
+GUTTER_PX = 34
+"""Width of the column that names the stream."""
+
+
+class Log(Protocol):
+    """Where lines come from: see `gpudash.session.watching.output_log.OutputLog`."""
+
+    def since(self, number: int) -> tuple[Sequence[OutputLine], int, int]: ...
+
+    def newest(self, count: int) -> Sequence[OutputLine]: ...
+
+
+class OutputPane(QWidget):
+    """The lines, and above them what finds, copies and follows them.
+
+    Signals:
+        told: a passing message for the status line.
+    """
+
+    told = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._number = 0
+        self._behind = 0
+        self._left_out = 0
+        self._following = True
+        self.text = OutputText()
+        self.search = QLineEdit()
+        self.search.setPlaceholderText("Find")
+        self.search.setAccessibleName("Find in the output")
+        self.search.setToolTip("Enter finds the next, Shift+Enter the one before")
+        self.search.setClearButtonEnabled(True)
+        self.search.setMaximumWidth(240)
+        self._matches = _muted()
+        self.status = _muted()
+        self.follow_button = _button("Follow", "Show the newest lines again (End)", self.follow)
+        copy = _button("Copy all", "Copy every line that is kept; Ctrl+C copies the selected ones", self.copy_all)
+        head = QHBoxLayout()
+        head.setContentsMargins(8, 3, 8, 3)
+        head.setSpacing(8)
+        head.addWidget(self.search)
+        head.addWidget(self._matches)
+        head.addStretch(1)
+        head.addWidget(self.status)
+        head.addWidget(self.follow_button)
+        head.addWidget(copy)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(0)
+        rows.addLayout(head)
+        rows.addWidget(self.text, 1)
+        self.search.textChanged.connect(self._search_changed)
+        self.search.installEventFilter(self)
+        self.text.verticalScrollBar().valueChanged.connect(self._scrolled)
+        self._show_status()
+
+    @property
+    def following(self) -> bool:
+        """Whether the newest lines are shown as they come."""
+        return self._following
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.text.set_palette(palette)
+
+    def begin(self) -> None:
+        """Another program has begun: its lines take the place of the last one's."""
+        self.text.clear()
+        self._number = self._behind = self._left_out = 0
+        self._following = True
+        self._show_status()
+
+    def refresh(self, log: Log) -> None:
+        """Take in what has been printed; nothing while the user reads further up."""
+        lines, following, lost = log.since(self._number)
+        if not self._following:
+            self._behind = len(lines) + lost
+            self._show_status()
+            return
+        skipped = max(0, len(lines) - MOST_LINES)
+        taken = lines[skipped : skipped + LINES_A_FRAME]
+        self._number = following - len(lines) + skipped + len(taken)
+        self._behind = 0
+        self.add(taken, lost + skipped)
+
+    def add(self, lines: Sequence[OutputLine], lost: int = 0) -> None:
+        """Show ``lines``, before which ``lost`` others were left out."""
+        entries = [(f"… {_left_out(lost)}", LEFT_OUT)] if lost else []
+        self._left_out += lost
+        entries += [(line.text, STDERR if line.stream == "stderr" else STDOUT) for line in lines]
+        if entries:
+            self.text.add(entries)
+            if self._following:
+                self._to_end()
+        self._show_status()
+
+    def follow(self) -> None:
+        """Show the newest lines as they come."""
+        self._following = True
+        self._behind = 0
+        self._to_end()
+        self._show_status()
+
+    def copy(self) -> None:
+        """Copy the selected lines, all of them when none is selected."""
+        if self.text.textCursor().hasSelection():
+            self.text.copy()
+        else:
+            self.copy_all()
+
+    def copy_all(self) -> None:
+        """Copy every line that is kept."""
+        QGuiApplication.clipboard().setText(self.text.toPlainText())
+        self.told.emit(f"Copied {_lines(self.text.line_count)}")
+
+    def find_next(self, *, backward: bool = False) -> bool:
+        """Select the next line that holds the sought words, from the other end after the last; false without any."""
+        words = self.search.text()
+        if not words:
+            return False
+        flags = QTextDocument.FindFlag.FindBackward if backward else QTextDocument.FindFlag(0)
+        self._stop_following()
+        if self.text.find(words, flags):
+            return True
+        self.text.moveCursor(QTextCursor.MoveOperation.End if backward else QTextCursor.MoveOperation.Start)
+        return self.text.find(words, flags)
+
+    def eventFilter(self, watched: object, event: QEvent) -> bool:
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
+            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self.find_next(backward=bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier))
+                return True
+            if event.key() == Qt.Key.Key_Escape:
+                self.search.clear()
+                self.text.setFocus()
+                return True
+        return False
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_End:
+            self.follow()
+        else:
+            super().keyPressEvent(event)
+
+    def _search_changed(self) -> None:
+        words = self.search.text()
+        count = self.text.toPlainText().lower().count(words.lower()) if words else 0
+        self._matches.setText("" if not words else f"{format_count(count)} found" if count else "not found")
+        if count:
+            self.text.moveCursor(QTextCursor.MoveOperation.End)
+            self.find_next(backward=True)
+
+    def _scrolled(self, value: int) -> None:
+        if value < self.text.verticalScrollBar().maximum():
+            if not self.text.adding:
+                self._stop_following()
+        elif not self._following and not self.text.textCursor().hasSelection():
+            self.follow()
+
+    def _stop_following(self) -> None:
+        self._following = False
+        self._show_status()
+
+    def _to_end(self) -> None:
+        bar = self.text.verticalScrollBar()
+        bar.setValue(bar.maximum())
+
+    def _show_status(self) -> None:
+        left_out = _left_out(self._left_out) if self._left_out else ""
+        if self._following:
+            state = ""
+        elif self._behind:
+            state = f"Paused, {_lines(self._behind)} behind"
+        else:
+            state = "Paused"
+        words = " · ".join(part for part in (left_out, state) if part)
+        if self.status.text() != words:
+            self.status.setText(words)
+        self.follow_button.setVisible(not self._following)
+
+
+class OutputText(QPlainTextEdit):
+    """The lines, with the stream of those on the error stream named beside them."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = DARK
+        self.adding = False
+        self.setReadOnly(True)
+        self.setAcceptDrops(False)
+        self.setUndoRedoEnabled(False)
+        self.setMaximumBlockCount(MOST_LINES)
+        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.setPlaceholderText(EMPTY)
+        self.setAccessibleName("Output of the program")
+        self.setTabChangesFocus(True)
+        self.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        self.setViewportMargins(GUTTER_PX, 0, 0, 0)
+        self._gutter = _Gutter(self)
+        self.updateRequest.connect(self._scroll_gutter)
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines that are kept."""
+        return 0 if self.document().isEmpty() else self.blockCount()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._palette = palette
+        self._gutter.update()
+
+    def add(self, entries: Sequence[tuple[str, int]]) -> None:
+        """Append lines, each with what it is; the selection and the place read stay."""
+        self.adding = True
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        for text, state in entries:
+            cursor.movePosition(QTextCursor.MoveOperation.End)
+            if not (self.document().isEmpty() and cursor.block().userState() < 0):
+                cursor.insertBlock()
+            cursor.insertText(text)
+            cursor.block().setUserState(state)
+        cursor.endEditBlock()
+        self.adding = False
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        inside = self.contentsRect()
+        self._gutter.setGeometry(QRect(inside.left(), inside.top(), GUTTER_PX, inside.height()))
+
+    def _scroll_gutter(self, area: QRect, by: int) -> None:
+        if by:
+            self._gutter.scroll(0, by)
+        else:
+            self._gutter.update(0, area.y(), self._gutter.width(), area.height())
+
+    def paint_gutter(self, event: QPaintEvent) -> None:
+        """Name the stream of every visible line that is not on the standard one."""
+        painter = QPainter(self._gutter)
+        painter.fillRect(event.rect(), QColor(self._palette.field))
+        small = self.font()
+        small.setPointSizeF(max(6.0, small.pointSizeF() * 0.85))
+        painter.setFont(small)
+        block = self.firstVisibleBlock()
+        top = self.blockBoundingGeometry(block).translated(self.contentOffset()).top()
+        while block.isValid() and top <= event.rect().bottom():
+            height = self.blockBoundingRect(block).height()
+            if block.userState() == STDERR and block.isVisible():
+                place = QRect(0, round(top), GUTTER_PX - 8, round(height))
+                painter.setPen(QColor(self._palette.warn))
+                painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, "err")
+                painter.fillRect(GUTTER_PX - 5, round(top) + 1, 2, round(height) - 2, QColor(self._palette.warn))
+            block, top = block.next(), top + height
+        painter.end()
+
+
+class _Gutter(QWidget):
+    """The column left of the lines."""
+
+    def __init__(self, text: OutputText) -> None:
+        super().__init__(text)
+        self._text = text
+
+    def sizeHint(self) -> QSize:
+        return QSize(GUTTER_PX, 0)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        self._text.paint_gutter(event)
+
+
+def _lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{format_count(count)} lines"
+
+
+def _left_out(count: int) -> str:
+    return f"{_lines(count)} {'was' if count == 1 else 'were'} left out"
+
+
+def _muted() -> QLabel:
+    label = QLabel()
+    label.setProperty("role", "muted")
+    return label
+
+
+def _button(words: str, tip: str, act: object) -> QPushButton:
+    button = QPushButton(words)
+    button.setProperty("role", "chip")
+    button.setToolTip(tip)
+    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    button.clicked.connect(act)
+    return button

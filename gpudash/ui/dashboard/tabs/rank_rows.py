@@ -1,0 +1,330 @@
+"""The ranks of a run as rows of a table: live from the readings, and from the result once there is one.
+
+Where the ranks of a run are, as the run has told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.devices.names import kind_of
+from gpudash.telemetry.ranks.shares import PARTS
+from gpudash.telemetry.records import Note
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.store import Store
+from gpudash.units import format_percent
+
+RECENT_S = 60.0
+"""Seconds of session time whose steps a running run's figures are of."""
+
+MOST_POINTS = 2000
+"""Points of a history that a figure is taken from: more are thinned to the extremes among them."""
+
+SILENT_S = 5.0
+"""Without a reading for this long, a rank is silent."""
+
+STALLED_STEPS = 3.0
+"""Without a step for so many usual ones (and `SILENT_S`), the ranks wait."""
+
+LEAST_UNACCOUNTED = 0.05
+"""Share of a rank's step from which on it is told that it went into none of the three."""
+
+STRAGGLER, FULLEST = "straggler", "most memory"
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank; ``None`` where nothing is known.
+
+    Attributes:
+        step: the newest that all ranks have done.
+        step_s: median of the recent steps, or of all when the run is over.
+        computing, communicating, waiting: shares of the step, 0 to 1; less than 1 together where the rank waited for a
+            core too.
+        peak_bytes: most memory so far: allocated on a GPU, of the process on the CPU.
+        state: running, waiting, silent, ended or failed.
+        remark: what sets it apart from the others, in words.
+    """
+
+    rank: int
+    device: str
+    host: str
+    step: int | None
+    step_s: float | None
+    computing: float | None
+    communicating: float | None
+    waiting: float | None
+    peak_bytes: int | None
+    capacity_bytes: int | None
+    state: str
+    remark: str
+
+
+def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
+    """One row a rank, in order; called under the store's lock."""
+    run = store.run
+    if run is None:
+        return []
+    results = {row.get("rank"): row for row in _results(run)}
+    states = _states(store, run, places)
+    marks = marked(run)
+    return [
+        _row(store, run, place, results.get(place.rank, {}), states[place.rank], marks.get(place.rank, ""))
+        for place in places
+    ]
+
+
+def marked(run: RunView) -> dict[int, str]:
+    """What sets ranks apart, in words: the straggler, and the one whose memory is fullest."""
+    found: dict[int, str] = {}
+    for topic, words in (("straggler", STRAGGLER), ("imbalance", FULLEST)):
+        rank, details = _named(run, topic)
+        if rank is None:
+            continue
+        slower = details.get("slower")
+        more = f", {slower * 100:.0f} % slower" if isinstance(slower, float) else ""
+        found[rank] = "; ".join(filter(None, (found.get(rank), f"{words}{more}")))
+    return found
+
+
+def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
+    """What is to be said of the ranks together."""
+    if run is None or not places:
+        return ""
+    told = [text for topic in ("straggler", "imbalance") if (text := _text(run, topic))]
+    if told:
+        return " ".join(told)
+    hosts = len({place.host for place in places if place.host})
+    where = f" on {hosts} machines" if hosts > 1 else ""
+    equal = run.result.get("parameters_equal")
+    words = "" if equal is None else f" Their parameters are {'' if equal else 'NOT '}equal."
+    return f"{ranks_words(run)}{where}; none is clearly slower than the others.{words}"
+
+
+def rest_words(rows: Sequence[RankRow]) -> str:
+    """How much of the step is none of the three parts; "" for next to nothing."""
+    shares = ((row.computing, row.communicating, row.waiting) for row in rows)
+    known = [[share for share in parts if share is not None] for parts in shares]
+    rest = max((1.0 - sum(parts) for parts in known if len(parts) == 3), default=0.0)
+    if rest < LEAST_UNACCOUNTED:
+        return ""
+    return f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."
+
+
+def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
+    rows = run.result.get("ranks")
+    yield from (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, Sequence) else ()
+
+
+def _named(run: RunView, topic: str) -> tuple[int | None, Mapping[str, Any]]:
+    """The rank that the result names, else the newest note of a topic, and what is said of it."""
+    key = "memory_imbalance" if topic == "imbalance" else topic
+    if key in run.result:
+        found = run.result[key]
+    else:
+        note = _newest(run, topic)
+        found = None if note is None else note.details
+    if not isinstance(found, Mapping) or not isinstance(found.get("rank"), int):
+        return None, {}
+    return found["rank"], found
+
+
+def _text(run: RunView, topic: str) -> str:
+    rank, details = _named(run, topic)
+    if rank is None:
+        return ""
+    note = _newest(run, topic)
+    return str(details.get("text") or (note.text if note is not None else ""))
+
+
+def _newest(run: RunView, topic: str) -> Note | None:
+    return next((note for note in reversed(run.notes) if note.topic == topic), None)
+
+
+def _states(store: Store, run: RunView, places: Sequence[RankPlace]) -> dict[int, str]:
+    """What each rank is at, as far as its readings tell."""
+    if not run.running:
+        failed = failed_rank(run)
+        return {place.rank: "failed" if place.rank == failed else "ended" for place in places}
+    silent = {place.rank for place in places if store.newest_s - _heard_s(store, place.rank, run.began_s) > SILENT_S}
+    stalled = _stalled(store, run, places)
+    states = {}
+    for place in places:
+        states[place.rank] = "silent" if place.rank in silent else "waiting" if stalled else "running"
+    return states
+
+
+def _heard_s(store: Store, rank: int, began_s: float) -> float:
+    """When a rank was heard of last."""
+    ends = [began_s]
+    for metric in ("used_bytes", "allocated_bytes", "step"):
+        series = store.series("rank", metric, str(rank))
+        extent = None if series is None else series.extent()
+        if extent is not None:
+            ends.append(extent[1])
+    return max(ends)
+
+
+def _stalled(store: Store, run: RunView, places: Sequence[RankPlace]) -> bool:
+    """Whether the ranks have done no step together for clearly longer than one takes."""
+    series = store.series("rank", "step_s", str(places[0].rank))
+    last = None if series is None else series.last()
+    if last is None or last[0] <= run.began_s:
+        return False
+    usual = last[1] if last[1] == last[1] else 0.0
+    return store.newest_s - last[0] > max(SILENT_S, STALLED_STEPS * usual)
+
+
+def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any], state: str, remark: str) -> RankRow:
+    device = str(place.rank)
+    shares = _shares_of(result) or _recent_shares(store, run, device)
+    step_s = result.get("step_seconds_median")
+    newest = store.latest("rank", "step", device)
+    step = newest.value if newest.time_s is not None and newest.time_s >= run.began_s else None
+    return RankRow(
+        rank=place.rank,
+        device=place.device,
+        host=place.host,
+        step=int(step) if isinstance(step, int | float) else result.get("steps"),
+        step_s=step_s if isinstance(step_s, float) else _median(_recent(store, run, "step_s", device)),
+        computing=shares[0],
+        communicating=shares[1],
+        waiting=shares[2],
+        peak_bytes=_peak(store, run, place, result),
+        capacity_bytes=place.capacity_bytes,
+        state=state,
+        remark=remark,
+    )
+
+
+Floats = NDArray[np.float64]
+Shares = tuple[float | None, float | None, float | None]
+
+
+def _shares_of(result: Mapping[str, Any]) -> Shares | None:
+    communicating, waiting = result.get("communication_share"), result.get("waiting_share")
+    if not isinstance(communicating, int | float) or not isinstance(waiting, int | float):
+        return None
+    computing = result.get("compute_share")
+    if not isinstance(computing, int | float):
+        computing = 1.0 - communicating - waiting
+    return max(0.0, float(computing)), float(communicating), float(waiting)
+
+
+def _recent_shares(store: Store, run: RunView, device: str) -> Shares:
+    parts = (_recent(store, run, f"{part}_share", device) for part in PARTS)
+    weights = _recent(store, run, "step_s", device)
+    computing, communicating, waiting = (_weighted(part, weights) for part in parts)
+    return computing, communicating, waiting
+
+
+def _weighted(shares: Floats, seconds: Floats) -> float | None:
+    """The mean of a share over steps of unlike length; where some steps have none, each step counts the same."""
+    if not len(shares):
+        return None
+    return float(np.average(shares, weights=seconds if len(seconds) == len(shares) and seconds.sum() > 0 else None))
+
+
+def _recent(store: Store, run: RunView, metric: str, device: str) -> Floats:
+    """The newest values of a metric of this run, without gaps."""
+    series = store.series("rank", metric, device)
+    extent = None if series is None else series.extent()
+    if series is None or extent is None:
+        return np.empty(0)
+    end = extent[1] if run.ended_s is None else min(extent[1], run.ended_s)
+    begin = max(run.began_s, end - RECENT_S)
+    if not begin < end:
+        return np.empty(0)
+    times, values = series.window(begin, end, MOST_POINTS)
+    return values[np.isfinite(values) & (times >= run.began_s)]
+
+
+def _median(values: Floats) -> float | None:
+    return float(np.median(values)) if len(values) else None
+
+
+def _peak(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]) -> int | None:
+    metric = "used_bytes" if kind_of(place.device) == "cpu" else "allocated_bytes"
+    found = result.get(f"peak_{metric}")
+    if isinstance(found, int):
+        return found
+    series = store.series("rank", metric, str(place.rank))
+    figures = None if series is None else series.statistics(run.began_s, store.newest_s)
+    return None if figures is None else int(figures.max)
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where a rank of a run is, as the run's note tells it.
+
+    Attributes:
+        rank: from 0.
+        device: torch's name.
+        host: name of the machine; "" where nobody told it.
+        capacity_bytes: of the device; ``None`` where it is not known, or the ranks share the machine's memory.
+    """
+
+    rank: int
+    device: str
+    host: str
+    pid: int | None
+    capacity_bytes: int | None
+
+
+def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
+    """The ranks of a run in order, the newest word on each; empty for a run without ranks."""
+    found: dict[int, RankPlace] = {}
+    for told in _told(run):
+        rows, world = told.get("ranks"), told.get("world_size")
+        for row in rows if isinstance(rows, Sequence) else ():
+            place = _place(row)
+            if place is not None:
+                found[place.rank] = place
+        if isinstance(world, int):
+            found = {rank: place for rank, place in found.items() if rank < world}
+    return tuple(found[rank] for rank in sorted(found))
+
+
+def _told(run: RunView | None) -> Iterator[Mapping[str, Any]]:
+    """What a run has told of its ranks, the newest last; every node tells of its own."""
+    if run is not None:
+        yield from (note.details for note in run.notes if note.topic == "ranks")
+        yield run.result
+
+
+def _place(row: Any) -> RankPlace | None:
+    """A row of such a list; ``None`` where it is none."""
+    if not isinstance(row, Mapping) or not isinstance(row.get("rank"), int):
+        return None
+    capacity, pid = row.get("capacity_bytes"), row.get("pid")
+    return RankPlace(
+        rank=row["rank"],
+        device=str(row.get("device") or "cpu"),
+        host=str(row.get("host") or ""),
+        pid=pid if isinstance(pid, int) else None,
+        capacity_bytes=capacity if isinstance(capacity, int) else None,
+    )
+
+
+def ranks_words(run: RunView | None) -> str:
+    """How many ranks a run has: "2 ranks", or "2 of 4 ranks" where the others are on machines not looked at."""
+    known = len(places_of(run))
+    if not known:
+        return ""
+    world = [told["world_size"] for told in _told(run) if isinstance(told.get("world_size"), int)]
+    return f"{known} of {world[-1]} ranks" if world and world[-1] > known else f"{known} ranks"
+
+
+def failed_rank(run: RunView) -> int | None:
+    """The rank that ended a run, by its result, else by the sentence that names it first; ``None`` where none did."""
+    found = run.result.get("failed_rank")
+    if isinstance(found, int):
+        return found
+    named = None if run.error is None else re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
+    return None if named is None else int(named[1])

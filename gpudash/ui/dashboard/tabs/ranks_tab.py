@@ -1,0 +1,285 @@
+"""The ranks of a run as a table: where each is, where its steps go, and which one stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QItemSelectionModel, QModelIndex, QRectF, Qt, Signal
+from PySide6.QtGui import QAction, QColor, QGuiApplication, QPainter, QPalette
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QLabel,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.devices.names import shown_name
+from gpudash.telemetry.store import Store
+from gpudash.ui.dashboard.tabs.rank_rows import RankPlace, RankRow, rank_rows, rest_words, sentence
+from gpudash.ui.widgets.tables import ROW_PX, Column, Index
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import DARK, LIGHT, luminance
+from gpudash.units import format_bytes, format_count, format_duration, format_percent
+
+NOTHING = "-"
+
+
+def _bytes(size: int | None) -> str:
+    return NOTHING if size is None else format_bytes(size)
+
+
+def _share(share: float | None) -> str:
+    return NOTHING if share is None else format_percent(share)
+
+
+Cell = Callable[[RankRow], str]
+COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
+    ("rank", Column("rank", right=True), lambda row: str(row.rank)),
+    ("device", Column("device"), lambda row: shown_name(row.device)),
+    ("host", Column("host"), lambda row: row.host or NOTHING),
+    (
+        "step",
+        Column("step", right=True, tip="The newest step that all ranks have done"),
+        lambda row: NOTHING if row.step is None else format_count(row.step),
+    ),
+    (
+        "step_s",
+        Column("step time", right=True, tip="Median: of the last minute, and of all steps once the run is over"),
+        lambda row: NOTHING if row.step_s is None else format_duration(row.step_s),
+    ),
+    ("computing", Column("computing", right=True, tip="Share of the step"), lambda row: _share(row.computing)),
+    (
+        "communicating",
+        Column("communicating", right=True, tip="Share of the step: the least time that any rank was blocked in it"),
+        lambda row: _share(row.communicating),
+    ),
+    (
+        "waiting",
+        Column("waiting", right=True, tip="Share of the step that it was blocked beyond that: it waits for others"),
+        lambda row: _share(row.waiting),
+    ),
+    (
+        "peak_bytes",
+        Column("peak memory", right=True, tip="Allocated on a GPU, else of the rank's process"),
+        lambda row: _bytes(row.peak_bytes),
+    ),
+    ("capacity_bytes", Column("capacity", right=True), lambda row: _bytes(row.capacity_bytes)),
+    ("state", Column("state"), lambda row: row.state),
+    ("remark", Column("stands out", wide=True), lambda row: row.remark),
+)
+"""Field of a row, its column and how it is written."""
+
+TOLD_IF_UNLIKE = ("host", "capacity_bytes")
+"""Columns that are shown where they do not say the same of every rank."""
+
+BARS = {"computing": "gpu", "communicating": "loss", "waiting": "link"}
+"""Columns with a bar, and the curve whose colour it has."""
+
+ARROW_ROOM = "\N{EN SPACE}" * 2
+"""Room in a header for the arrow that tells the order, which Qt would draw over the words."""
+
+PADDING_PX = 20
+"""Of a cell, left and right together."""
+
+BAR_PX = 3.0
+"""Height of a bar."""
+
+EMPTY = "The ranks of a run on several devices appear here."
+
+
+class RanksModel(QAbstractTableModel):
+    """Rows in the order of a column; those of a live run are brought up to date in place."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.rows: list[RankRow] = []
+        self._column, self._order = 0, Qt.SortOrder.AscendingOrder
+
+    def show_rows(self, rows: Sequence[RankRow]) -> None:
+        """Show these; cells that did not change are not redrawn."""
+        fresh = self._sorted(rows)
+        if [row.rank for row in fresh] != [row.rank for row in self.rows]:
+            self.beginResetModel()
+            self.rows = fresh
+            self.endResetModel()
+            return
+        old, self.rows = self.rows, fresh
+        changed = [place for place, row in enumerate(fresh) if row != old[place]]
+        if changed:
+            self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(COLUMNS) - 1))
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        self._column, self._order = column, order
+        self.show_rows(self.rows)
+        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
+
+    def _sorted(self, rows: Sequence[RankRow]) -> list[RankRow]:
+        """In order; what is not known stands last, and equal ones stand by rank."""
+        field = COLUMNS[self._column][0]
+        by_rank = sorted(rows, key=lambda row: row.rank)
+        known = [row for row in by_rank if getattr(row, field) not in (None, "")]
+        unknown = [row for row in by_rank if getattr(row, field) in (None, "")]
+        known.sort(key=lambda row: getattr(row, field), reverse=self._order == Qt.SortOrder.DescendingOrder)
+        return [*known, *unknown]
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        field, column, write = COLUMNS[index.column()]
+        row = self.rows[index.row()]
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return write(row)
+        if role == Qt.ItemDataRole.UserRole:
+            return getattr(row, field)
+        if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation is Qt.Orientation.Vertical:
+            return None
+        column = COLUMNS[section][1]
+        sorts = role == Qt.ItemDataRole.DisplayRole and section == self._column and column.right
+        return f"{column.heading(role)}{ARROW_ROOM}" if sorts else column.heading(role)
+
+    def cells(self, row: RankRow) -> list[str]:
+        """A row as it is shown."""
+        return [write(row) for _field, _column, write in COLUMNS]
+
+
+class ShareBar(QStyledItemDelegate):
+    """Draws a share as a bar along the lower edge of its cell."""
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        super().paint(painter, option, index)
+        share = index.data(Qt.ItemDataRole.UserRole)
+        if not isinstance(share, float):
+            return
+        window = option.palette.color(QPalette.ColorRole.Window)
+        colours = DARK if luminance(window.name()) < 0.5 else LIGHT
+        cell = QRectF(option.rect).adjusted(8, 0, -8, -2)
+        track = QRectF(cell.left(), cell.bottom() - BAR_PX, cell.width(), BAR_PX)
+        painter.fillRect(track, QColor(colours.grid))
+        track.setWidth(track.width() * min(1.0, max(0.0, share)))
+        painter.fillRect(track, QColor(colours.curves[BARS[COLUMNS[index.column()][0]]]))
+
+
+class RanksTab(QWidget):
+    """A sentence on the ranks together, and a row for each.
+
+    Signals:
+        chosen: the rank whose row is selected now, or ``None``.
+    """
+
+    chosen = Signal(object)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.words = QLabel(EMPTY)
+        self.words.setWordWrap(True)
+        self.words.setContentsMargins(8, 3, 8, 3)
+        self.model = RanksModel(self)
+        self.view = QTableView()
+        self._widths: list[int] = []
+        self._prepare_view()
+        copy = QAction("Copy values", self.view)
+        copy.setToolTip("Copy the selected row, or all of them, as tab-separated text")
+        copy.triggered.connect(self.copy)
+        mean = QAction("Show the mean of all ranks", self.view)
+        mean.setToolTip("Divide the step of all ranks together into its parts, instead of that of the selected rank")
+        mean.triggered.connect(self.view.clearSelection)
+        self.view.addActions([copy, mean])
+        self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.words)
+        column.addWidget(self.view, 1)
+
+    def _prepare_view(self) -> None:
+        view = self.view
+        view.setModel(self.model)
+        view.setAccessibleName("Ranks")
+        view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        view.setShowGrid(False)
+        view.setTabKeyNavigation(False)
+        view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        view.verticalHeader().hide()
+        view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+        header = view.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setStretchLastSection(True)
+        header.setSortIndicator(0, Qt.SortOrder.AscendingOrder)
+        view.setSortingEnabled(True)
+        bars = ShareBar(view)
+        for place, (field, _column, _write) in enumerate(COLUMNS):
+            if field in BARS:
+                view.setItemDelegateForColumn(place, bars)
+        view.selectionModel().selectionChanged.connect(lambda *_: self.chosen.emit(self.selected_rank))
+
+    @property
+    def selected_rank(self) -> int | None:
+        """The rank whose row is selected."""
+        rows = self.view.selectionModel().selectedRows()
+        return self.model.rows[rows[0].row()].rank if rows and rows[0].row() < len(self.model.rows) else None
+
+    def show_run(self, store: Store, places: Sequence[RankPlace]) -> None:
+        """Show the ranks of the store's run; the caller holds its lock."""
+        rows = rank_rows(store, places)
+        self.show_ranks(rows, " ".join(filter(None, (sentence(store.run, places), rest_words(rows)))))
+
+    def show_ranks(self, rows: Sequence[RankRow], words: str) -> None:
+        """Show these; a rank stays selected wherever its row goes."""
+        if self.words.text() != words:
+            self.words.setText(words or EMPTY)
+        kept = self.selected_rank
+        self.model.show_rows(rows)
+        for place, (field, _column, _write) in enumerate(COLUMNS):
+            if field in TOLD_IF_UNLIKE:
+                self.view.setColumnHidden(place, len({getattr(row, field) for row in rows}) < 2)
+        if kept is not None and kept != self.selected_rank:
+            self._select(kept)
+        self._fit_columns()
+
+    def _select(self, rank: int) -> None:
+        place = next((place for place, row in enumerate(self.model.rows) if row.rank == rank), None)
+        if place is not None:
+            flags = QItemSelectionModel.SelectionFlag
+            index = self.model.index(place, 0)
+            self.view.selectionModel().select(index, flags.ClearAndSelect | flags.Rows)
+
+    def _fit_columns(self) -> None:
+        """Columns only ever grow, so that a live table does not jump."""
+        metrics = self.view.fontMetrics()
+        titles = [f"{column.title}{ARROW_ROOM}" for _field, column, _write in COLUMNS]
+        lines = [titles, *(self.model.cells(row) for row in self.model.rows)]
+        widths = [max(map(metrics.horizontalAdvance, cells)) + PADDING_PX for cells in zip(*lines, strict=True)]
+        if not self._widths:
+            self._widths = [0] * len(widths)
+        for place, width in enumerate(widths[:-1]):
+            if width > self._widths[place]:
+                self._widths[place] = width
+                self.view.setColumnWidth(place, width)
+
+    def text(self) -> str:
+        """The selected row, or all, as tab-separated text under a header."""
+        rank = self.selected_rank
+        rows = [row for row in self.model.rows if rank is None or row.rank == rank]
+        lines = [[column.title for _field, column, _write in COLUMNS], *(self.model.cells(row) for row in rows)]
+        return "\n".join("\t".join(cells) for cells in lines)
+
+    def copy(self) -> None:
+        """Put `text` on the clipboard."""
+        QGuiApplication.clipboard().setText(self.text())

@@ -1,0 +1,275 @@
+"""The bar of what filled a device's memory: every part named, together the capacity, and the request hanging over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from gpudash.memory.explaining.explanation import Explanation, Part
+from gpudash.memory.explaining.explanation_text import part_name
+from gpudash.memory.explaining.wording import needed
+from gpudash.ui.widgets.theme import Palette, text_on
+from gpudash.units import format_bytes, format_count
+
+BAR_HEIGHT = 26
+LEGEND_GAP = 6
+SWATCH = 9
+MARGIN = 2
+
+COLOURS = {
+    "context": "context",
+    "process": "other",
+    "idle": "idle",
+    "pending": "forecast",
+    "private": "link",
+    "unattributed": "reference",
+}
+"""Kinds of parts that have a curve of the same meaning; categories are called as their curves are."""
+
+
+def category_curve(category: str, palette: Palette) -> str:
+    """The curve that has the colour of a category: its own, else one that no category has."""
+    return category if category in palette.curves else "reference"
+
+
+@dataclass(frozen=True)
+class _Piece:
+    part: Part | None
+    words: str
+    left: float
+    right: float
+
+
+class PartsBar(QWidget):
+    """Draws an explanation's parts. A click, or an arrow key, chooses one.
+
+    Signals:
+        chosen: the name of a category that was chosen, "" when none is any more.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._parts: Sequence[Part] = ()
+        self._capacity = 1
+        self._asked = 0
+        self._category = ""
+        self._legend: list[tuple[QRectF, Part | None, str]] = []
+        self.setAccessibleName("What filled the memory")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMouseTracking(True)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_parts(self, explanation: Explanation) -> None:
+        """Draw the parts of ``explanation``; what a cap bars from PyTorch is no room, and lies outside."""
+        parts = [part for part in explanation.parts if part.kind != "barred"]
+        whole = explanation.capacity_bytes + explanation.beyond_bytes - explanation.part_bytes("barred")
+        self.show_shares(parts, whole, explanation.requested_bytes or 0)
+
+    def show_shares(self, parts: Sequence[Part], whole: int, asked: int) -> None:
+        """Draw ``parts``.
+
+        Args:
+            parts: in the order of the bar.
+            whole: bytes that they add up to.
+            asked: bytes of the request that could not be had, 0 without one.
+        """
+        self._parts, self._capacity, self._asked = parts, whole, asked
+        self._category = ""
+        self.setAccessibleDescription("; ".join(f"{part_name(p)} {format_bytes(p.bytes)}" for p in self._parts))
+        self.updateGeometry()
+        self.update()
+
+    def set_category(self, category: str) -> None:
+        """Bring one category forward; "" for all."""
+        if category != self._category:
+            self._category = category
+            self.update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(600, self.heightForWidth(max(400, self.width())))
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        rows = self._rows(width, self.fontMetrics())
+        line = self.fontMetrics().height() + 3
+        return BAR_HEIGHT + LEGEND_GAP + line * len(rows) + 2 * MARGIN
+
+    def resizeEvent(self, event: QEvent) -> None:
+        self.setFixedHeight(self.heightForWidth(self.width()))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        for piece in self._pieces():
+            self._draw_piece(painter, piece)
+        self._draw_capacity(painter)
+        self._draw_legend(painter)
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(self._palette.accent), 1))
+            painter.drawRect(QRectF(0.5, 0.5, self.width() - 1, BAR_HEIGHT + 2 * MARGIN - 1))
+        painter.end()
+
+    def _scale(self) -> float:
+        """Logical pixels a byte: the request that could not be had hangs over the capacity."""
+        return (self.width() - 2 * MARGIN) / max(1, self._capacity + self._overhang())
+
+    def _overhang(self) -> int:
+        """Bytes by which the request is drawn over the end; no more than an eighth, so that the parts stay readable."""
+        free = sum(part.bytes for part in self._parts if part.kind == "free")
+        return min(max(0, self._asked - free), self._capacity // 8)
+
+    def _pieces(self) -> list[_Piece]:
+        pieces, at, scale = [], float(MARGIN), self._scale()
+        for part in self._parts:
+            width = part.bytes * scale
+            pieces.append(_Piece(part, part_name(part), at, at + width))
+            at += width
+        if self._asked:
+            free = next((piece for piece in pieces if piece.part is not None and piece.part.kind == "free"), None)
+            left = at if free is None else free.left
+            pieces.append(_Piece(None, f"asked for {needed(self._asked)}", left, at + self._overhang() * scale))
+        return pieces
+
+    def _draw_piece(self, painter: QPainter, piece: _Piece) -> None:
+        box = QRectF(piece.left, MARGIN, max(1.0, piece.right - piece.left - 1), BAR_HEIGHT)
+        if piece.part is None:
+            pen = QPen(QColor(self._palette.critical), 2, Qt.PenStyle.DashLine)
+            painter.setPen(pen)
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(box.adjusted(1, 1, -1, -1))
+            self._draw_words(painter, box, piece.words, QColor(self._palette.critical))
+            return
+        colour = self._colour(piece.part)
+        painter.setPen(Qt.PenStyle.NoPen)
+        if self._category and piece.part.name != self._category:
+            colour.setAlphaF(0.25)
+        painter.setBrush(colour)
+        painter.drawRect(box)
+        if piece.part.kind == "free":
+            painter.setPen(QPen(QColor(self._palette.border), 1))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
+            if self._asked:
+                return  # the request is drawn here
+        self._draw_words(painter, box, f"{piece.words} {format_bytes(piece.part.bytes)}", self._on(colour))
+
+    def _draw_words(self, painter: QPainter, box: QRectF, words: str, colour: QColor) -> None:
+        inside = box.adjusted(6, 0, -6, 0)
+        if painter.fontMetrics().horizontalAdvance(words) <= inside.width():
+            painter.setPen(colour)
+            painter.drawText(inside, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, words)
+
+    def _draw_capacity(self, painter: QPainter) -> None:
+        at = MARGIN + self._capacity * self._scale()
+        painter.setPen(QPen(QColor(self._palette.text), 2))
+        painter.drawLine(QPointF(at - 1, 0), QPointF(at - 1, BAR_HEIGHT + 2 * MARGIN))
+
+    def _draw_legend(self, painter: QPainter) -> None:
+        metrics = painter.fontMetrics()
+        line = metrics.height() + 3
+        self._legend = []
+        top = BAR_HEIGHT + LEGEND_GAP + 2 * MARGIN
+        for row in self._rows(self.width(), metrics):
+            left = float(MARGIN)
+            for part, words, width in row:
+                swatch = QRectF(left, top + (line - SWATCH) / 2 - 1, SWATCH, SWATCH)
+                if part is None:
+                    painter.setPen(QPen(QColor(self._palette.critical), 1.5, Qt.PenStyle.DashLine))
+                    painter.setBrush(Qt.BrushStyle.NoBrush)
+                else:
+                    painter.setPen(QPen(QColor(self._palette.muted), 1))
+                    painter.setBrush(self._colour(part))
+                painter.drawRect(swatch)
+                faint = self._category and (part is None or part.name != self._category)
+                painter.setPen(QColor(self._palette.muted if faint else self._palette.text))
+                painter.drawText(QPointF(left + SWATCH + 5, top + metrics.ascent()), words)
+                self._legend.append((QRectF(left, top, width, line), part, words))
+                left += width
+            top += line
+
+    def _rows(self, width: int, metrics: QFontMetrics) -> list[list[tuple[Part | None, str, float]]]:
+        """The legend's entries, as many in a row as there is room for."""
+        entries: list[tuple[Part | None, str]] = [
+            (part, f"{part_name(part)} {format_bytes(part.bytes)}") for part in self._parts
+        ]
+        if self._asked:
+            entries.append((None, f"asked for {needed(self._asked)}"))
+        rows: list[list[tuple[Part | None, str, float]]] = [[]]
+        left = 0.0
+        for part, words in entries:
+            wide = metrics.horizontalAdvance(words) + SWATCH + 22
+            if rows[-1] and left + wide > width:
+                rows.append([])
+                left = 0.0
+            rows[-1].append((part, words, wide))
+            left += wide
+        return rows
+
+    def _colour(self, part: Part) -> QColor:
+        if part.kind == "free":
+            return QColor(self._palette.field)
+        name = category_curve(part.name, self._palette) if part.kind == "category" else COLOURS[part.kind]
+        return QColor(self._palette.curves[name])
+
+    def _on(self, ground: QColor) -> QColor:
+        """Text on a part: dark or light, whichever can be read better."""
+        if ground.alphaF() < 1 or ground == QColor(self._palette.field):
+            return QColor(self._palette.text)
+        return text_on(ground)
+
+    def _at(self, place: QPointF) -> tuple[Part | None, str] | None:
+        """What is drawn at a place."""
+        for box, part, words in self._legend:
+            if box.contains(place):
+                return part, words
+        if place.y() <= BAR_HEIGHT + 2 * MARGIN:
+            for piece in reversed(self._pieces()):
+                if piece.left <= place.x() < piece.right:
+                    return piece.part, piece.words
+        return None
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        found = self._at(event.position())
+        part = found[0] if found is not None else None
+        self._choose(part.name if part is not None and part.kind == "category" else "")
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        names = ["", *(part.name for part in self._parts if part.kind == "category")]
+        step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
+        if step is None:
+            super().keyPressEvent(event)
+            return
+        at = names.index(self._category) if self._category in names else 0
+        self._choose(names[(at + step) % len(names)])
+
+    def _choose(self, category: str) -> None:
+        self.set_category("" if category == self._category else category)
+        self.chosen.emit(self._category)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            found = self._at(QPointF(event.pos()))
+            if found is None:
+                QToolTip.hideText()
+            else:
+                part, words = found
+                size = self._asked if part is None else part.bytes
+                share = size / max(1, self._capacity) * 100
+                whole = "" if part is None else f"\n{format_count(size)} bytes, {share:.1f} % of the memory"
+                QToolTip.showText(event.globalPos(), f"{words}{whole}", self)
+            return True
+        return super().event(event)

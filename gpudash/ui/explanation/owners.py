@@ -1,0 +1,223 @@
+"""Who allocated the memory: a table that can be grouped, searched and ordered by own or total bytes.
+
+The rows of who allocated what: a pure function of an explanation's owners.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from gpudash.memory.explaining.explanation import Explanation, Owner, short
+from gpudash.memory.explaining.explanation_text import growth_words, place
+from gpudash.memory.explaining.wording import innermost
+from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.tables import Column, Table
+from gpudash.units import format_bytes, format_count
+
+COLUMNS = (
+    Column("own", right=True, tip="Live bytes that the line itself allocated"),
+    Column("total", right=True, tip="Live bytes of the line and of everything it called"),
+    Column("count", right=True, tip="Live blocks"),
+    Column("per step", right=True, tip="Bytes that stay behind at every step"),
+    Column("what"),
+    Column("where", wide=True),
+)
+
+EMPTY = "No live block matches. Esc shows all again."
+
+
+class OwnersPanel(QFrame):
+    """The table and what narrows it.
+
+    Signals:
+        owner_changed: the `Owner` of the row in front, ``None`` when there is none.
+        category_cleared: the choice of a category was taken back here.
+    """
+
+    owner_changed = Signal(object)
+    category_cleared = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self._explanation: Explanation | None = None
+        self._choice = Choice()
+        self._rows: list[OwnerRow] = []
+        self.chip = QPushButton()
+        self.chip.setProperty("role", "chip")
+        self.chip.setToolTip("Show all categories again (Esc)")
+        self.chip.clicked.connect(self.category_cleared)
+        self.group = QComboBox()
+        self.group.addItems([f"by {group}" for group in GROUPS])
+        self.group.setAccessibleName("Group rows")
+        self.group.setToolTip("What a row stands for")
+        self.group.currentIndexChanged.connect(self._changed)
+        self.search = QLineEdit()
+        self.search.setPlaceholderText("Search   /")
+        self.search.setAccessibleName("Search call sites")
+        self.search.setClearButtonEnabled(True)
+        self.search.setMaximumWidth(150)
+        self.search.textChanged.connect(self._changed)
+        self.total = QPushButton("by total")
+        self.total.setProperty("role", "chip")
+        self.total.setCheckable(True)
+        self.total.setToolTip("Order by total instead of own bytes (T)")
+        self.total.toggled.connect(self._changed)
+        self.table = Table("Who allocated it", COLUMNS, EMPTY)
+        self.table.view.setWordWrap(False)
+        self.table.view.selectionModel().selectionChanged.connect(self._tell)
+        head = QHBoxLayout()
+        head.setSpacing(6)
+        head.addWidget(title_label("2  WHO ALLOCATED IT"))
+        head.addWidget(self.chip)
+        head.addStretch(1)
+        for control in (self.total, self.group, self.search):
+            head.addWidget(control)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(10, 6, 8, 6)
+        column.setSpacing(4)
+        column.addLayout(head)
+        column.addWidget(self.table, 1)
+
+    def show_owners(self, explanation: Explanation) -> None:
+        """Show who allocated what ``explanation`` tells."""
+        self._explanation = explanation
+        self.set_category("")
+
+    def set_category(self, category: str) -> None:
+        """Show only this category; "" for all."""
+        self._choice = replace(self._choice, category=category)
+        self._changed()
+
+    def clear(self) -> bool:
+        """Take search and category back; false when there was neither."""
+        narrowed = bool(self._choice.category or self._choice.search)
+        self.search.clear()
+        self.set_category("")
+        return narrowed
+
+    def _changed(self) -> None:
+        self._choice = replace(
+            self._choice,
+            group=GROUPS[self.group.currentIndex()],
+            search=self.search.text(),
+            by_total=self.total.isChecked(),
+        )
+        self.chip.setText(f"{self._choice.category}  ×")
+        self.chip.setVisible(bool(self._choice.category))
+        if self._explanation is None:
+            return
+        self._rows = owner_rows(self._explanation, self._choice)
+        self.table.show_rows([row.cells for row in self._rows])
+        self.table.view.clearSelection()
+        if self._rows:
+            self.table.view.selectRow(0)
+        self._tell()
+
+    def _tell(self) -> None:
+        owner: Owner | None = None
+        chosen = self.table.view.selectionModel().selectedRows()
+        if chosen and chosen[0].row() < len(self._rows):
+            owner = self._rows[chosen[0].row()].owner
+        self.owner_changed.emit(owner)
+
+
+GROUPS = ("call site", "module", "file", "category")
+"""What rows may stand for."""
+
+
+@dataclass(frozen=True)
+class OwnerRow:
+    """A row: its cells, and the largest of the call sites that it stands for."""
+
+    cells: tuple[str, ...]
+    owner: Owner | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of the owners is shown.
+
+    Attributes:
+        group: one of `GROUPS`.
+        category: only of this one; "" for all.
+        search: only those with this text in their place, module or category.
+        by_total: ordered by what a line and all it called allocated, instead of by its own.
+    """
+
+    group: str = GROUPS[0]
+    category: str = ""
+    search: str = ""
+    by_total: bool = False
+
+
+def owner_rows(explanation: Explanation, choice: Choice) -> list[OwnerRow]:
+    """Rows of ``explanation``, the largest first."""
+    key = _KEYS[choice.group]
+    groups: dict[str, list[Owner]] = defaultdict(list)
+    for owner in explanation.owners:
+        if _wanted(owner, choice):
+            groups[key(owner)].append(owner)
+    rows = [(owners, _row(name, owners, choice)) for name, owners in groups.items()]
+    rows.sort(key=lambda row: -_size(row[0], choice))
+    found = [row for _owners, row in rows]
+    if explanation.rest_owners and not choice.category and not choice.search:
+        words = f"{format_count(explanation.rest_owners)} more call sites"
+        found.append(OwnerRow((format_bytes(explanation.rest_bytes), "", "", "", "", words), None))
+    return found
+
+
+def _wanted(owner: Owner, choice: Choice) -> bool:
+    if choice.category and owner.category != choice.category:
+        return False
+    words = f"{owner.file} {owner.line} {owner.name} {owner.module} {owner.category} {owner.text}".lower()
+    return choice.search.lower() in words
+
+
+def _size(owners: Sequence[Owner], choice: Choice) -> int:
+    return _total(owners) if choice.by_total else sum(owner.bytes for owner in owners)
+
+
+def _total(owners: Sequence[Owner]) -> int:
+    """Of one line its total; of several, which may contain one another, no less than any and than their own."""
+    return max(sum(owner.bytes for owner in owners), *(owner.total_bytes for owner in owners))
+
+
+def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
+    largest = max(owners, key=lambda owner: owner.bytes)
+    own = sum(owner.bytes for owner in owners)
+    growth = sum(owner.growth_per_step or 0.0 for owner in owners)
+    what = ", ".join(dict.fromkeys(owner.category for owner in owners))
+    modules = {innermost(owner.module) for owner in owners}
+    if choice.group == "call site" and len(modules) == 1 and largest.module:
+        what = f"{innermost(largest.module)}: {what}"
+    cells = (
+        format_bytes(own),
+        format_bytes(_total(owners)),
+        format_count(sum(owner.count for owner in owners)),
+        growth_words(growth or None),
+        "" if choice.group == "category" else what,
+        name,
+    )
+    return OwnerRow(cells, largest)
+
+
+def _call_site(owner: Owner) -> str:
+    return f"{place(owner)}  {owner.text}" if owner.text else place(owner)
+
+
+def _file(owner: Owner) -> str:
+    return "no stack recorded" if owner.file is None else short(owner.file)
+
+
+_KEYS: dict[str, Callable[[Owner], str]] = {
+    "call site": _call_site,
+    "module": lambda owner: owner.module or "outside of modules",
+    "file": _file,
+    "category": lambda owner: owner.category,
+}

@@ -1,0 +1,112 @@
+"""The stack of a call site: the user's own lines first in sight, library lines folded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from gpudash.memory.explaining.call_sites import SourceLine, no_source
+from gpudash.memory.explaining.explanation import Owner, StackLine
+from gpudash.ui.widgets.labels import title_label
+
+EMPTY = "No stack was recorded for these blocks."
+
+SOURCE_COLUMN = 56
+"""Character at which the source line begins beside the place, where that is not longer."""
+
+
+class StackPanel(QFrame):
+    """Shows one stack as text that can be selected and copied.
+
+    Args:
+        source: reads lines of the program, to be shown beside the stack's.
+    """
+
+    def __init__(self, parent: QWidget | None = None, source: SourceLine = no_source) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self._source = source
+        self._stack: tuple[StackLine, ...] = ()
+        self._shown: list[StackLine | None] = []
+        self._place = QLabel()
+        self._place.setProperty("role", "muted")
+        self.library = QCheckBox("library lines")
+        self.library.setToolTip("Show the lines of torch and of the standard library too")
+        self.library.toggled.connect(self._show)
+        self.copy_button = QPushButton("Copy stack")
+        self.copy_button.setToolTip("Copy every line of the stack")
+        self.copy_button.clicked.connect(self.copy)
+        self.text = QPlainTextEdit()
+        self.text.setReadOnly(True)
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.text.setAccessibleName("Stack of the selected row")
+        self.text.setMinimumHeight(64)
+        self.head = QHBoxLayout()
+        self.head.addWidget(title_label("4  STACK"))
+        self.head.addWidget(self._place, 1)
+        self.head.addWidget(self.library)
+        self.head.addWidget(self.copy_button)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(10, 6, 10, 8)
+        column.setSpacing(4)
+        column.addLayout(self.head)
+        column.addWidget(self.text, 1)
+
+    def show_owner(self, owner: Owner | None) -> None:
+        """Show the stack of ``owner``."""
+        place = "" if owner is None or owner.file is None else f"of {owner.name} in {owner.file}"
+        self.show_stack(() if owner is None else owner.stack, place)
+
+    def show_stack(self, stack: Sequence[StackLine], place: str) -> None:
+        """Show ``stack``, innermost line first; ``place`` says of what it is."""
+        self._stack = tuple(stack)
+        self._place.setText(place)
+        self._show()
+
+    def copy(self) -> None:
+        """Put the whole stack on the clipboard."""
+        QGuiApplication.clipboard().setText("\n".join(map(_words, self._stack)))
+
+    def line_in_front(self) -> StackLine | None:
+        """The line of the user's code the text cursor is in, else the first one; ``None`` without any."""
+        at = self.text.textCursor().blockNumber()
+        chosen = self._shown[at] if at < len(self._shown) else None
+        if chosen is not None:
+            return chosen
+        return next((line for line in self._stack if not line.is_library), None)
+
+    def _show(self) -> None:
+        self.copy_button.setEnabled(bool(self._stack))
+        rows = [(_words(line), line) for line in self._stack] if self.library.isChecked() else _folded(self._stack)
+        self._shown = [line for _words_of, line in rows]
+        text = "\n".join(self._with_source(words, line) for words, line in rows)
+        if text != self.text.toPlainText() or not text:
+            self.text.setPlainText(text or EMPTY)
+
+    def _with_source(self, words: str, line: StackLine | None) -> str:
+        source = "" if line is None else self._source(line.file, line.line)
+        return f"{words:<{SOURCE_COLUMN}}  │ {source}" if source else words
+
+
+def folded(stack: Sequence[StackLine]) -> list[str]:
+    """The lines of the user's own code, those of libraries between them counted."""
+    return [words for words, _line in _folded(stack)]
+
+
+def _folded(stack: Sequence[StackLine]) -> list[tuple[str, StackLine | None]]:
+    lines: list[tuple[str, StackLine | None]] = []
+    for is_library, run in groupby(stack, key=lambda line: line.is_library):
+        found = list(run)
+        if is_library:
+            lines.append((f"    … {len(found)} library {'line' if len(found) == 1 else 'lines'}", None))
+        else:
+            lines += [(_words(line), line) for line in found]
+    return lines
+
+
+def _words(line: StackLine) -> str:
+    return f"{line.file}:{line.line} in {line.name}"

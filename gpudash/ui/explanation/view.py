@@ -1,0 +1,129 @@
+"""Opening the explanation in a dashboard: what it is about, and what its buttons do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from PySide6.QtWidgets import QStackedWidget, QWidget
+
+from gpudash.memory.explaining.explanation import Explanation, Remedy, explanation_from_json
+from gpudash.telemetry.records import EXPLANATION, Event, Note
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.dashboard.tabs.rank_rows import failed_rank, places_of
+
+if TYPE_CHECKING:
+    from gpudash.ui.dashboard.dashboard import Dashboard
+    from gpudash.ui.explanation.page import ExplanationPage
+    from gpudash.ui.widgets.theme import Palette
+
+
+class ExplanationView(QStackedWidget):
+    """The parts of a dashboard, and in their place the explanation while it is looked at.
+
+    Args:
+        dashboard: whose session is shown; not yet whole.
+        parts: what there is to go back to.
+    """
+
+    def __init__(self, dashboard: Dashboard, parts: QWidget) -> None:
+        super().__init__(dashboard)
+        self._dashboard = dashboard
+        self.addWidget(parts)
+
+    @cached_property
+    def page(self) -> ExplanationPage:
+        """The explanation; it is built when it is first asked for, for most sessions end without one."""
+        from gpudash.ui.explanation.page import ExplanationPage
+
+        page = ExplanationPage(self._dashboard.session.store, self._dashboard.palette_)
+        self.addWidget(page)
+        page.closed.connect(self.close_page)
+        page.applied.connect(self.apply)
+        return page
+
+    @property
+    def open(self) -> bool:
+        """Whether the explanation is in front."""
+        return self.currentIndex() > 0
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        if "page" in vars(self):
+            self.page.set_palette(palette)
+
+    def refresh(self) -> None:
+        """Draw what is new, while it is looked at."""
+        if self.open:
+            self.page.refresh()
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Learn of new events: an explanation that was asked for opens, remedies complete the one in front."""
+        for event in events:
+            if not isinstance(event, Note) or event.topic != EXPLANATION:
+                continue
+            if "parts" in event.details:
+                if self._dashboard.live:
+                    self._show(explanation_from_json(event.details))
+            elif self.open:
+                self.show_newest()
+
+    def explain(self) -> None:
+        """Open the explanation of the last out-of-memory; while a run is on a GPU, ask where its memory is now."""
+        session = self._dashboard.session
+        with session.store.lock:
+            run = session.store.run
+        if run is not None and run.running and run.device != "cpu" and self._dashboard.live:
+            session.explain()
+            self._dashboard.status_line.tell("The explanation opens at the end of this step.")
+        elif not self.show_newest():
+            self._dashboard.status_line.tell("There is nothing to explain: no run on a GPU ran out of memory here.")
+
+    def show_newest(self) -> bool:
+        """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""
+        with self._dashboard.session.store.lock:
+            run = self._dashboard.session.store.run
+        error = None if run is None else run.error
+        if error is None or error.explanation is None:
+            return False
+        self._show(explanation_from_json(error.explanation))
+        return True
+
+    def _show(self, found: Explanation) -> None:
+        session = self._dashboard.session
+        live = self._dashboard.live
+        with session.store.lock:
+            run = session.store.run
+        began_s = 0.0 if run is None else run.began_s
+        uuid = next((device.uuid for device in session.devices() if device.name == found.device), None)
+        looking = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
+        rank = failed_rank(run) if run is not None and places_of(run) else None
+        self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking, rank=rank)
+        if not self.open:
+            self.setCurrentWidget(self.page)
+            self.page.owners.table.view.setFocus()
+
+    def close_page(self) -> None:
+        """Back to the plots."""
+        self.setCurrentIndex(0)
+        self.window().setFocus()
+
+    def apply(self, remedy: Remedy) -> None:
+        """Put the run into the form, with the change, and start it."""
+        session = self._dashboard.session
+        with session.store.lock:
+            run = session.store.run
+        if run is None or session.running:
+            return
+        self.close_page()
+        self._put_in_form(run, remedy)
+        self._dashboard.start_requested.emit()
+
+    def _put_in_form(self, run: RunView, remedy: Remedy) -> None:
+        panel = self._dashboard.panel
+        row = panel.workload.findData(run.workload)
+        if row >= 0:
+            panel.workload.setCurrentIndex(row)
+        panel.take_device(remedy.device or run.device)
+        panel.change_fields({**run.spec, **remedy.fields})

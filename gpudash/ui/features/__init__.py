@@ -1,0 +1,1 @@
+"""What the window can do: its commands, by subject."""

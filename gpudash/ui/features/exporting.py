@@ -1,0 +1,304 @@
+"""File > Export: what the dashboard in front shows, written for other programs without holding up the window."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from PySide6.QtCore import Qt, QTimer, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFileDialog, QProgressDialog
+
+from gpudash.telemetry.recording.reading import RecordingError, open_recording
+from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.window.actions import Command
+from gpudash.units import format_count
+
+if TYPE_CHECKING:
+    from gpudash.telemetry.export import DataFormat, Heed
+    from gpudash.ui.dashboard.dashboard import Dashboard
+    from gpudash.ui.window.main_window import MainWindow
+
+MENU = "File/Export"
+
+Kind = Literal["csv", "parquet", "json", "trace", "html"]
+
+LOOK_MS = 100
+"""Milliseconds between looks at what is being written, while something is."""
+
+PATIENCE_S = 0.5
+"""Seconds after which a progress dialog appears."""
+
+NEVER_MS = 2**31 - 1
+"""For the dialog's own patience, which does not count while the end is not known."""
+
+NO_RECORDING = "The document in front is no recording; bring the dashboard or a recording to the front."
+
+JOIN_S = 2.0
+"""Longest that closing the window waits for an export that has been told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """Of a kind of file: its entry in the menu, what it is good for, and the file dialog's pattern and suffix."""
+
+    entry: str
+    tip: str
+    pattern: str
+    suffix: str
+
+
+WORDING: dict[Kind, Wording] = {
+    "csv": Wording("Recording as CSV…", "Write every reading as a table", "Tables (*.csv)", ".csv"),
+    "parquet": Wording(
+        "Recording as Parquet…", "Write readings and events for pandas or Polars", "Parquet (*.parquet)", ".parquet"
+    ),
+    "json": Wording("Recording as JSON…", "Write runs, events and readings as one document", "JSON (*.json)", ".json"),
+    "trace": Wording(
+        "Trace for Perfetto…",
+        "Write stages, steps and copies for ui.perfetto.dev or chrome://tracing",
+        "Traces (*.json)",
+        ".trace.json",
+    ),
+    "html": Wording(
+        "HTML Report…", "Write one page with figures, plots and warnings that opens anywhere", "Pages (*.html)", ".html"
+    ),
+}
+
+
+PNG = Wording("Graph as PNG…", "Write the plots as a picture", "Pictures (*.png)", ".png")
+SVG = Wording("Graph as SVG…", "Write the plots as lines and text that stay sharp", "Vector pictures (*.svg)", ".svg")
+RANGE = Wording("Range as CSV…", "Write the visible curves of the selection as a table", "Tables (*.csv)", ".csv")
+
+
+class ExportCancelledError(Exception):
+    """The user has stopped an export."""
+
+
+class ExportJob(threading.Thread):
+    """Writes a file in the background.
+
+    Args:
+        out: what is written.
+        write: writes it, and tells its argument how many rows it has; returns what could not be read.
+
+    Attributes:
+        began_s: when it was asked for, by the monotonic clock.
+        written: rows so far.
+        words: what came of it, in a sentence; "" until then, and when it was cancelled.
+        problem: whether `words` tell why there is no file.
+    """
+
+    def __init__(self, out: Path, write: Callable[[Heed], list[str]]) -> None:
+        super().__init__(name="gpudash-export", daemon=True)
+        self.out = out
+        self.began_s = time.monotonic()
+        self.written = 0
+        self.words = ""
+        self.problem = False
+        self._write = write
+        self._cancelled = threading.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it has been told to stop."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Stop after the rows that are being written; nothing is left behind."""
+        self._cancelled.set()
+
+    def run(self) -> None:
+        try:
+            notices = self._write(self._heed)
+        except ExportCancelledError:
+            return
+        except RecordingError as error:
+            self.words, self.problem = f"{error}.", True
+        except Exception as error:  # whatever a file's content leads to is told
+            self.words = f"{self.out.name} was not written ({type(error).__name__}: {error})."
+            self.problem = True
+        else:
+            self.words = " ".join([f"Wrote {self.out}.", *(f"{text}." for text in notices)])
+
+    def _heed(self, written: int) -> None:
+        self.written = written
+        if self._cancelled.is_set():
+            raise ExportCancelledError
+
+
+def write_data(recording: Path, to: DataFormat, out: Path, heed: Heed) -> list[str]:
+    """Write a recording as data over what is there; returns what could not be read of it.
+
+    Raises:
+        RecordingError: when it cannot be read, or ``out`` cannot be written.
+    """
+    from gpudash.telemetry.export import export
+
+    with open_recording(recording) as opened:
+        export(opened, to, out, force=True, heed=heed)
+        return opened.notices
+
+
+def write_page(recording: Path, out: Path, heed: Heed) -> list[str]:
+    """Write a recording as a report over what is there; returns what could not be read of it.
+
+    Raises:
+        RecordingError: when it cannot be read, or ``out`` cannot be written.
+    """
+    from gpudash.session.report import write_report
+
+    return write_report(recording, out, True, heed)
+
+
+class Exporting:
+    """Asks where, writes, and tells what came of it.
+
+    Args:
+        window: whose dashboard in front is meant.
+    """
+
+    def __init__(self, window: MainWindow) -> None:
+        self._window = window
+        self._jobs: dict[ExportJob, QProgressDialog] = {}
+        self._timer = QTimer(window)
+        self._timer.setInterval(LOOK_MS)
+        self._timer.timeout.connect(self.refresh)
+
+    def view_commands(self) -> list[Command]:
+        """The entries of the menu that write what is seen of the dashboard in front."""
+        return [
+            Command(MENU, PNG.entry, PNG.tip, partial(self.graph, PNG)),
+            Command(MENU, SVG.entry, SVG.tip, partial(self.graph, SVG)),
+            Command(MENU, RANGE.entry, RANGE.tip, self.range),
+        ]
+
+    def recording_commands(self) -> list[Command]:
+        """The entries of the menu that write a whole recording."""
+        return [
+            Command(MENU, words.entry, words.tip, partial(self.recording, kind), separated=kind == "csv")
+            for kind, words in WORDING.items()
+        ]
+
+    def recording(self, kind: Kind) -> None:
+        """Write the recording of the dashboard in front; of a session that goes on, as far as it has come."""
+        dashboard = self._window.front_dashboard
+        if dashboard is None:
+            self._tell(NO_RECORDING)
+            return
+        source = dashboard.session.recording
+        if source is None:
+            self._tell("This session is not recorded, so there is nothing to export.")
+            return
+        out = self._ask(WORDING[kind], source)
+        if out is None:
+            return
+        if any(job.out == out for job in self._jobs):
+            self._tell(f"{out} is being written already.")
+            return
+        if kind == "html":
+            self._begin(ExportJob(out, partial(write_page, source, out)))
+        else:
+            self._begin(ExportJob(out, partial(write_data, source, kind, out)))
+
+    def graph(self, words: Wording) -> None:
+        """Write the plots of the dashboard in front as a picture."""
+        self._view(words, lambda dashboard, out: dashboard.plots.save_picture(out))
+
+    def range(self) -> None:
+        """Write the visible curves of the selection, else of what is in sight, as a table."""
+        self._view(RANGE, lambda dashboard, out: dashboard.plots.save_csv(out))
+
+    def _view(self, words: Wording, write: Callable[[Dashboard, Path], object]) -> None:
+        dashboard = self._window.front_dashboard
+        if dashboard is None:
+            self._tell(NO_RECORDING)
+            return
+        source = dashboard.session.recording
+        out = self._ask(words, source or Path.home() / "gpudash")
+        if out is None:
+            return
+        if source is not None and source.exists() and out.exists() and out.samefile(source):
+            self._tell(f"{out} is the recording itself; choose another name.")
+        elif self._window.commands.attempt(lambda: write(dashboard, out)):
+            self._tell(f"Wrote {out}.", good=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being written."""
+        return bool(self._jobs)
+
+    def _begin(self, job: ExportJob) -> None:
+        dialog = QProgressDialog(f"Writing {job.out.name}", "Cancel", 0, 0, self._window)
+        dialog.setWindowTitle("Export")
+        dialog.setWindowModality(Qt.WindowModality.NonModal)
+        dialog.setMinimumDuration(NEVER_MS)
+        dialog.setAutoClose(False)
+        dialog.setAutoReset(False)
+        dialog.canceled.connect(job.cancel)
+        self._jobs[job] = dialog
+        job.start()
+        self._timer.start()
+
+    def refresh(self) -> None:
+        """Show how far each export is, and tell of those that have ended."""
+        for job, dialog in list(self._jobs.items()):
+            if job.is_alive():
+                rows = f": {format_count(job.written)} rows" if job.written else ""
+                dialog.setLabelText(f"Writing {job.out.name}{rows}")
+                if not job.cancelled and time.monotonic() - job.began_s >= PATIENCE_S:
+                    dialog.show()
+                continue
+            del self._jobs[job]
+            _dismiss(dialog)
+            if job.words:
+                self._tell(job.words, good=not job.problem, out=job.out)
+            else:
+                self._window.meant.status_line.tell(f"{job.out.name} was not written: cancelled.")
+        if not self._jobs:
+            self._timer.stop()
+
+    def close(self) -> bool:
+        """Stop what is being written; false when it did not end in time."""
+        self._timer.stop()
+        for job, dialog in self._jobs.items():
+            job.cancel()
+            _dismiss(dialog)
+        for job in self._jobs:
+            job.join(JOIN_S)
+        ended = not any(job.is_alive() for job in self._jobs)
+        self._jobs.clear()
+        return ended
+
+    def _tell(self, words: str, *, good: bool = False, out: Path | None = None) -> None:
+        notice = self._window.documents.notice
+        if not good:
+            notice.tell(words)
+        elif out is None:
+            notice.tell(words, "note")
+        else:
+            shown = out if out.suffix == ".html" else out.parent
+            button = "Open" if shown is out else "Open Folder"
+            notice.tell(words, "note", button=button, run=partial(_open, shown))
+
+    def _ask(self, words: Wording, source: Path) -> Path | None:
+        """Where to write; a file that is there is asked for, by the dialog or, for a suffix added here, by us."""
+        start = source.with_name(source.stem + words.suffix)
+        title = f"Export {words.entry.removesuffix('…')}"
+        chosen, _pattern = QFileDialog.getSaveFileName(self._window, title, str(start), words.pattern)
+        return completed(self._window, title, chosen, words.suffix)
+
+
+def _dismiss(dialog: QProgressDialog) -> None:
+    dialog.blockSignals(True)  # else its end would count as a cancel
+    dialog.cancel()
+    dialog.deleteLater()
+
+
+def _open(path: Path) -> None:
+    QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))

@@ -1,0 +1,85 @@
+"""The commands about profiles and programs: profile the next steps, and a run as plain Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QInputDialog, QVBoxLayout
+
+from gpudash.session import Replay
+from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
+from gpudash.session.live.programs import program_of_run
+from gpudash.ui.widgets.labels import worded_button
+
+if TYPE_CHECKING:
+    from gpudash.ui.dashboard.dashboard import Dashboard
+    from gpudash.ui.window.main_window import MainWindow
+
+CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
+
+COST = "Profiled steps are slower, and the run waits while what was recorded is read."
+
+
+def serve_operators(window: MainWindow, dashboard: Dashboard) -> None:
+    """Let the tab of a dashboard profile its run, and find its traces."""
+    tab = dashboard.tabs.operators
+    tab.set_commanding(dashboard.live)
+    tab.set_palette(dashboard.palette_)
+    tab.recording = lambda: dashboard.session.recording
+    tab.profile_requested.connect(lambda: ask_for_profile(window))
+    tab.told.connect(dashboard.status_line.tell)
+    dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(window)))
+    button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(window))
+    button.setProperty("role", "chip")
+    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    rows = dashboard.panel.layout()
+    assert isinstance(rows, QVBoxLayout)
+    rows.insertWidget(rows.count() - 1, button, 0, Qt.AlignmentFlag.AlignRight)
+    dashboard.panel.changed.connect(lambda: button.setVisible(not dashboard.panel.watching))
+
+
+def why_no_profile(window: MainWindow) -> str:
+    """Why no steps can be profiled now; "" when they can."""
+    if not window.session.running:
+        return "No run is on."
+    return "Steps of your own program are not profiled here; use torch.profiler in it." if window.panel.watching else ""
+
+
+def ask_for_profile(window: MainWindow) -> None:
+    """Ask how many steps, and profile them; the tab with the operators comes to the front."""
+    session = window.session
+    if isinstance(session, Replay):
+        return
+    steps, wanted = QInputDialog.getInt(
+        window, "Profile Next Steps", f"Steps to profile. {COST}", DEFAULT_STEPS, 1, MOST_STEPS
+    )
+    if wanted and window.commands.attempt(lambda: session.profile(steps)):
+        window.status_line.tell(f"Profiling the next {steps} steps…" if steps > 1 else "Profiling the next step…")
+        window.tabs.show_operators()
+        if window.tabs.collapsed:
+            window.dashboard.toggle_tables()
+
+
+def copy_as_python(window: MainWindow) -> None:
+    """Copy what the panel would run, or the run of the recording in front, as a plain PyTorch program."""
+    dashboard = window.front_dashboard or window.dashboard
+
+    def copied() -> None:
+        session = dashboard.session
+        with session.store.lock:
+            run = session.store.run
+        if not isinstance(session, Replay):
+            spec = dashboard.panel.spec()
+            if spec is None:
+                raise ValueError("What the panel holds is no workload that could be shown as a program.")
+            text = session.code(spec, dashboard.panel.device_name)
+        elif run is not None:
+            text = program_of_run(run.workload, run.spec, run.device, session.devices())
+        else:
+            raise ValueError("Nothing was run in this recording.")
+        QGuiApplication.clipboard().setText(text)
+        dashboard.status_line.tell(f"Copied a program of {text.count(chr(10))} lines.")
+
+    window.commands.attempt(copied)

@@ -1,0 +1,1 @@
+"""The panel at the left: what is to be run, on what, and whether it fits."""

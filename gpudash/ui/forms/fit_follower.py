@@ -1,0 +1,130 @@
+"""Keeps the fit panel in step with the form: asks for predictions and shows the answers, without ever waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from gpudash.memory.predicting.estimate import Alternative
+from gpudash.session import Answer, Session
+from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.units import MIB
+
+DEBOUNCE_S = 0.3
+"""How long the form must have been left alone before its values are asked about."""
+
+LOOK_S = 2.0
+"""How often it is looked whether free memory has changed."""
+
+CHANGED_RATIO = 0.05
+"""Change of free memory, as a part of capacity, that makes a prediction out of date."""
+
+LEAST_CHANGE_BYTES = 64 * MIB
+
+
+class FitFollower:
+    """Called by the window at every refresh.
+
+    Args:
+        session: predicts.
+        panel: the form, and the fit panel in it.
+        clock: seconds that only go forward.
+    """
+
+    def __init__(self, session: Session, panel: WorkloadPanel, clock: Callable[[], float] = time.monotonic) -> None:
+        self._session = session
+        self._panel = panel
+        self._clock = clock
+        self._due: float | None = clock()
+        self._look_at = 0.0
+        self._asked_free: int | None = None
+        self._asked_device = panel.device_name
+        self._shown: Answer | None = None
+        self._running = False
+        panel.changed.connect(self.form_changed)
+        panel.fit.applied.connect(self._apply)
+
+    def form_changed(self) -> None:
+        """Ask anew once the form is left alone."""
+        if self._running:
+            return
+        self._due = self._clock() + DEBOUNCE_S
+        self._panel.fit.show_predicting()
+        self._panel.set_forecast("")
+
+    def refresh(self) -> None:
+        """Ask what is due, and show what has been answered."""
+        if self._session.running != self._running:
+            self._run_changed()
+        if self._running:
+            return
+        if not self._session.torch_ready:
+            self._panel.fit.show_predicting("predicting needs PyTorch; it is loading…")
+            return
+        if self._due is not None and self._clock() >= self._due:
+            self._ask()
+        elif self._due is None:
+            self._show(self._session.estimates.newest())
+            self._look_at_free()
+
+    def _run_changed(self) -> None:
+        """A run has the processor to itself; afterwards the device may have more or less room."""
+        self._running = self._session.running
+        self._panel.fit.set_locked(self._running)
+        if self._running:
+            self._session.estimates.cancel(warm=False)
+        else:
+            self._due = self._clock()
+
+    def _ask(self) -> None:
+        self._due, self._shown = None, None
+        spec = self._panel.spec()
+        if spec is None:
+            self._panel.fit.show_predicting("waiting for the marked fields")
+            return
+        self._look_at = self._clock() + LOOK_S
+        device = self._asked_device = spec.own_device or self._panel.device_name
+        try:
+            self._asked_free = self._session.estimates.target(device).free_bytes
+            self._session.estimates.ask(spec, device)
+        except (ValueError, RuntimeError) as error:
+            self._panel.fit.show_reason(str(error), "")
+            return
+        self._panel.fit.show_predicting()
+
+    def _show(self, answer: Answer | None) -> None:
+        if answer is None or answer is self._shown:
+            return
+        self._shown = answer
+        estimate, problem = answer.estimate, answer.problem
+        if estimate is not None and estimate.peak_allocated_bytes is not None:
+            self._panel.fit.show_estimate(estimate, whole=answer.final)
+            short = estimate.fits is False and estimate.spare_bytes is not None
+            self._panel.set_forecast(self._panel.fit.headline if short else "")
+        elif problem is not None:
+            self._panel.fit.show_reason(problem.message, problem.remedy)
+        elif estimate is not None:
+            self._panel.fit.show_reason(estimate.reason, "")
+
+    def _look_at_free(self) -> None:
+        """Predict anew when much more or less is free than when it was asked."""
+        if self._clock() < self._look_at or self._asked_free is None:
+            return
+        self._look_at = self._clock() + LOOK_S
+        try:
+            target = self._session.estimates.target(self._asked_device)
+        except ValueError:
+            return
+        if target.free_bytes is None:
+            return
+        bound = max(LEAST_CHANGE_BYTES, CHANGED_RATIO * (target.capacity_bytes or 0))
+        if abs(target.free_bytes - self._asked_free) > bound:
+            self._due = self._clock()
+
+    def _apply(self, alternative: Alternative) -> None:
+        if self._running:
+            return
+        if alternative.device is not None:
+            self._panel.take_device(alternative.device)
+        if alternative.fields:
+            self._panel.change_fields(alternative.fields)

@@ -1,0 +1,409 @@
+"""Whether what the form asks for fits, and what would: below the form of the workload.
+
+One change that would need less memory, with its price and the button that makes it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.devices.names import shown_name
+from gpudash.memory.allocator.settings import assignment
+from gpudash.memory.predicting.estimate import Alternative, Estimate
+from gpudash.memory.predicting.estimate_words import (
+    assumed_words,
+    change_words,
+    fit_words,
+    headline,
+    largest_batch,
+    largest_batch_remark,
+    need_words,
+    price,
+    rank_lines,
+    release_words,
+    segments,
+    verdict,
+)
+from gpudash.ui.forms.fit_bar import FitBar, part_colour
+from gpudash.ui.widgets.theme import DARK, Palette
+from gpudash.units import format_bytes
+
+LOOKS = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("warn", "≈ "), "unknown": ("muted", "")}
+"""Role and sign of each verdict: never colour alone."""
+
+DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
+"""Logical pixels of the details, the second where there is room; more is scrolled to."""
+
+LEAST_DETAILS_HEIGHT = 48
+
+LEGEND_COLUMNS = 2
+
+SPACING = 4
+"""Logical pixels between two rows of the panel."""
+
+PREDICTING = "predicting…"
+
+
+class _Details(QScrollArea):
+    """Always of the same height, `limit` where there is room: what is in it comes bit by bit."""
+
+    limit = DETAILS_HEIGHT
+
+    def sizeHint(self) -> QSize:
+        return QSize(super().sizeHint().width(), self.limit)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, LEAST_DETAILS_HEIGHT)
+
+
+class FitPanel(QWidget):
+    """The verdict, the bar, two lines of figures, and on request the parts and the alternatives.
+
+    Signals:
+        applied: the user wants this `Alternative`.
+    """
+
+    applied = Signal(object)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = DARK
+        self._estimate: Estimate | None = None
+        self._stale = False
+        self._chosen_open: bool | None = None
+        self._locked = False
+        self._reason = False
+        self._whole = True
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self._headline = QLabel(PREDICTING)
+        self._headline.setWordWrap(False)
+        self._bar = FitBar(self._palette)
+        self._lines = QLabel("\n")
+        self._lines.setProperty("role", "muted")
+        self._lines.setWordWrap(True)
+        self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._ranks = QLabel()
+        self._ranks.setProperty("role", "legend")
+        self._ranks.setWordWrap(True)
+        self._ranks.setAccessibleName("The other ranks")
+        self._toggle = QToolButton()
+        self._toggle.setCheckable(True)
+        self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self._toggle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self._toggle.setProperty("role", "fold")
+        self._toggle.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._toggle.setToolTip("What the memory is for, and what would need less")
+        self._toggle.clicked.connect(self._toggled)
+        self._details = _Details()
+        self._details.setWidgetResizable(True)
+        self._details.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._details.setFrameShape(QFrame.Shape.NoFrame)
+        self._details.setAccessibleName("What the memory is for, and what would need less")
+        self._details.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self._inside = QWidget()
+        self._inside.setProperty("role", "scrolled")
+        self._column = QVBoxLayout(self._inside)
+        self._column.setContentsMargins(0, 0, 4, 0)
+        self._column.setSpacing(6)
+        self._legend = QWidget()
+        self._column.addWidget(self._legend)
+        self._column.addStretch(1)
+        self._details.setWidget(self._inside)
+        self._lay_out()
+        self._set_open(False)
+        self._set_look("unknown", PREDICTING)
+
+    def _lay_out(self) -> None:
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 2, 0, 0)
+        column.setSpacing(SPACING)
+        rule = QFrame()
+        rule.setProperty("role", "rule")
+        rule.setFixedHeight(1)
+        column.addWidget(rule)
+        column.addWidget(self._headline)
+        column.addWidget(self._bar)
+        column.addWidget(self._lines)
+        column.addWidget(self._ranks)
+        column.addWidget(self._toggle)
+        column.addWidget(self._details)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The prediction that is shown, fresh or not."""
+        return self._estimate
+
+    @property
+    def headline(self) -> str:
+        """The words of the first line."""
+        return self._headline.text()
+
+    @property
+    def rank_lines(self) -> str:
+        """The words about the other ranks and what is assumed for connecting them; "" for a run on one device."""
+        return self._ranks.text()
+
+    @property
+    def alternatives(self) -> list[AlternativeRow]:
+        """The rows of the alternatives, from the top."""
+        items = (self._column.itemAt(place) for place in range(self._column.count()))
+        found = (item.widget() for item in items if item is not None)
+        return [widget for widget in found if isinstance(widget, AlternativeRow)]
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._palette = palette
+        self._show()
+
+    def set_roomy(self, roomy: bool) -> None:
+        """Open the details where there is room for them, unless the user has decided."""
+        self._details.limit = ROOMY_DETAILS_HEIGHT if roomy else DETAILS_HEIGHT
+        self._details.updateGeometry()
+        if self._chosen_open is None:
+            self._set_open(roomy)
+
+    def show_estimate(self, estimate: Estimate, *, whole: bool) -> None:
+        """Show a prediction.
+
+        Args:
+            estimate: as far as it has come.
+            whole: whether it comes no further.
+        """
+        self._estimate, self._stale, self._reason = estimate, False, False
+        self._headline.setToolTip("\n".join(line for line in (release_words(estimate), estimate.method) if line))
+        self._set_look(verdict(estimate), headline(estimate))
+        self._whole = whole
+        self._set_lines(_figures(estimate), tip=largest_batch_remark(estimate))
+        self._show()
+
+    def show_predicting(self, words: str = PREDICTING) -> None:
+        """Keep the old figures, dimmed, while new ones are made."""
+        self._stale, self._reason = True, False
+        self._set_look("unknown", words)
+        if self._estimate is None:
+            self._set_lines("")
+        self._show()
+
+    def show_reason(self, message: str, remedy: str) -> None:
+        """Say why nothing can be predicted."""
+        self._estimate, self._stale, self._reason = None, False, True
+        self._set_look("uncertain", "cannot be predicted")
+        self._set_lines(message, tip=f"{message} {remedy}".strip())
+        self._show()
+
+    def set_locked(self, locked: bool) -> None:
+        """Whether alternatives can be applied now."""
+        self._locked = locked
+        for row in self.alternatives:
+            row.set_locked(locked)
+
+    def _set_look(self, found: str, words: str) -> None:
+        role, sign = LOOKS[found]
+        self._headline.setText(f"{sign}{words}")
+        if self._headline.property("role") != role:
+            self._headline.setProperty("role", role)
+            self._headline.style().unpolish(self._headline)
+            self._headline.style().polish(self._headline)
+        font = self._headline.font()
+        font.setBold(found != "unknown")
+        self._headline.setFont(font)
+
+    def _show_ranks(self) -> None:
+        estimate = self._estimate
+        lines = [] if estimate is None else [*rank_lines(estimate), assumed_words(estimate)]
+        self._ranks.setText("\n".join(line for line in lines if line))
+        self._ranks.setVisible(bool(lines and lines[0]))
+        self._ranks.setEnabled(not self._stale)
+
+    def _set_lines(self, words: str, tip: str = "") -> None:
+        self._lines.setText(words)
+        self._lines.setToolTip(tip)
+
+    def _show(self) -> None:
+        estimate = self._estimate
+        self._bar.show_estimate(estimate, self._palette, stale=self._stale)
+        self._toggle.setEnabled(estimate is not None)
+        looking = "" if self._whole or self._stale else ", looking…"
+        self._toggle.setText(f"{_toggle_words(estimate)}{looking}")
+        self._share_height()
+        self._show_ranks()
+        opened = self._toggle.isChecked() and estimate is not None
+        self._details.setVisible(opened)
+        self._inside.setEnabled(not self._stale)
+        if opened and estimate is not None and not self._stale:
+            self._fill(estimate)
+
+    def _share_height(self) -> None:
+        """A reason takes the place of bar and switch, and its words the height of both: nothing else moves."""
+        self._bar.setVisible(not self._reason)
+        self._toggle.setVisible(not self._reason)
+        height = 2 * self._lines.fontMetrics().lineSpacing() + 2
+        if self._reason:
+            height += self._bar.height() + self._toggle.sizeHint().height() + 2 * SPACING
+        self._lines.setFixedHeight(height)
+
+    def _fill(self, estimate: Estimate) -> None:
+        """Bring the details up to date; a row stays while its alternative does, for the pointer may be on it."""
+        self._legend.deleteLater()
+        self._legend = self._make_legend(estimate)
+        self._column.insertWidget(0, self._legend)
+        old = self.alternatives
+        for place, alternative in enumerate(sorted(estimate.alternatives, key=_order)):
+            row = next((row for row in old if row.alternative == alternative), None)
+            if row is None:
+                row = AlternativeRow(alternative)
+                row.applied.connect(self.applied)
+                row.set_locked(self._locked)
+            else:
+                old.remove(row)
+            self._column.insertWidget(place + 1, row)
+        for row in old:
+            self._column.removeWidget(row)
+            row.setParent(None)
+            row.deleteLater()
+
+    def _make_legend(self, estimate: Estimate) -> QWidget:
+        legend = QWidget()
+        grid = QGridLayout(legend)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(8)
+        grid.setVerticalSpacing(1)
+        parts = segments(estimate)
+        rows = -(-len(parts) // LEGEND_COLUMNS)
+        for number, (name, size) in enumerate(parts):
+            colour = part_colour(name, self._palette)
+            words = name.removesuffix(" in the allocator").removesuffix(" state").removesuffix(" (assumed)")
+            label = QLabel(f'<span style="color:{colour}">■</span> {words} <b>{format_bytes(size)}</b>')
+            label.setProperty("role", "legend")
+            label.setToolTip(f"{name}: {format_bytes(size)}")
+            grid.addWidget(label, number % rows, number // rows)
+        return legend
+
+    def open_details(self) -> None:
+        """Unfold what the memory is for, as if the user had."""
+        self._toggled(True)
+
+    def _toggled(self, opened: bool) -> None:
+        self._chosen_open = opened
+        self._set_open(opened)
+
+    def _set_open(self, opened: bool) -> None:
+        self._toggle.setChecked(opened)
+        self._toggle.setArrowType(Qt.ArrowType.DownArrow if opened else Qt.ArrowType.RightArrow)
+        self._show()
+
+
+def _order(alternative: Alternative) -> int:
+    """What fits comes first; otherwise the order, the least harmful first, is kept."""
+    return {True: 0, None: 1, False: 2}[alternative.fits]
+
+
+def _toggle_words(estimate: Estimate | None) -> str:
+    if estimate is None or estimate.fits or not estimate.alternatives:
+        return "Details"
+    count = sum(alternative.fits is True for alternative in estimate.alternatives)
+    return f"What would fit ({count})"
+
+
+def _figures(estimate: Estimate) -> str:
+    if estimate.peak_allocated_bytes is None:
+        return estimate.reason
+    return "\n".join(line for line in (need_words(estimate), largest_batch(estimate)) if line)
+
+
+_LOOKS = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
+
+
+class AlternativeRow(QWidget):
+    """The change, its predicted peak and price; the button where the form can make it.
+
+    Signals:
+        applied: the `Alternative`, when its button was pressed.
+    """
+
+    applied = Signal(object)
+
+    def __init__(self, alternative: Alternative, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.alternative = alternative
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(6)
+        role, sign = _LOOKS[alternative.fits]
+        mark = QLabel(sign)
+        mark.setProperty("role", role)
+        mark.setFixedWidth(12)
+        mark.setToolTip(fit_words(alternative.fits))
+        change = QLabel(change_words(alternative))
+        change.setWordWrap(True)
+        told = QLabel(_told(alternative))
+        told.setProperty("role", "legend")
+        told.setWordWrap(True)
+        words = QVBoxLayout()
+        words.setSpacing(0)
+        words.addWidget(change)
+        words.addWidget(told)
+        row.addWidget(mark)
+        row.addLayout(words, 1)
+        self.button = self._make_button()
+        if self.button is not None:
+            row.addWidget(self.button)
+        self.setAccessibleName(f"{change_words(alternative)}: {fit_words(alternative.fits)}; {_told(alternative)}")
+
+    def _make_button(self) -> QPushButton | None:
+        """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""
+        alternative = self.alternative
+        if alternative.allocator:
+            start = start_words(alternative.allocator)
+            button = QPushButton("Copy")
+            button.setToolTip(f"Copy the command that starts so:\n{start}")
+            button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
+        elif alternative.fields or alternative.device is not None:
+            button = QPushButton("Apply")
+            button.setToolTip(_apply_words(alternative))
+            button.clicked.connect(lambda: self.applied.emit(alternative))
+        else:
+            return None
+        button.setProperty("role", "chip")
+        button.setAccessibleName(f"{button.text()}: {change_words(alternative)}")
+        return button
+
+    def set_locked(self, locked: bool) -> None:
+        """Whether the form can be changed now."""
+        if self.button is not None and not self.alternative.allocator:
+            self.button.setEnabled(not locked)
+
+
+def start_words(setting: str) -> str:
+    """The command that starts this process anew, GPUs to simulate included, with a setting of the allocator."""
+    return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
+
+
+def _told(alternative: Alternative) -> str:
+    parts = [format_bytes(alternative.peak_reserved_bytes), price(alternative)]
+    if alternative.allocator:
+        parts.append("gpudash has to be started with it")
+    return " · ".join(part for part in parts if part)
+
+
+def _apply_words(alternative: Alternative) -> str:
+    if alternative.device is not None:
+        return f"Choose {shown_name(alternative.device)}"
+    changes = (f"{name.replace('_', ' ')} {value}" for name, value in alternative.fields.items())
+    return f"Set {', '.join(changes)}"

@@ -1,0 +1,118 @@
+"""How far a run is: a bar, and below it what its last step brought."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
+
+from gpudash.devices.names import SIMULATED
+from gpudash.specs import ComparisonSpec
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.dashboard.tabs.rank_rows import ranks_words
+from gpudash.units import format_clock, format_count, format_percent, format_throughput
+
+ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
+"""How a run ended, in a word."""
+
+WATCH = "watch"
+"""Workload of the user's own program: how many steps it has, nobody knows."""
+
+PID = "pid"
+"""In the spec of such a run: of a process that ran already, and is watched from outside."""
+
+FINEST = 10_000
+"""Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""
+
+
+class RunProgress(QWidget):
+    """Shows the run that is on, or how the last one ended.
+
+    Attributes:
+        unfinished: what is said of a run that neither is on nor has ended.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.unfinished = "Ended"
+        self.bar = QProgressBar()
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        self.bar.setAccessibleName("Progress of the run")
+        self.words = QLabel("Ready")
+        self.words.setProperty("role", "muted")
+        self.words.setWordWrap(True)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(8)
+        rows.addWidget(self.bar)
+        rows.addWidget(self.words)
+
+    def say(self, text: str) -> None:
+        """Put ``text`` below the bar."""
+        if self.words.text() != text:
+            self.words.setText(text)
+
+    def show_run(self, run: RunView | None, running: bool, loading: str, stopping: bool) -> None:
+        """Show progress; while the run is being stopped, what is said stays.
+
+        Args:
+            run: the current or last run.
+            running: whether it is on.
+            loading: what is waited for before the first step, or "".
+            stopping: whether it has been asked to stop.
+        """
+        self.bar.setVisible(run is None or run.workload != WATCH)
+        if run is None:
+            self._set(0, 1)
+            self.say(loading or "Ready")
+            return
+        if running and run.workload != WATCH and run.steps == 0 and not stopping:
+            self._set(0, 0)
+            self.say(loading or "Preparing…")
+            return
+        self._set(run.step, max(run.steps, 1))
+        if not stopping:
+            self.say(_progress_words(run, running, self.unfinished))
+
+    def _set(self, value: int, maximum: int) -> None:
+        if maximum > FINEST:
+            value, maximum = round(value / maximum * FINEST), FINEST
+        self.bar.setRange(0, maximum)
+        self.bar.setValue(value)
+
+
+def _progress_words(run: RunView, running: bool, unfinished: str) -> str:
+    parts = [SIMULATED] if run.simulated else []
+    if not running:
+        parts.append(ENDINGS.get(run.status, unfinished))
+    elif run.workload == WATCH:
+        parts.append("Running")
+    if run.workload == WATCH:
+        parts += [f"step {format_count(run.step)}"] if run.step else []
+    elif run.steps:
+        compared = run.workload == ComparisonSpec.name
+        about = "about " if compared and running else ""
+        parts.append(f"{'repetition' if compared else 'step'} {run.step} of {about}{run.steps}")
+    parts += [ranks] if (ranks := ranks_words(run)) else []
+    left = run.seconds_left
+    if left is not None:
+        parts.append(f"{format_clock(left)} left")
+    figures = [
+        write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
+    ]
+    return "\n".join(" · ".join(words) for words in (parts, figures) if words)
+
+
+def _loss_words(loss: float) -> str:
+    if math.isnan(loss):
+        return "loss NaN"
+    return f"loss {loss:.3f}" if math.isfinite(loss) else "loss infinite"
+
+
+_METRICS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("loss", _loss_words),
+    ("accuracy", lambda ratio: f"accuracy {format_percent(ratio)}"),
+    ("throughput", format_throughput),
+)

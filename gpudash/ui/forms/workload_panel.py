@@ -1,0 +1,446 @@
+"""The panel at the left: which workload, on which device, with which values; start, stop and progress.
+
+The button that starts a run and stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.devices.names import Device
+from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.forms.comparison_form import ComparisonForm, form_of
+from gpudash.ui.forms.device_choice import device_choice, device_words, offer
+from gpudash.ui.forms.fit_panel import FitPanel
+from gpudash.ui.forms.parallel_form import ParallelForm
+from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
+from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
+from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, preset_words
+
+WIDTH = 312
+"""Logical pixels: room for the longest label and a choice beside it."""
+
+DEVICE_WORDS = "Where the workload runs"
+SEVERAL_WORDS = "The ranks run on the devices below; clear those to run on one"
+"""Tooltips of the choice of a device: usually, and while the ranks have devices of their own."""
+
+ROOMY_HEIGHT = 980
+"""Logical pixels from which the form and what would fit can be seen side by side."""
+
+
+class WorkloadPanel(QFrame):
+    """Choose, configure, start and stop.
+
+    Signals:
+        start_requested, stop_requested: the button, or F5.
+        device_chosen: torch's name of the device the user chose in the panel.
+        changed: the form changed.
+    """
+
+    start_requested = Signal()
+    stop_requested = Signal()
+    device_chosen = Signal(str)
+    changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "panel")
+        self.setFixedWidth(WIDTH)
+        self._forms: dict[str, SpecForm] = {}
+        self.script = ScriptForm()
+        self.script.changed.connect(self._form_changed)
+        self._running = False
+        self._stopping = False
+        self._program = self._outside = False
+        self._commanding = True
+        self._wanted_device: str | None = None
+        self._offered: list[tuple[str, str | None]] = []
+        self._devices: tuple[Device, ...] = ()
+        self._preferred = "cpu"
+        self._ranks_on: str | None = None
+        self._forecast = ""
+        self._build()
+        self._choose_workload()
+
+    def _build(self) -> None:
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(14, 12, 14, 12)
+        outer.setSpacing(8)
+        title = QLabel("WORKLOAD")
+        title.setProperty("role", "title")
+        outer.addWidget(title)
+        self.workload = QComboBox()
+        self.workload.setAccessibleName("Workload")
+        self.workload.setToolTip("What to run")
+        for name, spec in workloads().items():
+            self.workload.addItem(spec.title, name)
+        self.workload.insertSeparator(self.workload.count())
+        self.workload.addItem(TITLE, WATCH)
+        self.workload.setCurrentIndex(self.workload.findData(DEFAULT_WORKLOAD))
+        self.workload.currentIndexChanged.connect(self._choose_workload)
+        outer.addWidget(self.workload)
+        self._summary = QLabel()
+        self._summary.setProperty("role", "muted")
+        self._summary.setWordWrap(True)
+        outer.addWidget(self._summary)
+        self._presets = QWidget()
+        self._preset_row = QHBoxLayout(self._presets)
+        self._preset_row.setContentsMargins(0, 0, 0, 0)
+        self._preset_row.setSpacing(4)
+        outer.addWidget(self._presets)
+        outer.addWidget(self._device_row())
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self.script)
+        self._stack.setProperty("role", "scrolled")
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setAccessibleName("Fields of the workload")
+        scroll.setWidget(self._stack)
+        self._stack.setAutoFillBackground(False)
+        outer.addWidget(scroll, 1)
+        self.fit = FitPanel()
+        outer.addWidget(self.fit)
+        self._not_predicted = QLabel(NOT_PREDICTED)
+        self._not_predicted.setProperty("role", "muted")
+        self._not_predicted.setWordWrap(True)
+        outer.addWidget(self._not_predicted)
+        self._caution = QLabel()
+        self._caution.setProperty("role", "warn")
+        self._caution.setWordWrap(True)
+        outer.addWidget(self._caution)
+        self.progress = RunProgress()
+        outer.addWidget(self.progress)
+        self.button = StartButton()
+        self.button.clicked.connect(self.toggle)
+        outer.addWidget(self.button)
+
+    def _device_row(self) -> QWidget:
+        self._device_choice = QWidget()
+        row = QHBoxLayout(self._device_choice)
+        row.setContentsMargins(0, 0, 0, 0)
+        label = QLabel("Device")
+        label.setProperty("role", "muted")
+        self.device = device_choice("Device", DEVICE_WORDS, 12)
+        self.device.currentIndexChanged.connect(self._device_changed)
+        self.device.activated.connect(self._device_activated)
+        label.setBuddy(self.device)
+        label.setMinimumWidth(LABEL_WIDTH)
+        row.setSpacing(10)
+        row.addWidget(label)
+        row.addWidget(self.device, 1)
+        return self._device_choice
+
+    def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
+        """Offer ``devices``, those no run can use disabled; keeps the user's choice while its device is there."""
+        offered = [(device.name, device.problem) for device in devices]
+        if offered == self._offered:
+            return
+        self._offered = offered
+        self._devices, self._preferred = tuple(devices), preferred
+        self._offer_to_form()
+        kept = self.device.currentData() if self._running else self._wanted_device
+        with QSignalBlocker(self.device):
+            self.device.clear()
+            for device in devices:
+                offer(self.device, device_words(device, self.device), device, device.problem)
+            wanted = kept if self.device.findData(kept) >= 0 else preferred
+            self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
+        self._device_changed()
+
+    def _offer_to_form(self) -> None:
+        """Offer the devices to a form that has a choice of its own: of two, or of one for each rank."""
+        form = self._forms.get(self.workload.currentData())
+        if isinstance(form, ComparisonForm) and self._devices and self._commanding:
+            form.set_devices(self._devices, self._preferred)
+        elif isinstance(form, ParallelForm) and self._devices and self._commanding:
+            form.set_devices(self._devices)
+
+    def set_commanding(self, commanding: bool) -> None:
+        """Whether a run can be started here at all; a recording's panel only shows what was run."""
+        self._commanding = commanding
+        self.button.setVisible(commanding)
+        self._choose_workload()
+        self.workload.setEnabled(commanding)
+        self._allow_device()
+
+    def show_spec(self, workload: str, device: str, values: Mapping[str, Any]) -> None:
+        """Show what a recorded run was asked; a workload that is not installed here is left out."""
+        row = self.workload.findData(workload)
+        if row < 0:
+            return
+        self.workload.setCurrentIndex(row)
+        if self.watching:
+            self.script.show_recorded(values)
+            return
+        self.choose_device(device)
+        self.form.set_values(
+            {name: value for name, value in values.items() if name in self.form.spec_type.model_fields}
+        )
+        self.form.set_locked(True)
+
+    def choose_device(self, name: str) -> None:
+        """Select the device called ``name``, where it is offered."""
+        row = self.device.findData(name)
+        if row >= 0:
+            self._wanted_device = name
+            self.device.setCurrentIndex(row)
+
+    def take_device(self, name: str) -> None:
+        """Select the device called ``name``, as if the user had."""
+        if not self.watching and isinstance(self.form, ParallelForm) and self.form.own_device not in (None, name):
+            self.form.change_fields({"devices": ""})
+        self.choose_device(name)
+        self._device_activated()
+
+    def change_fields(self, fields: Mapping[str, Any]) -> None:
+        """Put new values into some fields of the form."""
+        if not self.watching:
+            self.form.change_fields(fields)
+            self._form_changed()
+
+    def set_forecast(self, words: str) -> None:
+        """Say at the button that the run will not fit; "" when it will or nothing is known."""
+        if words != self._forecast:
+            self._forecast = words
+            self._update_button()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.fit.set_roomy(self.height() >= ROOMY_HEIGHT)
+
+    def _device_activated(self) -> None:
+        self._wanted_device = self.device_name
+        self.device_chosen.emit(self.device_name)
+
+    @property
+    def device_name(self) -> str:
+        """torch's name of the chosen device; of several, that of the first rank, or a comparison's measured one."""
+        own = None if self.watching else self.form.own_device
+        return own or str(self.device.currentData() or "cpu")
+
+    @property
+    def watching(self) -> bool:
+        """Whether the user's own program is chosen, in place of a workload."""
+        return bool(self.workload.currentData() == WATCH)
+
+    def take_script(self, path: Path) -> None:
+        """Choose the user's own program, and fill in its file."""
+        if not self._running:
+            self.workload.setCurrentIndex(self.workload.findData(WATCH))
+            self.script.take_file(path)
+
+    @property
+    def form(self) -> SpecForm:
+        """The form of the chosen workload; there is none for the user's own program."""
+        return self._forms[self.workload.currentData()]
+
+    def spec(self) -> Spec | None:
+        """The workload that would be run, or ``None`` while a value is not allowed or it is the user's own program."""
+        return None if self.watching else self.form.spec()
+
+    @property
+    def ready(self) -> bool:
+        """Whether what is in the form can be run."""
+        return self.script.ready if self.watching else self.form.spec() is not None
+
+    def toggle(self) -> None:
+        """What the button does: start, or stop while a run is on; a program that does not stop is asked again."""
+        if self._running:
+            if not self._stopping or self._program:
+                again, self._stopping = self._stopping, True
+                self._update_button()
+                if self._program and not self._outside:
+                    self.progress.say("Ending it…" if again else "Asked it to stop; it is ended after 5 s…")
+                else:
+                    self.progress.say("Stopping after this step…")
+                self.stop_requested.emit()
+        elif self.button.isEnabled():
+            self.start_requested.emit()
+
+    def show_run(self, run: RunView | None, running: bool, loading: str) -> None:
+        """Show progress; called at every refresh.
+
+        Args:
+            run: the current or last run.
+            running: whether it is on.
+            loading: what is waited for before the first step, or "".
+        """
+        watched = running and run is not None and run.running and run.workload == WATCH
+        program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
+        if (running, program, outside) != (self._running, self._program, self._outside):
+            self._running, self._stopping, self._program, self._outside = running, False, program, outside
+            (self.script if self.watching else self.form).set_locked(running)
+            for control in (self.workload, self._presets):
+                control.setEnabled(not running)
+            self._allow_device()
+            self._update_button()
+        self.progress.show_run(run, running, "" if self._program else loading, self._stopping)
+
+    def _choose_workload(self) -> None:
+        watching = self.watching
+        self._device_choice.setVisible(not watching)
+        self._presets.setVisible(self._commanding and not watching)
+        self.fit.setVisible(self._commanding and not watching)
+        self._not_predicted.setVisible(self._commanding and watching)
+        if watching:
+            self._show_form(self.script)
+            self._summary.setText(SUMMARY)
+            self._form_changed()
+        else:
+            self._choose_spec(self.workload.currentData())
+
+    def _choose_spec(self, name: str) -> None:
+        spec = workloads()[name]
+        if name not in self._forms:
+            form = form_of(spec)
+            form.changed.connect(self._form_changed)
+            self._forms[name] = form
+            self._stack.addWidget(form)
+        self._device_choice.setVisible(not isinstance(self._forms[name], ComparisonForm))
+        self._offer_to_form()
+        self._show_form(self._forms[name])
+        self._summary.setText(spec.summary)
+        while self._preset_row.count():
+            item = self._preset_row.takeAt(0)
+            widget = item.widget() if item is not None else None
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for preset, values in spec.presets.items():
+            button = QPushButton(preset)
+            button.setProperty("role", "chip")
+            button.setToolTip(preset_words(preset, values))
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            button.clicked.connect(lambda _checked=False, values=values: self._apply_preset(values))
+            self._preset_row.addWidget(button)
+        self._preset_row.addStretch(1)
+        self._device_changed()
+
+    def _show_form(self, form: QWidget) -> None:
+        """Bring a form to the front; those behind it take no room, else the longest would make the others scroll."""
+        for place in range(self._stack.count()):
+            page = self._stack.widget(place)
+            policy = QSizePolicy.Policy.Preferred if page is form else QSizePolicy.Policy.Ignored
+            if page is not None:
+                page.setSizePolicy(QSizePolicy.Policy.Preferred, policy)
+        self._stack.setCurrentWidget(form)
+
+    def _apply_preset(self, values: Any) -> None:
+        self.form.set_values(values)
+        self._form_changed()
+
+    def _device_changed(self) -> None:
+        if not self.watching:
+            self.form.set_device(self.device_name)
+        self._form_changed()
+
+    def _allow_device(self) -> None:
+        """Let one device be chosen, unless a run is on or the ranks have devices of their own."""
+        several = not self.watching and isinstance(self.form, ParallelForm) and self.form.own_device is not None
+        self.device.setEnabled(self._commanding and not self._running and not several)
+        self.device.setToolTip(SEVERAL_WORDS if several else DEVICE_WORDS)
+        own = self.form.own_device if several else None
+        if own != self._ranks_on:
+            self._ranks_on = own
+            with QSignalBlocker(self.device):
+                row = self.device.findData(own or self._wanted_device or self._preferred)
+                self.device.setCurrentIndex(max(0, row))
+            if self._commanding:
+                self.device_chosen.emit(self.device_name)
+
+    def _form_changed(self) -> None:
+        self._allow_device()
+        whole = "" if self.watching else self._whole_words()
+        self._caution.setText(whole)
+        self._caution.setVisible(bool(whole))
+        self._update_button()
+        self.changed.emit()
+
+    def _whole_words(self) -> str:
+        """What is wrong with the values together, or what they should make one cautious of."""
+        spec = self.form.spec()
+        return self.form.errors().get("", "") if spec is None else " ".join(spec.cautions(self.device_name))
+
+    def _update_button(self) -> None:
+        self.button.show_state(
+            running=self._running,
+            stopping=self._stopping,
+            program=self._program,
+            outside=self._outside,
+            ready=self.ready,
+            start_tip=f"Run anyway (F5): {self._forecast}" if self._forecast else self._start_words(),
+        )
+
+    def _start_words(self) -> str:
+        if not self.watching:
+            wrong = next(iter(self.form.errors().items()), None)
+            if wrong is None:
+                return "Run the workload on the chosen device (F5)"
+            name, why = wrong
+            return f"{name.replace('_', ' ')}: {why}".strip(": ").capitalize() if name else why
+        problem = next(iter(self.script.script().problems().values()), "")
+        return problem or "Run the script and watch it (F5)"
+
+
+class StartButton(QPushButton):
+    """Says what a press does now."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setMinimumHeight(32)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # after a click Space still means the view, not Stop
+
+    def show_state(
+        self, *, running: bool, stopping: bool, program: bool, outside: bool, ready: bool, start_tip: str
+    ) -> None:
+        """Show what can be done.
+
+        Args:
+            running: whether a run is on.
+            stopping: whether it has been asked to stop.
+            program: whether it is a program of the user's.
+            outside: whether that ran already, and is only watched.
+            ready: whether a run can be started.
+            start_tip: what starting would do, or why it cannot be done.
+        """
+        if outside:
+            self._say("■  Stop watching   F5", "Stop watching", "Look away from the process, which runs on (F5)")
+        elif program:
+            words = ("■  End it now   F5", "End the program now") if stopping else ("■  Stop   F5", "Stop the program")
+            self._say(*words, "Interrupt the program as Ctrl+C does; pressed again, end it (F5)")
+        elif running:
+            words = ("Stopping…" if stopping else "■  Stop run   F5", "Stop run")
+            self._say(*words, "Stop after the current operation (F5)")
+        else:
+            self._say("▶  Start run   F5", "Start run", start_tip)
+        self.setEnabled(not stopping or program if running else ready)
+        role = "danger" if running else "primary"
+        if self.property("role") != role:
+            self.setProperty("role", role)
+            self.style().unpolish(self)
+            self.style().polish(self)
+
+    def _say(self, text: str, name: str, tip: str) -> None:
+        self.setText(text)
+        self.setAccessibleName(name)
+        self.setToolTip(tip)

@@ -1,0 +1,278 @@
+"""How far a y axis reaches: it grows at once and shrinks only after a calm while or on request.
+
+Where ticks go and what they say: binary steps for memory, 1-2-5 elsewhere, whole minutes for time.
+
+From session time and values to pixels of one plot.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from PySide6.QtCore import QRectF
+
+from gpudash.ui.plots.curve import Unit
+from gpudash.units import GIB, KIB, MIB, TIB, format_clock, memory_unit
+
+CALM_S = 3.0
+"""How long the data must need clearly less of the axis before it shrinks."""
+
+_SHRINK_BELOW = 0.6
+"""Share of the axis that must suffice before it may shrink at all."""
+
+
+_LEAST = 1e-9
+"""Narrowest axis."""
+
+_LEAST_BYTES = 16 * 2.0**20
+"""Narrowest axis of a memory: one that is empty has no ticks within a mebibyte."""
+
+
+@dataclass(slots=True)
+class Autoscale:
+    """The range of one y axis, in drawn coordinates (decimal logarithms where `log`).
+
+    Attributes:
+        unit: memory, rates and numbers begin at 0; ratios are 0 to 1.
+        log: logarithmic; only where 0 cannot occur.
+        manual: a range the user chose; kept until `reset`.
+    """
+
+    unit: Unit
+    log: bool = False
+    manual: tuple[float, float] | None = None
+    _low: float = 0.0
+    _high: float = 0.0
+    _fresh: bool = True
+    _calm_since: float | None = None
+
+    def range(self) -> tuple[float, float]:
+        """The range in force; low < high."""
+        if self.manual is not None:
+            return self.manual
+        if self._fresh:
+            return 0.0, _LEAST_BYTES if self.unit == "bytes" else 1.0
+        return self._low, self._high
+
+    def reset(self) -> None:
+        """Fit to the data again at the next `update`."""
+        self.manual = None
+        self.refit()
+
+    def refit(self) -> None:
+        """Fit to the data again at the next `update`, and keep a range the user chose."""
+        self._fresh = True
+        self._calm_since = None
+
+    def update(self, low: float, high: float, now_s: float) -> tuple[float, float]:
+        """Take in the data's extremes, in drawn coordinates, at ``now_s``; NaN for no data."""
+        if math.isnan(low) or math.isnan(high):
+            return self.range()
+        target = self._target(low, high)
+        if self._fresh:
+            self._low, self._high = target
+            self._fresh = False
+        if target[0] < self._low or target[1] > self._high:
+            self._low, self._high = min(target[0], self._low), max(target[1], self._high)
+        if target[1] - target[0] >= (self._high - self._low) * _SHRINK_BELOW:
+            self._calm_since = None
+        elif self._calm_since is None:
+            self._calm_since = now_s
+        elif now_s - self._calm_since >= CALM_S:
+            self._low, self._high = target
+            self._calm_since = None
+        return self.range()
+
+    def zoom(self, factor: float, anchor: float) -> None:
+        """Make the range ``factor`` times as high around ``anchor``; axes that begin at 0 keep doing so."""
+        low, high = self.range()
+        if self.unit in ("bytes", "rate", "number", "ratio") and low >= 0:
+            self.manual = (low, low + (high - low) * factor)
+        else:
+            self.manual = (anchor - (anchor - low) * factor, anchor + (high - anchor) * factor)
+
+    def _target(self, low: float, high: float) -> tuple[float, float]:
+        if self.log or self.unit in ("nats", "loss"):
+            pad = max((high - low) * 0.08, abs(high) * 0.02, 1e-6)
+            return self._rounded(low - pad, high + pad)
+        if self.unit == "ratio":
+            return min(0.0, low), max(1.04, high * 1.04)
+        if self.unit == "bytes":
+            return min(0.0, low), max(high * 1.12, _LEAST_BYTES)
+        return self._rounded(min(0.0, low), high * 1.08 if high > 0 else 1.0)
+
+    def _rounded(self, low: float, high: float) -> tuple[float, float]:
+        """Ends on a coarse raster, so that noise does not move the axis at every frame."""
+        high = max(high, low + _LEAST)
+        raster = 10.0 ** math.floor(math.log10(high - low)) / 5
+        return math.floor(low / raster + 1e-9) * raster, math.ceil(high / raster - 1e-9) * raster
+
+
+_BINARY = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
+_DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Positions (in drawn coordinates) with labels, and the name of the axis."""
+
+    marks: tuple[tuple[float, str], ...]
+    name: str
+
+
+def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = False, unit_name: str = "") -> Ticks:
+    """About ``count`` ticks from ``low`` to ``high``.
+
+    Args:
+        unit: what is drawn.
+        low, high: range of the axis; of the decimal logarithm where ``log``.
+        count: how many ticks there is room for.
+        log: whether the axis is logarithmic.
+        unit_name: what a "number" counts.
+    """
+    if not (math.isfinite(low) and math.isfinite(high) and high > low):
+        return Ticks((), "")
+    if log:
+        return Ticks(_log_marks(low, high, count), "nats" if unit == "nats" else unit_name)
+    if unit == "bytes":
+        return _byte_ticks(low, high, count)
+    if unit == "ratio":
+        whole = 0.5 <= high - low <= 1.2
+        quarters = next((s for s in (0.1, 0.2, 0.25, 0.5) if (high - low) / s <= max(count, 2)), 0.5)
+        step = quarters if whole else _step(high - low, count)
+        digits = 0 if step >= 0.01 else 1
+        return Ticks(tuple((v, f"{v * 100:.{digits}f}") for v in _multiples(low, high, step)), "%")
+    step = _step(high - low, count)
+    if unit in ("nats", "loss"):
+        return Ticks(tuple((v, _plain(v, step)) for v in _multiples(low, high, step)), "nats" if unit == "nats" else "")
+    largest = max(abs(low), abs(high))
+    factor, prefix = next(((f, p) for f, p in _DECIMAL if largest >= f), (1.0, ""))
+    base = "B/s" if unit == "rate" else unit_name
+    if unit == "number" and factor == 1e3 and largest < 1e4:
+        factor, prefix = 1.0, ""
+    name = f"{prefix}{base}" if unit == "rate" else f"{prefix} {base}".strip()
+    return Ticks(tuple((v, _plain(v / factor, step / factor)) for v in _multiples(low, high, step)), name)
+
+
+def time_ticks(start: float, end: float, width_px: float, *, relative: bool) -> Ticks:
+    """Ticks of the time axis.
+
+    Args:
+        start, end: range, in seconds relative to now (``relative``) or in session time.
+        width_px: length of the axis.
+        relative: whether the labels count back from now.
+    """
+    span = end - start
+    if not span > 0 or width_px <= 0:
+        return Ticks((), "")
+    count = max(2, int(width_px / 80))
+    step = next((float(s) for s in _TIME_STEPS if span / s <= count), 0.0) or 86400.0 * math.ceil(span / 86400 / count)
+    if span / count < 1:
+        step = _step(span, count)
+    positions = _multiples(start, end, step)
+    if not relative:
+        return Ticks(tuple((t, _session_label(t, step)) for t in positions), "session time")
+    unit, name = (1.0, "seconds") if span <= 300 else (60.0, "minutes") if span <= 3 * 3600 else (3600.0, "hours")
+    marks = tuple((t, _plain(t / unit, step / unit)) for t in positions)
+    return Ticks(marks, f"{name} before now")
+
+
+def _session_label(time_s: float, step: float) -> str:
+    if step >= 1:
+        return f"-{format_clock(-time_s)}" if time_s < 0 else format_clock(time_s)
+    digits = max(1, -math.floor(math.log10(step) + 1e-9))
+    minutes, seconds = divmod(time_s, 60)
+    return f"{int(minutes)}:{seconds:0{3 + digits}.{digits}f}"
+
+
+def _byte_ticks(low: float, high: float, count: int) -> Ticks:
+    unit = memory_unit(high)
+    size = _BINARY[unit]
+    step = 2.0 ** round(math.log2((high - low) / size / max(count, 1)))
+    positions = _multiples(low, high, step * size)
+    return Ticks(tuple((v, _plain(v / size, step)) for v in positions), unit)
+
+
+def _log_marks(low: float, high: float, count: int) -> tuple[tuple[float, str], ...]:
+    first, last = math.floor(low), math.ceil(high)
+    for leads in ((1, 2, 5), (1, 3), (1,)):
+        marks = [
+            (math.log10(lead) + decade, lead * 10.0**decade)
+            for decade in range(first, last + 1)
+            for lead in leads
+            if low <= math.log10(lead) + decade <= high
+        ]
+        if len(marks) <= max(count, 2):
+            return tuple((position, _log_label(value)) for position, value in marks)
+    stride = math.ceil((last - first) / max(count, 2))
+    return tuple((float(d), _log_label(10.0**d)) for d in range(first, last + 1, stride) if low <= d <= high)
+
+
+def _log_label(value: float) -> str:
+    if 1e-3 <= value < 1e4:
+        return f"{value:g}"
+    return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)
+
+
+def _step(span: float, count: int) -> float:
+    rough = span / max(count, 1)
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    return min((lead * power for lead in (1, 2, 5, 10)), key=lambda step: abs(math.log(step / rough)))
+
+
+def _multiples(low: float, high: float, step: float) -> list[float]:
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [i * step for i in range(first, min(last, first + 200) + 1)]
+
+
+def _plain(value: float, step: float) -> str:
+    digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
+    if step < 1 and round(step * 10**digits) * 10**-digits != step:
+        digits = next((d for d in range(digits, digits + 12) if abs(round(step, d) - step) < step * 1e-6), digits)
+    text = f"{value:.{digits}f}"
+    return text[1:] if text.startswith("-") and not text.strip("-0.") else text
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where a plot's area lies on its canvas and what range it shows.
+
+    Attributes:
+        area: the plot area in canvas pixels.
+        origin_s: session time at which drawn x is 0; data are drawn relative to it, so that the range stands still.
+        x_low, x_high: drawn range, seconds relative to `origin_s`.
+        y_low, y_high: drawn range of the left axis.
+    """
+
+    area: QRectF
+    origin_s: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    @property
+    def seconds_per_pixel(self) -> float:
+        return (self.x_high - self.x_low) / max(self.area.width(), 1.0)
+
+    def x_of(self, time_s: float) -> float:
+        """Canvas x of a session time."""
+        share = (time_s - self.origin_s - self.x_low) / (self.x_high - self.x_low)
+        return self.area.left() + share * self.area.width()
+
+    def y_of(self, value: float) -> float:
+        """Canvas y of a drawn value."""
+        share = (value - self.y_low) / (self.y_high - self.y_low)
+        return self.area.bottom() - share * self.area.height()
+
+    def time_at(self, x: float) -> float:
+        """Session time at canvas x."""
+        return self.origin_s + self.x_low + (x - self.area.left()) * self.seconds_per_pixel
+
+    def value_at(self, y: float) -> float:
+        """Drawn value at canvas y."""
+        share = (self.area.bottom() - y) / max(self.area.height(), 1.0)
+        return self.y_low + share * (self.y_high - self.y_low)

@@ -1,0 +1,340 @@
+"""What is seen can be taken: raw samples as text or CSV, and pictures that say what they show.
+
+Plots as SVG: lines as lines, words as words, and nothing beyond the plot area.
+
+Qt's generator of SVG knows no clipping in its "tiny" version and does not take a clip back in its other one (6.11), so
+each layer of a plot is drawn by itself, and those that end at the plot area are clipped by an element of our own.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from PySide6.QtCore import QBuffer, QByteArray, QPoint, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
+from PySide6.QtSvg import QSvgGenerator
+from PySide6.QtWidgets import QGraphicsItem, QWidget
+
+from gpudash.telemetry.store import Store
+from gpudash.ui.plots.canvas import Canvas
+from gpudash.ui.plots.curve import CurveSpec
+from gpudash.ui.plots.legend import Legend
+from gpudash.ui.plots.reading import ALL_SAMPLES
+from gpudash.ui.widgets.theme import Palette
+from gpudash.units import format_clock
+
+SIGNATURE = "recorded with gpudash"
+
+_UNITS = {"bytes": "bytes", "rate": "bytes/s", "ratio": "ratio", "nats": "nats"}
+_HEADER_PX = 44
+_FOOTER_PX = 22
+_MARGIN_PX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """What a picture says of itself: a title, and a line with device and range."""
+
+    title: str
+    device: str
+    span: tuple[float, float]
+
+    @property
+    def line(self) -> str:
+        start, end = self.span
+        return (
+            f"{self.device} · {format_clock(max(start, 0))} to {format_clock(end)} of the session ({end - start:.4g} s)"
+        )
+
+
+def rows(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> Iterator[list[str]]:
+    """Header, then a row for every time at which one of the curves has a raw sample.
+
+    A field is empty where the curve has no sample at that time and "nan" where the sample was a gap. Takes the store's
+    lock while it copies.
+
+    Args:
+        store: where the samples are.
+        curves: the columns, in order.
+        span: session time, both ends included.
+    """
+    columns = _samples(store, curves, span)
+    times = np.unique(np.concatenate([t for t, _ in columns])) if columns else np.empty(0)
+    yield ["time (s)", *(f"{curve.name} ({_UNITS.get(curve.unit) or curve.unit_name or 'number'})" for curve in curves)]
+    texts = [_texts(times, t, v, whole=curve.unit == "bytes") for curve, (t, v) in zip(curves, columns, strict=True)]
+    for index, time_s in enumerate(times.tolist()):
+        yield [repr(time_s), *(column[index] for column in texts)]
+
+
+def selection_text(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> str:
+    """The raw samples in ``span`` as tab-separated text with a header; see `rows`."""
+    return "\n".join("\t".join(row) for row in rows(store, curves, span)) + "\n"
+
+
+def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> int:
+    """Write the raw samples in ``span`` to ``path``, whole or not at all.
+
+    Returns:
+        How many rows of samples were written.
+
+    Raises:
+        OSError: when the file cannot be written; what was there before is left.
+    """
+    text = io.StringIO(newline="")
+    count = -1
+    for row in rows(store, curves, span):
+        csv.writer(text).writerow(row)
+        count += 1
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text.getvalue(), encoding="utf-8", newline="")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def picture(parts: Sequence[QWidget], caption: Caption, palette: Palette, ratio: float = 1.0) -> QImage:
+    """Widgets under one another with their caption over them and gpudash's name below.
+
+    Args:
+        parts: already drawn in ``palette``.
+        caption: title, device and range.
+        palette: ground and text colours.
+        ratio: device pixels per pixel.
+    """
+    size = picture_size(parts)
+    image = QImage(round(size.width() * ratio), round(size.height() * ratio), QImage.Format.Format_RGB32)
+    image.setDevicePixelRatio(ratio)
+    image.setText("Software", "gpudash")
+    image.setText("Title", f"{caption.title}, {caption.line}")
+    painter = QPainter(image)
+    _write_caption(painter, size, caption, palette)
+    for child, place in _pieces(parts):
+        if isinstance(child, Canvas):
+            draw_canvas(painter, child, place)
+        else:
+            _paint(painter, child, place)
+    painter.end()
+    return image
+
+
+def vector_picture(parts: Sequence[QWidget], caption: Caption, palette: Palette) -> bytes:
+    """What `picture` shows as SVG: lines as lines, words as words."""
+    size = picture_size(parts)
+    drawing = Drawing(size, parts[0].logicalDpiX())  # points become as many pixels as on the screen
+    drawing.paint(lambda painter: _write_caption(painter, size, caption, palette))
+    for child, place in _pieces(parts):
+        if isinstance(child, Canvas):
+            drawing.paint_canvas(child, place)
+        else:
+            drawing.paint(partial(_paint, child=child, place=place))
+    return drawing.document(caption.title, f"{caption.line}, {SIGNATURE}")
+
+
+def as_png(drawn: QImage) -> bytes:
+    """A picture as a PNG file holds it.
+
+    Raises:
+        OSError: when it cannot be.
+    """
+    buffer = QBuffer()
+    writer = QImageWriter(buffer, QByteArray(b"png"))
+    if not writer.write(drawn):
+        raise OSError(f"the picture could not be drawn: {writer.errorString().lower()}")
+    return bytes(buffer.data().data())
+
+
+def write_picture(path: Path, picture: bytes) -> None:
+    """Write a picture, whole or not at all.
+
+    Raises:
+        OSError: when the file cannot be written; what was there before is left.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(picture)
+        part.replace(path)
+    except OSError as error:
+        raise OSError(f"the picture could not be written to {path}: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def picture_size(parts: Sequence[QWidget]) -> QSize:
+    """Logical pixels of a picture of these widgets."""
+    width = max(part.width() for part in parts) + 2 * _MARGIN_PX
+    return QSize(width, sum(part.height() for part in parts) + _HEADER_PX + _FOOTER_PX)
+
+
+def _pieces(parts: Sequence[QWidget]) -> Iterator[tuple[QWidget, QPoint]]:
+    """What the parts are made of, and where in the picture it is."""
+    top = _HEADER_PX
+    for part in parts:
+        for child in part.children():
+            if isinstance(child, QWidget) and child.isVisible():
+                yield child, QPoint(_MARGIN_PX, top) + child.pos()
+        top += part.height()
+
+
+def _paint(painter: QPainter, child: QWidget, place: QPoint) -> None:
+    """Paint a legend as lines and words: its buttons would ask for a click, and bring their icons as pixels."""
+    if isinstance(child, Legend):
+        painter.save()
+        painter.translate(place)
+        child.paint(painter)
+        painter.restore()
+    else:
+        child.render(painter, place, renderFlags=QWidget.RenderFlag.DrawChildren)
+
+
+def _write_caption(painter: QPainter, size: QSize, caption: Caption, palette: Palette) -> None:
+    width = size.width() - 2 * _MARGIN_PX
+    painter.fillRect(QRect(QPoint(), size), QColor(palette.panel))
+    _write(painter, QRectF(_MARGIN_PX, 6, width, 18), caption.title, palette.text, bold=True)
+    _write(painter, QRectF(_MARGIN_PX, 24, width, 16), caption.line, palette.muted)
+    foot = QRectF(_MARGIN_PX, size.height() - _FOOTER_PX + 2, width, 16)
+    _write(painter, foot, SIGNATURE, palette.muted)
+
+
+def _write(painter: QPainter, place: QRectF, text: str, colour: str, *, bold: bool = False) -> None:
+    font = QFont(painter.font())
+    font.setBold(bold)
+    font.setPointSizeF(10.0 if bold else 8.5)
+    painter.save()
+    painter.setFont(font)
+    painter.setPen(QColor(colour))
+    painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, text)
+    painter.restore()
+
+
+def _samples(
+    store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    result = []
+    with store.lock:
+        for curve in curves:
+            series = store.series(*curve.key)
+            if series is None or not span[0] < span[1]:
+                result.append((np.empty(0), np.empty(0)))
+                continue
+            t, v = series.window(*span, ALL_SAMPLES)
+            inside = (t >= span[0]) & (t <= span[1])
+            result.append((t[inside], v[inside]))
+    return result
+
+
+def _texts(times: np.ndarray, t: np.ndarray, v: np.ndarray, *, whole: bool) -> list[str]:
+    """A column on the common times; of several samples at one time the last stands."""
+    texts = [""] * len(times)
+    for place, value in zip(np.searchsorted(times, t).tolist(), v.tolist(), strict=True):
+        texts[place] = str(int(value)) if whole and np.isfinite(value) else repr(value)
+    return texts
+
+
+_FONT, _ANY_FONT = 'font-family="Sans Serif"', 'font-family="Sans Serif, sans-serif"'
+"""Qt's name of the system's font, which only its own system knows, and one that all do."""
+
+_EMPTY = re.compile(r'<path[^>]* d=""/>\n?')
+"""A path without points, such as of a curve that has no value: some programs complain of it."""
+
+
+class Drawing:
+    """An SVG document that grows by what is painted into it.
+
+    Args:
+        size: in pixels.
+        resolution: pixels an inch of the widgets that are painted, for their fonts.
+    """
+
+    def __init__(self, size: QSize, resolution: int) -> None:
+        self._size = size
+        self._resolution = resolution
+        self._pieces: list[str] = []
+        self._clips = 0
+
+    def paint(self, draw: Callable[[QPainter], None], within: QRectF | None = None) -> None:
+        """Add what ``draw`` paints.
+
+        Args:
+            draw: paints.
+            within: nothing beyond is seen.
+        """
+        data = QBuffer()
+        generator = QSvgGenerator()
+        generator.setOutputDevice(data)
+        generator.setSize(self._size)
+        generator.setViewBox(QRect(QPoint(), self._size))
+        generator.setResolution(self._resolution)
+        painter = QPainter(generator)
+        draw(painter)
+        painter.end()
+        text = bytes(data.data().data()).decode()
+        piece = _EMPTY.sub("", text[text.index("<defs>") : text.rindex("</svg>")]).replace(_FONT, _ANY_FONT)
+        self._pieces.append(piece if within is None else self._clipped(piece, within))
+
+    def paint_canvas(self, canvas: Canvas, place: QPoint) -> None:
+        """Add a plot's drawing, layer by layer.
+
+        Args:
+            canvas: of the plot.
+            place: of its upper left corner.
+        """
+        area = canvas.area.translated(place)
+        layers: list[tuple[QGraphicsItem, QRectF | None]] = [
+            (canvas.bands, area),
+            (canvas.frame, None),
+            (canvas.box, area),
+            (canvas.overlay, None),
+        ]
+        for layer, within in layers:
+            with _only(layer, [other for other, _ in layers]):
+                self.paint(lambda painter: draw_canvas(painter, canvas, place), within)
+
+    def document(self, title: str, description: str) -> bytes:
+        """The whole document."""
+        width, height = self._size.width(), self._size.height()
+        return (
+            '<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" '
+            f'xmlns:xlink="http://www.w3.org/1999/xlink" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}">\n<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n'
+            f"{''.join(self._pieces)}</svg>\n"
+        ).encode()
+
+    def _clipped(self, piece: str, area: QRectF) -> str:
+        self._clips += 1
+        name = f"area{self._clips}"
+        place = f'x="{area.x():g}" y="{area.y():g}" width="{area.width():g}" height="{area.height():g}"'
+        clip = f'<defs><clipPath id="{name}"><rect {place}/></clipPath></defs>'
+        return f'{clip}<g clip-path="url(#{name})">{piece}</g>\n'
+
+
+def draw_canvas(painter: QPainter, canvas: Canvas, place: QPoint) -> None:
+    """Paint a plot's drawing with its upper left corner at ``place``, from no pixels that were kept."""
+    mode = canvas.frame.cacheMode()
+    canvas.frame.setCacheMode(QGraphicsItem.CacheMode.NoCache)
+    try:
+        canvas.render(painter, QRectF(QRect(place, canvas.size())), canvas.viewport().rect())
+    finally:
+        canvas.frame.setCacheMode(mode)
+
+
+@contextmanager
+def _only(shown: QGraphicsItem, layers: list[QGraphicsItem]) -> Iterator[None]:
+    hidden = [layer for layer in layers if layer is not shown and layer.isVisible()]
+    for layer in hidden:
+        layer.setVisible(False)
+    try:
+        yield
+    finally:
+        for layer in hidden:
+            layer.setVisible(True)

@@ -1,0 +1,1 @@
+"""Recordings in tabs: one of them played back, and the library of all."""

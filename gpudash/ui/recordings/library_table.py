@@ -1,0 +1,220 @@
+"""The table of recordings: sorted by any column, filtered by what is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QEvent, QItemSelectionModel, QModelIndex, QSortFilterProxyModel, Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+
+from gpudash.session.recordings.library import Entry
+from gpudash.ui.recordings.library_words import (
+    ALARMING,
+    device_of,
+    length_of,
+    minute_of,
+    peak_of,
+    short_title,
+    status_of,
+    workload_of,
+)
+from gpudash.ui.widgets.tables import Column, Index
+from gpudash.ui.widgets.theme import Palette
+from gpudash.units import format_bytes
+
+SORT = Qt.ItemDataRole.UserRole
+"""Role of the value that a column is sorted by. Sizes are floats: Qt compares whole numbers as those of 32 bits where
+the first of two fits into them."""
+
+COLUMNS: tuple[tuple[Column, Callable[[Entry], str], Callable[[Entry], Any]], ...] = (
+    (Column("began"), minute_of, lambda entry: entry.began_s),
+    (Column("recording", wide=True), short_title, lambda entry: short_title(entry).lower()),
+    (Column("workload"), workload_of, workload_of),
+    (Column("device"), device_of, device_of),
+    (Column("status"), status_of, status_of),
+    (
+        Column("peak", right=True, tip="Highest use of the last run's GPU, or of the process's memory on the CPU"),
+        peak_of,
+        lambda entry: float(entry.facts.peak_bytes or 0) if entry.facts is not None else -1.0,
+    ),
+    (
+        Column("length", right=True),
+        length_of,
+        lambda entry: entry.facts.duration_s or 0.0 if entry.facts is not None else -1.0,
+    ),
+    (Column("size", right=True), lambda entry: format_bytes(entry.bytes), lambda entry: float(entry.bytes)),
+    (
+        Column("locked", tip="Locked recordings are not deleted, and not tidied away when there are too many"),
+        lambda entry: "locked" if entry.facts is not None and entry.facts.locked else "",
+        lambda entry: entry.facts is None or not entry.facts.locked,
+    ),
+)
+
+_LONGEST = (
+    "2026-12-28 20:00",
+    "",
+    "comparison",
+    "sim:0 (SIMULATED)",
+    "out of memory",
+    "100.0 GiB",
+    "12 min 05 s",
+    "100 MiB",
+    "locked",
+)
+"""The longest usual words of each column, for which it has room; "" takes what is left."""
+
+LEAST = "recordings"
+"""What the narrowest column has room for."""
+
+ROOM_PX = 26
+"""Beside a column's words: its margins."""
+
+
+class RecordingsModel(QAbstractTableModel):
+    """One row per recording."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.entries: Sequence[Entry] = ()
+        self.alarm = QColor()
+
+    def show_entries(self, entries: Sequence[Entry]) -> bool:
+        """Show these; returns whether rows came or went, so that a selection has to be made anew."""
+        same = [entry.path for entry in entries] == [entry.path for entry in self.entries]
+        if same:
+            self.entries = entries
+            if entries:
+                self.dataChanged.emit(self.index(0, 0), self.index(len(entries) - 1, len(COLUMNS) - 1))
+            return False
+        self.beginResetModel()
+        self.entries = entries
+        self.endResetModel()
+        return True
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
+        return 0 if parent.isValid() else len(self.entries)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        entry, (column, words, value) = self.entries[index.row()], COLUMNS[index.column()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return words(entry)
+        if role == SORT:
+            return value(entry)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return (entry.facts.damage if entry.facts is not None else "") or f"{words(entry)}\n{entry.path}"
+        if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        if role == Qt.ItemDataRole.ForegroundRole and words is status_of and words(entry) in ALARMING:
+            return self.alarm
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        return None if orientation is Qt.Orientation.Vertical else COLUMNS[section][0].heading(role)
+
+
+class Searched(QSortFilterProxyModel):
+    """The recordings that hold every word that is looked for, in any column or in their file's name."""
+
+    def __init__(self, model: RecordingsModel, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._model = model
+        self._words: list[str] = []
+        self.setSourceModel(model)
+        self.setSortRole(SORT)
+
+    def search(self, text: str) -> None:
+        """Show what holds all words of ``text``."""
+        self._words = text.lower().split()
+        self.invalidate()
+
+    def filterAcceptsRow(self, row: int, parent: Index) -> bool:
+        entry = self._model.entries[row]
+        text = " ".join((entry.path.name, *(words(entry) for _column, words, _value in COLUMNS))).lower()
+        return all(word in text for word in self._words)
+
+
+class RecordingsTable(QTableView):
+    """The view: whole rows are selected, several with Ctrl or Shift; a click on a heading sorts."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._model = RecordingsModel(self)
+        self.found = Searched(self._model, self)
+        self.setModel(self.found)
+        self.setAccessibleName("Recordings")
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setShowGrid(False)
+        self.setAlternatingRowColors(True)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.verticalHeader().hide()
+        self.setSortingEnabled(True)
+        self.sortByColumn(0, Qt.SortOrder.DescendingOrder)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        for position, (column, _words, _value) in enumerate(COLUMNS):
+            if column.wide:
+                header.setSectionResizeMode(position, QHeaderView.ResizeMode.Stretch)
+        self._measure()
+        self.set_palette(palette)
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self._model.alarm = QColor(palette.critical)
+        self.viewport().update()
+
+    def _measure(self) -> None:
+        """Give rows and columns room for the text size in force."""
+        metrics = self.fontMetrics()
+        self.verticalHeader().setDefaultSectionSize(metrics.height() + 9)
+        self.horizontalHeader().setMinimumSectionSize(metrics.horizontalAdvance(LEAST) + ROOM_PX)
+        for position, words in enumerate(_LONGEST):
+            if words:
+                self.setColumnWidth(position, metrics.horizontalAdvance(words) + ROOM_PX)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._measure()
+
+    def show_entries(self, entries: Sequence[Entry]) -> None:
+        """Show these; what was selected stays so."""
+        chosen = {entry.path for entry in self.selected()}
+        if self._model.show_entries(entries):
+            self.select(chosen)
+
+    def select(self, paths: set[Path]) -> None:
+        """Select the recordings at ``paths`` and no others."""
+        selection, flags = self.selectionModel(), QItemSelectionModel.SelectionFlag
+        selection.clearSelection()
+        for row in range(self.found.rowCount()):
+            index = self.found.index(row, 0)
+            if self._entry(index).path in paths:
+                selection.select(index, flags.Select | flags.Rows)
+                selection.setCurrentIndex(index, flags.NoUpdate)
+
+    def selected(self) -> list[Entry]:
+        """The selected recordings, from the top down."""
+        rows = sorted(self.selectionModel().selectedRows(), key=lambda index: index.row())
+        return [self._entry(index) for index in rows]
+
+    def shown(self) -> list[Entry]:
+        """Every recording in the table, from the top down."""
+        return [self._entry(self.found.index(row, 0)) for row in range(self.found.rowCount())]
+
+    def _entry(self, index: QModelIndex) -> Entry:
+        return self._model.entries[self.found.mapToSource(index).row()]
+
+    def text(self) -> str:
+        """The selected recordings, or all when none is, as tab-separated text under a header."""
+        rows = [[words(entry) for _column, words, _value in COLUMNS] for entry in self.selected() or self.shown()]
+        return "\n".join("\t".join(row) for row in [[column.title for column, _words, _value in COLUMNS], *rows])

@@ -1,0 +1,1 @@
+"""What a snapshot looks like: its timeline, call tree and memory map."""

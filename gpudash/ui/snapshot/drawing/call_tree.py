@@ -1,0 +1,222 @@
+"""A call tree laid out in rectangles: an icicle and a treemap. Only what is at least a pixel wide is laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpudash.memory.explaining.explanation import short
+from gpudash.memory.explaining.memory_state import Frame, is_library
+from gpudash.memory.snapshot.history.categories import NO_STACK
+from gpudash.memory.snapshot.history.model import Stack
+
+
+class Branch(Protocol):
+    """A frame, and what was allocated beneath it (`gpudash.memory.snapshot.history.tree.Node`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def children(self) -> Sequence[Branch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limb:
+    """A `Branch` of our own."""
+
+    name: str
+    file: str
+    line: int
+    bytes: int
+    count: int
+    children: tuple[Branch, ...] = ()
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A branch in its rectangle.
+
+    Attributes:
+        path: frames from the outermost to this one, the root not included.
+        depth: of the branch under the one that was laid out.
+    """
+
+    branch: Branch
+    path: tuple[tuple[str, int, str], ...]
+    depth: int
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether a place lies inside."""
+        return self.left <= x < self.left + self.width and self.top <= y < self.top + self.height
+
+
+def frame_of(branch: Branch) -> tuple[str, int, str]:
+    """Its frame as (file, line, name)."""
+    return branch.file, branch.line, branch.name
+
+
+def whole(root: Branch, own: int, blocks: int) -> Branch:
+    """The root of a tree, with a branch for what has no stack.
+
+    Args:
+        root: with nothing but what has a stack beneath it.
+        own, blocks: bytes and number of blocks without a stack of Python.
+    """
+    without = (Limb(NO_STACK, "", 0, own, blocks),) if own else ()
+    children = sorted([*root.children, *without], key=lambda branch: -branch.bytes)
+    return Limb("all", "", 0, root.bytes, root.count, tuple(children))
+
+
+def own_code(stack: Stack) -> Stack:
+    """The frames that are no library's; where there are none, the innermost of Python."""
+    own = tuple(frame for frame in stack if not is_library(Frame(*frame)))
+    return own or tuple(frame for frame in stack if frame[0].endswith(".py"))[:1]
+
+
+def beneath(root: Branch, path: Sequence[tuple[str, int, str]]) -> Branch | None:
+    """The branch at the end of a path, ``None`` when there is none."""
+    for frame in path:
+        found = next((child for child in root.children if frame_of(child) == frame), None)
+        if found is None:
+            return None
+        root = found
+    return root
+
+
+def icicle(
+    root: Branch, width: float, row: float, *, above: tuple[tuple[str, int, str], ...] = (), least: float = 1.0
+) -> list[Box]:
+    """Rows from the outermost frame down; a frame is as wide as its share of the bytes.
+
+    Args:
+        root: what fills the first row.
+        width: of the whole, in pixels.
+        row: height of a frame.
+        above: path of `root`.
+        least: pixels below which a frame and what it called are left out.
+    """
+    boxes = []
+    stack = [(root, above, 0, 0.0, width)]
+    while stack:
+        branch, path, depth, left, wide = stack.pop()
+        boxes.append(Box(branch, path, depth, left, depth * row, wide, row))
+        if not branch.bytes:
+            continue
+        for child in branch.children:
+            share = wide * child.bytes / branch.bytes
+            if share >= least:
+                stack.append((child, (*path, frame_of(child)), depth + 1, left, share))
+            left += share
+    return boxes
+
+
+def treemap(
+    root: Branch,
+    width: float,
+    height: float,
+    *,
+    above: tuple[tuple[str, int, str], ...] = (),
+    head: float = 16.0,
+    least: float = 3.0,
+) -> list[Box]:
+    """Squares within squares (Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000), a frame's name above each.
+
+    Frames that were called by one line only, and make nearly all of it, are drawn as one.
+
+    Args:
+        root: what fills the whole.
+        width, height: in pixels.
+        above: path of `root`.
+        head: height of the name of what has room for it.
+        least: pixels below which a side is left out.
+    """
+    boxes: list[Box] = []
+    stack: list[tuple[Branch, tuple[tuple[str, int, str], ...], int, float, float, float, float]] = [
+        (root, above, 0, 0.0, 0.0, width, height)
+    ]
+    while stack:
+        branch, path, depth, left, top, wide, high = stack.pop()
+        while len(branch.children) == 1 and branch.children[0].bytes >= branch.bytes * 0.98:
+            branch = branch.children[0]
+            path = (*path, frame_of(branch))
+        boxes.append(Box(branch, path, depth, left, top, wide, high))
+        if not branch.children or not branch.bytes or wide < 4 * least or high < 4 * least:
+            continue
+        edge = 2.0
+        heading = head if high >= 2.5 * head and wide >= 3 * head else edge
+        room = (left + edge, top + heading, wide - 2 * edge, high - heading - edge)
+        if room[2] < least or room[3] < least:
+            continue
+        room = (room[0], room[1], room[2], room[3] * sum(c.bytes for c in branch.children) / branch.bytes)
+        for child, place in _squares(branch.children, room, least):
+            stack.append((child, (*path, frame_of(child)), depth + 1, *place))
+    return boxes
+
+
+Room = tuple[float, float, float, float]
+
+
+def _squares(children: Sequence[Branch], room: Room, least: float) -> Iterator[tuple[Branch, Room]]:
+    """Children in rows along the shorter side of what is left, each row as square as it gets."""
+    ordered = sorted((child for child in children if child.bytes > 0), key=lambda child: -child.bytes)
+    left, top, wide, high = room
+    total = sum(child.bytes for child in ordered)
+    if not total:
+        return
+    scale = wide * high / total
+    at = 0
+    while at < len(ordered) and wide >= least and high >= least:
+        side = min(wide, high)
+        end = _row_end(ordered, at, side, scale)
+        area = sum(child.bytes for child in ordered[at:end]) * scale
+        thick = area / side
+        along = 0.0
+        for child in ordered[at:end]:
+            long = child.bytes * scale / thick
+            place = (left, top + along, thick, long) if wide >= high else (left + along, top, long, thick)
+            if place[2] >= least and place[3] >= least:
+                yield child, place
+            along += long
+        if wide >= high:
+            left, wide = left + thick, wide - thick
+        else:
+            top, high = top + thick, high - thick
+        at = end
+
+
+def _row_end(ordered: Sequence[Branch], at: int, side: float, scale: float) -> int:
+    """The end of the row that begins at ``at``: a further child would make its worst rectangle less square."""
+    area, worst, end = 0.0, float("inf"), at
+    largest = ordered[at].bytes * scale
+    while end < len(ordered):
+        size = ordered[end].bytes * scale
+        area += size
+        thick = area / side
+        now = max(largest / thick**2, thick**2 / size)
+        if now > worst:
+            return end
+        worst, end = now, end + 1
+    return end
+
+
+def branch_words(branch: Branch) -> str:
+    """A frame's short name: "train.py:41 step"."""
+    if not branch.file:
+        return branch.name
+    return f"{short(branch.file)}:{branch.line} {branch.name}"

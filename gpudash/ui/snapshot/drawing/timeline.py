@@ -1,0 +1,554 @@
+"""When memory filled: both levels over time or event by event, to pick a moment from or to compare two.
+
+Drawing of the timeline: grid, curves, phases and marks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFontMetricsF,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPixmap,
+    QPolygonF,
+    QResizeEvent,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gpudash.ui.plots.axes import Ticks, value_ticks
+from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
+from gpudash.ui.widgets.theme import Palette
+from gpudash.units import format_bytes, format_count, format_duration
+
+DRAG_PX = 5
+"""Logical pixels the pointer must move before a press becomes the comparison of two moments."""
+
+ZOOM_STEP = 1.25
+
+MOST_MARKS = 50
+"""Newest out-of-memories that are marked."""
+
+MARKS_APART = 14
+"""Logical pixels within which an out-of-memory stands for the peak beside it."""
+
+NARROWEST_EVENTS = 8
+NARROWEST_S = 1e-6
+
+LEFT, BOTTOM, READOUT = 46, 20, 20
+"""Logical pixels beside, below and above the curves."""
+
+
+class Timeline(QWidget):
+    """The curve. A click picks a moment, a drag two; the wheel zooms, Shift and a drag move the view.
+
+    Signals:
+        picked: a moment, or two as (later, earlier or ``None``).
+    """
+
+    picked = Signal(object)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self.levels: Levels | None = None
+        self._axis: Axis | None = None
+        self._by_time = True
+        self._view: tuple[float, float] = (0.0, 1.0)
+        self._moment = -1
+        self._compared: int | None = None
+        self._hovered: int | None = None
+        self._pressed: QPointF | None = None
+        self._panning: tuple[float, float] | None = None
+        self._dragged: int | None = None
+        self._curves: QPixmap | None = None
+        self._labels: list[QRectF] = []
+        self.setAccessibleName("When: allocated and reserved memory")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMouseTracking(True)
+        self.setMinimumSize(280, 120)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def sizeHint(self) -> QSize:
+        return QSize(520, 260)
+
+    def show_levels(self, levels: Levels) -> None:
+        """Draw ``levels`` from their first event to the last."""
+        self.levels = levels
+        self._moment = levels.peak
+        self._compared = None
+        self._take_axis()
+        peak = levels.at(levels.peak)[0]
+        self.setAccessibleDescription(
+            f"{len(levels)} events; allocated reaches {format_bytes(peak)} at {self._words(levels.peak)}"
+        )
+
+    def set_by_time(self, by_time: bool) -> None:
+        """Order the x axis by time instead of by event."""
+        self._by_time = by_time
+        self._take_axis()
+
+    def show_moments(self, moment: int, compared: int | None) -> None:
+        """Mark what is looked at."""
+        if (moment, compared) != (self._moment, self._compared):
+            self._moment, self._compared = moment, compared
+            self.update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self._redraw()
+
+    @property
+    def view(self) -> tuple[float, float]:
+        """First and last place in sight."""
+        return self._view
+
+    def show_all(self) -> None:
+        """Zoom out to the whole."""
+        if self._axis is not None:
+            self._set_view(*self._axis.ends)
+
+    def _take_axis(self) -> None:
+        if self.levels is not None:
+            self._axis = Axis(self.levels, self._by_time)
+            self.show_all()
+
+    def _set_view(self, left: float, right: float) -> None:
+        if self._axis is None:
+            return
+        first, last = self._axis.ends
+        least = min(last - first, NARROWEST_S if self._axis.by_time else NARROWEST_EVENTS)
+        span = min(max(right - left, least), last - first)
+        left = min(max(left, first), last - span)
+        self._view = (left, left + span)
+        self._redraw()
+
+    def _redraw(self) -> None:
+        self._curves = None
+        self.update()
+
+    def frame(self) -> Frame | None:
+        """Where things are drawn; ``None`` while there is nothing to draw."""
+        if self.levels is None:
+            return None
+        top = READOUT + BAND_HEIGHT
+        plot = QRectF(LEFT, top, max(10, self.width() - LEFT - 8), max(10, self.height() - top - BOTTOM))
+        return Frame(plot, *self._view, highest(self.levels))
+
+    def x_of(self, moment: int) -> float:
+        """Pixel at which a moment lies."""
+        frame = self.frame()
+        return 0.0 if frame is None or self._axis is None else frame.x(self._axis.place(moment))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._curves = None
+        super().resizeEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        frame = self.frame()
+        if frame is None or self.levels is None or self._axis is None:
+            return
+        if self._curves is None:
+            self._curves = self._drawn(frame)
+        painter.drawPixmap(0, 0, self._curves)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        self._draw_marks(painter, frame)
+        self._draw_moments(painter, frame)
+        self._draw_readout(painter, frame)
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(self._palette.accent), 1))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(QRectF(0.5, 0.5, self.width() - 1, self.height() - 1))
+        painter.end()
+
+    def _drawn(self, frame: Frame) -> QPixmap:
+        assert self.levels is not None and self._axis is not None
+        ratio = self.devicePixelRatioF()
+        picture = QPixmap((self.size().toSizeF() * ratio).toSize())
+        picture.setDevicePixelRatio(ratio)
+        picture.fill(QColor(self._palette.panel))
+        painter = QPainter(picture)
+        painter.setFont(self.font())
+        Picture(self.levels, self._axis, frame, self._palette).draw(painter)
+        painter.end()
+        return picture
+
+    def _draw_marks(self, painter: QPainter, frame: Frame) -> None:
+        assert self.levels is not None and self._axis is not None
+        self._labels = []
+        for moment in self.levels.ooms[-MOST_MARKS:]:
+            self._draw_mark(painter, frame, moment, "OOM", QColor(self._palette.critical), cross=True)
+        at = self.x_of(self.levels.peak)
+        if all(abs(self.x_of(moment) - at) > MARKS_APART for moment in self.levels.ooms):
+            self._draw_mark(painter, frame, self.levels.peak, "peak", QColor(self._palette.text), cross=False)
+
+    def _draw_mark(
+        self, painter: QPainter, frame: Frame, moment: int, words: str, colour: QColor, *, cross: bool
+    ) -> None:
+        assert self.levels is not None and self._axis is not None
+        at = QPointF(frame.x(self._axis.place(moment)), frame.y(float(self.levels.at(moment)[0])))
+        if not frame.plot.left() - 1 <= at.x() <= frame.plot.right() + 1:
+            return
+        painter.setPen(QPen(colour, 2 if cross else 1))
+        painter.setBrush(colour)
+        if cross:
+            painter.drawLine(at + QPointF(-4, -4), at + QPointF(4, 4))
+            painter.drawLine(at + QPointF(-4, 4), at + QPointF(4, -4))
+        else:
+            painter.drawPolygon(QPolygonF([at, at + QPointF(-5, -8), at + QPointF(5, -8)]))
+        metrics = QFontMetricsF(painter.font())
+        wide = metrics.horizontalAdvance(words)
+        top = max(frame.plot.top(), at.y() - metrics.height() - 2)
+        sides = [QRectF(left - 3, top, wide + 6, metrics.height()) for left in (at.x() + 8, at.x() - 8 - wide)]
+        free = (side for side in sides if side.right() < frame.plot.right() and not self._covers(side))
+        place = next(free, None)
+        if place is None:
+            return
+        self._labels.append(place)
+        ground = QColor(self._palette.panel)
+        ground.setAlphaF(0.8)
+        painter.fillRect(place, ground)
+        painter.setPen(colour)
+        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, words)
+
+    def _covers(self, place: QRectF) -> bool:
+        """Whether a label that is drawn already lies there."""
+        return any(label.intersects(place) for label in self._labels)
+
+    def _draw_moments(self, painter: QPainter, frame: Frame) -> None:
+        assert self._axis is not None
+        plot = frame.plot
+        now = frame.x(self._axis.place(self._moment))
+        painter.save()
+        painter.setClipRect(plot.adjusted(-1, -BAND_HEIGHT, 1, 1))
+        if self._compared is not None:
+            before = frame.x(self._axis.place(self._compared))
+            ground = QColor(self._palette.accent)
+            ground.setAlphaF(0.18)
+            painter.fillRect(QRectF(min(before, now), plot.top(), abs(now - before), plot.height()), ground)
+            painter.setPen(QPen(QColor(self._palette.accent), 1.5, Qt.PenStyle.DashLine))
+            painter.drawLine(QPointF(before, plot.top() - BAND_HEIGHT), QPointF(before, plot.bottom()))
+        painter.setPen(QPen(QColor(self._palette.accent), 1.5))
+        painter.drawLine(QPointF(now, plot.top() - BAND_HEIGHT), QPointF(now, plot.bottom()))
+        if self._hovered is not None:
+            x = frame.x(self._axis.place(self._hovered))
+            painter.setPen(QPen(QColor(self._palette.muted), 1, Qt.PenStyle.DotLine))
+            painter.drawLine(QPointF(x, plot.top()), QPointF(x, plot.bottom()))
+        painter.restore()
+
+    def _draw_readout(self, painter: QPainter, frame: Frame) -> None:
+        assert self.levels is not None
+        moment = self._moment if self._hovered is None else self._hovered
+        metrics = QFontMetricsF(painter.font())
+        x, middle = frame.plot.left(), READOUT / 2 - 2
+        curves = self._palette.curves
+        before = None if self._compared is None or self._hovered is not None else self.levels.at(self._compared)
+        pieces = [(self._words(moment), "")] if before is None else []
+        for place, name in enumerate(("allocated", "reserved")):
+            size = self.levels.at(moment)[place]
+            from_ = "" if before is None else f"{format_bytes(before[place])} to "
+            pieces.append((f"{name} {from_}{format_bytes(size)}", curves[name]))
+        for words, colour in pieces:
+            if colour:
+                painter.fillRect(QRectF(x, middle - 4, 9, 9), QColor(colour))
+                x += 14
+            painter.setPen(QColor(self._palette.text if colour else self._palette.muted))
+            painter.drawText(QPointF(x, middle + metrics.ascent() / 2), words)
+            x += metrics.horizontalAdvance(words) + 14
+
+    def _words(self, moment: int) -> str:
+        if self.levels is None:
+            return ""
+        return place_words(self.levels, moment)
+
+    def _moment_at(self, x: float) -> int | None:
+        frame = self.frame()
+        if frame is None or self._axis is None:
+            return None
+        middle = x + 0.5 if self._axis.by_time else x  # an event is drawn in the pixel that its time lies in
+        place = frame.place(min(max(middle, frame.plot.left()), frame.plot.right()))
+        found = self._axis.moment(place)
+        return self._snapped(found, frame, x)
+
+    def _snapped(self, moment: int, frame: Frame, x: float) -> int:
+        """The peak or an out-of-memory where the pointer is on its mark, else ``moment``."""
+        assert self.levels is not None and self._axis is not None
+        for mark in (*self.levels.ooms, self.levels.peak):
+            if abs(frame.x(self._axis.place(mark)) - x) <= 2:
+                return mark
+        return moment
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        pans = event.button() is Qt.MouseButton.MiddleButton
+        pans |= bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        if pans:
+            self._panning = (event.position().x(), self._view[0])
+        elif event.button() is Qt.MouseButton.LeftButton:
+            self._pressed = event.position()
+            self._dragged = self._moment_at(event.position().x())
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        x = event.position().x()
+        frame = self.frame()
+        if self._panning is not None and frame is not None:
+            began, left = self._panning
+            shift = (x - began) / frame.plot.width() * (frame.right - frame.left)
+            self._set_view(left - shift, left - shift + frame.right - frame.left)
+            return
+        self._hovered = self._moment_at(x)
+        start, end = self._dragged, self._hovered
+        drags = self._pressed is not None and abs(x - self._pressed.x()) >= DRAG_PX
+        if drags and start is not None and end is not None:
+            self.show_moments(max(start, end), min(start, end))
+        self.update()
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._panning = None
+        pressed, start = self._pressed, self._dragged
+        self._pressed = self._dragged = None
+        end = self._moment_at(event.position().x())
+        if pressed is None or start is None or end is None:
+            return
+        if abs(event.position().x() - pressed.x()) < DRAG_PX or start == end:
+            self.picked.emit((end, None))
+        else:
+            self.picked.emit((max(start, end), min(start, end)))
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.show_all()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._hovered = None
+        self.update()
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        frame = self.frame()
+        turned = event.angleDelta().y()
+        if frame is None or not turned:
+            return
+        self.zoom(ZOOM_STEP ** (-turned / 120), frame.place(event.position().x()))
+        event.accept()
+
+    def zoom(self, factor: float, about: float | None = None) -> None:
+        """Make what is in sight ``factor`` times as long; ``about`` stays in its place (the moment, without it)."""
+        if self._axis is None:
+            return
+        left, right = self._view
+        centre = self._axis.place(self._moment) if about is None else about
+        self._set_view(centre - (centre - left) * factor, centre + (right - centre) * factor)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if self.levels is None:
+            return
+        stride = 10 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1
+        key = Qt.Key(event.key())
+        steps = {Qt.Key.Key_Left: -stride, Qt.Key.Key_Right: stride}
+        if key in steps:
+            moment = min(max(-1, self._moment + steps[key]), len(self.levels) - 1)
+            self.picked.emit((moment, None))
+        elif key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal, Qt.Key.Key_Up):
+            self.zoom(1 / ZOOM_STEP)
+        elif key in (Qt.Key.Key_Minus, Qt.Key.Key_Down):
+            self.zoom(ZOOM_STEP)
+        elif key == Qt.Key.Key_0:
+            self.show_all()
+        else:
+            super().keyPressEvent(event)
+
+
+BAND_HEIGHT = 15
+"""Logical pixels of the strip that names the phases."""
+
+PHASE_CURVES = {"forward": "activations", "backward": "gradients", "optimizer": "optimizer state"}
+"""Phases in the colours of what they allocate."""
+
+LEAST_BAND = 8
+"""Logical pixels that phases must have on average to be drawn one by one."""
+
+SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
+
+HEADROOM = 1.06
+"""Height of the axis over the highest level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where things are drawn.
+
+    Attributes:
+        plot: the rectangle of the curves.
+        left, right: places of the x axis at its edges.
+        top: bytes at its upper edge.
+    """
+
+    plot: QRectF
+    left: float
+    right: float
+    top: float
+
+    def x(self, place: float) -> float:
+        """Pixel of a place."""
+        return self.plot.left() + (place - self.left) / (self.right - self.left) * self.plot.width()
+
+    def y(self, size: float) -> float:
+        """Pixel of a number of bytes."""
+        return self.plot.bottom() - size / self.top * self.plot.height()
+
+    def place(self, x: float) -> float:
+        """Place of a pixel."""
+        return self.left + (x - self.plot.left()) / self.plot.width() * (self.right - self.left)
+
+
+def highest(levels: Levels) -> float:
+    """Bytes that the axis reaches to: above the curves, and above the capacity where it is known."""
+    most = int(max(levels.reserved.max(initial=0), levels.allocated.max(initial=0), levels.capacity or 0))
+    return max(1.0, most * HEADROOM)
+
+
+def place_words(levels: Levels, moment: int) -> str:
+    """A moment in words: "event 18 053 · 112 ms"."""
+    if moment < 0:
+        return "before the first event"
+    number = f"event {format_count(moment)}"
+    return number if levels.time_s is None else f"{number} · {format_duration(float(levels.time_s[moment]))}"
+
+
+def x_ticks(frame: Frame, by_time: bool) -> Ticks:
+    """Ticks of the x axis: seconds since the first event, or numbers of events."""
+    count = max(2, int(frame.plot.width() / 90))
+    if not by_time:
+        found = value_ticks("number", frame.left, frame.right, count, unit_name="events")
+        marks = tuple((v, format_count(round(v))) for v, _words in found.marks if v == round(v))
+        return Ticks(marks, "events")
+    span = frame.right - frame.left
+    scale, name = next(((s, n) for s, n in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if span < 5000 * s), (60.0, "min"))
+    found = value_ticks("number", frame.left / scale, frame.right / scale, count)
+    step = found.marks[1][0] - found.marks[0][0] if len(found.marks) > 1 else 1.0
+    digits = max(0, int(np.ceil(-np.log10(step) - 1e-9)))
+    return Ticks(tuple((v * scale, f"{v:,.{digits}f}".replace(",", "\u202f")) for v, _words in found.marks), name)
+
+
+class Picture:
+    """Draws one state of the timeline."""
+
+    def __init__(self, levels: Levels, axis: Axis, frame: Frame, palette: Palette) -> None:
+        self._levels = levels
+        self._axis = axis
+        self._frame = frame
+        self._palette = palette
+        self._columns = max(1, int(frame.plot.width()))
+        self._starts = axis.starts(frame.left, frame.right, self._columns)
+
+    def draw(self, painter: QPainter) -> None:
+        """Grid, phases, curves, the capacity and its words."""
+        painter.save()
+        self._draw_grid(painter)
+        painter.setClipRect(self._frame.plot.adjusted(0, -BAND_HEIGHT - 2, 1, 1))
+        self._draw_bands(painter)
+        curves = self._palette.curves
+        self._draw_curve(painter, self._levels.reserved, QColor(curves["reserved"]), 0.18)
+        self._draw_curve(painter, self._levels.allocated, QColor(curves["allocated"]), 0.35)
+        painter.restore()
+        self._draw_capacity(painter)
+
+    def _draw_grid(self, painter: QPainter) -> None:
+        plot, metrics = self._frame.plot, QFontMetricsF(painter.font())
+        sizes = value_ticks("bytes", 0.0, self._frame.top, max(2, int(plot.height() / 42)))
+        for size, words in sizes.marks:
+            y = round(self._frame.y(size)) + 0.5
+            painter.setPen(QColor(self._palette.grid))
+            painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
+            painter.setPen(QColor(self._palette.muted))
+            place = QRectF(0, y - metrics.height() / 2, plot.left() - 6, metrics.height())
+            painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, words)
+        painter.drawText(
+            QRectF(2, plot.top() - BAND_HEIGHT - 3, plot.left() - 8, BAND_HEIGHT),
+            Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
+            sizes.name,
+        )
+        self._draw_x_ticks(painter, metrics)
+
+    def _draw_x_ticks(self, painter: QPainter, metrics: QFontMetricsF) -> None:
+        plot = self._frame.plot
+        ticks = x_ticks(self._frame, self._axis.by_time)
+        name_left = plot.right() - metrics.horizontalAdvance(ticks.name)
+        top = plot.bottom() + 3
+        painter.setPen(QColor(self._palette.muted))
+        for place, words in ticks.marks:
+            x = self._frame.x(place)
+            wide = metrics.horizontalAdvance(words)
+            painter.drawLine(QPointF(x, plot.bottom()), QPointF(x, plot.bottom() + 3))
+            if x + wide / 2 < name_left - 6:
+                painter.drawText(QPointF(max(plot.left() - wide / 3, x - wide / 2), top + metrics.ascent()), words)
+        painter.drawText(QPointF(name_left, top + metrics.ascent()), ticks.name)
+
+    def _draw_bands(self, painter: QPainter) -> None:
+        plot, metrics = self._frame.plot, QFontMetricsF(painter.font())
+        runs = band_runs(self._levels.bands, self._starts)
+        if len(runs) * LEAST_BAND > plot.width():
+            strip = QRectF(plot.left(), plot.top() - BAND_HEIGHT - 1, plot.width(), BAND_HEIGHT)
+            painter.fillRect(strip, QColor(self._palette.grid))
+            painter.setPen(QColor(self._palette.muted))
+            painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, "many phases: zoom in to tell them apart")
+            return
+        for name, first, end in runs:
+            colour = QColor(self._palette.curves.get(PHASE_CURVES.get(name, ""), self._palette.muted))
+            strip = QRectF(plot.left() + first, plot.top() - BAND_HEIGHT - 1, end - first, BAND_HEIGHT)
+            colour.setAlphaF(0.30)
+            painter.fillRect(strip, colour)
+            colour.setAlphaF(0.07)
+            painter.fillRect(QRectF(strip.left(), plot.top(), strip.width(), plot.height()), colour)
+            painter.setPen(QColor(self._palette.text))
+            words = next(
+                (w for w in (name, SHORT.get(name, "")) if w and metrics.horizontalAdvance(w) + 6 <= strip.width()), ""
+            )
+            painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, words)
+            painter.setPen(QColor(self._palette.panel))
+            painter.drawLine(strip.topRight(), strip.bottomRight())
+
+    def _draw_curve(self, painter: QPainter, sizes: Ints, colour: QColor, filling: float) -> None:
+        """Columns from the lowest to the highest level, joined where neighbours do not touch, above a faint filling."""
+        low, high = extremes(sizes, self._starts)
+        plot = self._frame.plot
+        scale = plot.height() / self._frame.top
+        tops, feet = plot.bottom() - high * scale, plot.bottom() - low * scale
+        feet[1:] = np.maximum(feet[1:], np.minimum(tops[:-1], plot.bottom()))
+        feet[:-1] = np.maximum(feet[:-1], np.minimum(tops[1:], plot.bottom()))
+        left = plot.left() + 0.5
+        edge = QPolygonF([QPointF(left + k, y) for k, y in enumerate(tops.tolist())])
+        ground = QColor(colour)
+        ground.setAlphaF(filling)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(ground)
+        painter.drawPolygon(
+            QPolygonF([QPointF(left, plot.bottom()), *edge.toList(), QPointF(left + len(tops) - 1, plot.bottom())])
+        )
+        painter.setBrush(colour)
+        for column, (top, foot) in enumerate(zip(tops.tolist(), feet.tolist(), strict=True)):
+            painter.fillRect(QRectF(plot.left() + column, top - 0.75, 1.0, max(1.5, foot - top + 0.75)), colour)
+
+    def _draw_capacity(self, painter: QPainter) -> None:
+        capacity = self._levels.capacity
+        if capacity is None:
+            return
+        y = self._frame.y(capacity)
+        painter.setPen(QPen(QColor(self._palette.curves["capacity"]), 1.5, Qt.PenStyle.DashLine))
+        painter.drawLine(QPointF(self._frame.plot.left(), y), QPointF(self._frame.plot.right(), y))
+        words = f"room for PyTorch {format_bytes(capacity)}"
+        metrics = QFontMetricsF(painter.font())
+        place = QRectF(self._frame.plot.left() + 4, y + 2, metrics.horizontalAdvance(words) + 6, metrics.height())
+        ground = QColor(self._palette.panel)
+        ground.setAlphaF(0.8)
+        painter.fillRect(place, ground)
+        painter.setPen(QColor(self._palette.critical))
+        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, words)

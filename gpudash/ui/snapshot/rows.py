@@ -1,0 +1,285 @@
+"""Who allocated what is alive: rows of a table, worked out from columns of lives. No Qt.
+
+What grew and what shrank between two states, row by row and in a sentence. No Qt.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.explaining.explanation import short
+from gpudash.memory.snapshot.history.categories import NO_STACK
+from gpudash.memory.snapshot.history.groups import Sites
+from gpudash.memory.snapshot.history.model import Stack
+from gpudash.units import KIB, format_bytes, format_count
+
+Ints = NDArray[np.int64]
+
+GROUPS = ("call site", "function", "file", "category", "size", "stream")
+"""What rows may stand for."""
+
+
+class Places:
+    """Where each stack allocated, in words; behind the stacks that of blocks without one."""
+
+    def __init__(self, stacks: Sequence[Stack], sites: Sites) -> None:
+        self.stacks = stacks
+        self.sites = sites
+        self.words = [sites.name(site) for site in sites.of_stack.tolist()]
+        self._mentions: tuple[str, NDArray[np.bool_]] = ("", np.ones(len(stacks) + 1, dtype=bool))
+
+    def frame(self, stack: int) -> tuple[str, int, str]:
+        """The innermost frame of a stack that is no library's; file "" without one."""
+        return self.sites.frames[int(self.sites.of_stack[stack])]
+
+    def stack(self, number: int) -> Stack:
+        """Frames of a stack, innermost first; none for -1."""
+        return self.stacks[number] if number >= 0 else ()
+
+    def beneath(self, path: Sequence[tuple[str, int, str]]) -> NDArray[np.bool_]:
+        """Which stacks have the frames of ``path`` in this order, outermost first, whatever lies between them."""
+        found = [_begins_with(stack, path) for stack in self.stacks]
+        return np.array([*found, not path], dtype=bool)
+
+    def mentioning(self, text: str) -> NDArray[np.bool_]:
+        """Which stacks have ``text`` in a frame."""
+        text = text.lower()
+        if self._mentions[0] != text:
+            found = [any(text in f"{f}:{line} {name}".lower() for f, line, name in stack) for stack in self.stacks]
+            self._mentions = text, np.array([*found, text in NO_STACK], dtype=bool)
+        return self._mentions[1]
+
+
+def _begins_with(stack: Stack, path: Sequence[tuple[str, int, str]]) -> bool:
+    frames = iter(reversed(stack))
+    return all(any(frame == wanted for frame in frames) for wanted in path)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A row.
+
+    Attributes:
+        name: what it stands for.
+        own, count: bytes and number of its blocks.
+        total: bytes of all blocks that have its line anywhere in their stack; its own where that means nothing.
+        categories: of its blocks, by bytes.
+        stack: number of the stack that allocated most of it, -1 without one.
+        stacks: of all its blocks.
+    """
+
+    name: str
+    own: int
+    count: int
+    total: int
+    categories: tuple[str, ...]
+    stack: int
+    stacks: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Sum:
+    own: int = 0
+    count: int = 0
+    categories: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    stacks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, stack: int, category: int, size: int, count: int) -> None:
+        self.own += size
+        self.count += count
+        self.categories[category] += size
+        self.stacks[stack] += size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Blocks as columns of one length: bytes, and what they are grouped by."""
+
+    bytes: Ints
+    stack: Ints
+    category: Ints
+    stream: Ints
+
+
+def holders(held: Held, group: str, places: Places, categories: Sequence[str]) -> list[Holder]:
+    """Rows, the largest first.
+
+    Args:
+        held: the blocks.
+        group: one of `GROUPS`.
+        places: of the stacks.
+        categories: names by code.
+    """
+    sums: dict[str, _Sum] = defaultdict(_Sum)
+    for name, stack, category, size, count in _tallies(held, group, places, categories):
+        sums[name].add(stack, category, size, count)
+    totals = _totals(held, places.sites) if group == "call site" else {}
+    rows = []
+    for name, found in sums.items():
+        stack = max(found.stacks, key=lambda number: found.stacks[number])
+        total = totals.get(int(places.sites.of_stack[stack]), 0)
+        ordered = sorted(found.categories, key=lambda code: -found.categories[code])
+        rows.append(
+            Holder(
+                name,
+                found.own,
+                found.count,
+                max(found.own, total),
+                tuple(categories[code] for code in ordered),
+                stack,
+                tuple(found.stacks),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.own)
+
+
+def _tallies(held: Held, group: str, places: Places, categories: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """Name of the group, stack, category, bytes and count of all blocks that are alike."""
+    extra = {"size": _size_class(held.bytes), "stream": held.stream}.get(group, np.zeros(len(held.bytes), np.int64))
+    found, first, places_of = _distinct(held.stack, held.category, extra)
+    sizes = np.bincount(places_of, held.bytes, len(found)).astype(np.int64)
+    counts = np.bincount(places_of, minlength=len(found))
+    name = _namer(group, places, categories)
+    return [
+        (name(stack, category, kind), stack, category, size, count)
+        for stack, category, kind, size, count in zip(
+            held.stack[first].tolist(),
+            held.category[first].tolist(),
+            extra[first].tolist(),
+            sizes.tolist(),
+            counts.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _distinct(*columns: Ints) -> tuple[Ints, Ints, Ints]:
+    """Different rows of columns: as keys, the first block of each, and the key of every block."""
+    keys = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, numbers = np.unique(column, return_inverse=True)
+        keys = keys * max(1, len(values)) + numbers
+    found, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    return found, first, numbers
+
+
+def _size_class(sizes: Ints) -> Ints:
+    """Binary order of magnitude, from 512 B."""
+    return np.ceil(np.log2(np.maximum(sizes, 512))).astype(np.int64)
+
+
+def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[int, int, int], str]:
+    def function(stack: int, _category: int, _kind: int) -> str:
+        file, _line, name = places.frame(stack)
+        return f"{name} in {short(file)}" if file else NO_STACK
+
+    def file(stack: int, _category: int, _kind: int) -> str:
+        return places.frame(stack)[0] or NO_STACK
+
+    return {
+        "call site": lambda stack, _category, _kind: places.words[stack],
+        "function": function,
+        "file": file,
+        "category": lambda _stack, category, _kind: categories[category],
+        "size": lambda _stack, _category, kind: f"{_bound(kind - 1)} to {_bound(kind)}" if kind > 9 else "up to 512 B",
+        "stream": lambda _stack, _category, kind: f"stream {kind}",
+    }[group]
+
+
+def _bound(exponent: int) -> str:
+    size = 2**exponent
+    return f"{size} B" if size < KIB else format_bytes(size)
+
+
+def _totals(held: Held, sites: Sites) -> dict[int, int]:
+    """Bytes by site, of all blocks that have its line anywhere in their stack."""
+    return {group.key: group.total for group in sites.groups(held.stack, held.bytes)}
+
+
+NAMED = 2
+"""Rows that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row of both states; bytes and numbers of blocks, 0 where it has none.
+
+    Attributes:
+        stack: number of the stack that allocated most of it in the state that has more, -1 without one.
+        in_first: whether that is the first state.
+    """
+
+    name: str
+    first: int
+    second: int
+    first_count: int
+    second_count: int
+    stack: int
+    in_first: bool
+
+    @property
+    def grown(self) -> int:
+        """Bytes, second minus first."""
+        return self.second - self.first
+
+    @property
+    def word(self) -> str:
+        """What became of it."""
+        if not self.grown:
+            return "same"
+        if not self.first:
+            return "new"
+        if not self.second:
+            return "gone"
+        return "grew" if self.grown > 0 else "shrank"
+
+
+def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[Change]:
+    """Rows of either state, what changed most first; what stayed the same comes last."""
+    before = {row.name: row for row in first}
+    after = {row.name: row for row in second}
+    found = []
+    for name in {**after, **before}:
+        old, new = before.get(name), after.get(name)
+        larger = max((row for row in (old, new) if row is not None), key=lambda row: row.own)
+        found.append(
+            Change(
+                name,
+                0 if old is None else old.own,
+                0 if new is None else new.own,
+                0 if old is None else old.count,
+                0 if new is None else new.count,
+                larger.stack,
+                larger is old,
+            )
+        )
+    return sorted(found, key=lambda change: (-abs(change.grown), -change.second, change.name))
+
+
+def change_words(found: Sequence[Change], first: str, second: str) -> str:
+    """The sum in a sentence, and the rows that make most of it.
+
+    Args:
+        found: as `changes` gives it.
+        first, second: names of the states, such as "event 12".
+    """
+    grown = sum(change.grown for change in found)
+    if not any(change.grown for change in found):
+        return f"The same is live at {first} and at {second}."
+    word = "grew" if grown > 0 else "shrank"
+    verb = f"live bytes {word} by {format_bytes(abs(grown))}" if grown else "live bytes are the same in sum"
+    named = [change for change in found if change.grown][:NAMED]
+    reasons = ", ".join(f"{signed(change.grown)} {change.name}" for change in named)
+    rest = sum(1 for change in found if change.grown) - len(named)
+    more = f" and {format_count(rest)} more" if rest else ""
+    return f"From {first} to {second} {verb}: {reasons}{more}."
+
+
+def signed(size: int) -> str:
+    """Bytes with their sign: "+1.10 GiB", "-3 MiB", "same"."""
+    return "same" if not size else f"{'+' if size > 0 else '-'}{format_bytes(abs(size))}"

@@ -1,0 +1,46 @@
+"""What every document in a tab is: a snapshot, a recording, a comparison, the list of recordings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
+
+from gpudash.ui.widgets.theme import Palette
+
+if TYPE_CHECKING:
+    from gpudash.ui.dashboard.dashboard import Dashboard
+
+
+class Document(QWidget):
+    """A tab beside the dashboard.
+
+    Signals:
+        closed: it wants to be closed.
+        said: a passing message for the status line.
+
+    Attributes:
+        title: the whole title of its tab.
+        dashboard: what the commands of the plots act on while it is in front; ``None`` without plots of a session.
+    """
+
+    closed = Signal()
+    said = Signal(str)
+    title: str = ""
+    dashboard: Dashboard | None = None
+
+    def refresh(self) -> None:
+        """Draw what is new; called by the window's timer while it is in front."""
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+
+    def close_document(self) -> None:
+        """Let go of files, threads and processes; it is called once."""
+
+    def copy_values(self) -> None:
+        """Copy what is selected as tab-separated text."""
+
+    def copy_picture(self) -> None:
+        """Copy a picture of what is shown."""

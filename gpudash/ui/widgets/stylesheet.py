@@ -1,0 +1,177 @@
+"""The style sheet of the window, filled from a palette.
+
+Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-small, error, badge,
+chip, primary, danger. A banner's ground follows its property ``level`` (note, forecast, warning, critical, passed).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from string import Template
+from typing import TYPE_CHECKING
+
+from gpudash.files import resource
+from gpudash.ui.widgets.text_size import text_scale
+
+if TYPE_CHECKING:
+    from gpudash.ui.widgets.theme import Palette
+
+_SHEET = Template(
+    """
+QMainWindow, QDialog { background: $window; }
+QWidget { color: $text; }
+QToolTip { background: $panel; color: $text; border: 1px solid $border; padding: 4px 6px; }
+
+QFrame[role="card"], QFrame[role="panel"] { background: $panel; border: 1px solid $border; border-radius: 6px; }
+QFrame[role="card"]:hover { border-color: $muted; }
+QFrame[role="card"][selected="true"] { border-color: $accent; }
+QFrame[role="card"]:focus { border: 2px solid $accent; }
+
+QFrame[role="banner"] { border: 1px solid $warn; border-radius: 6px; background: $banner_warn; }
+QFrame[role="banner"][level="note"], QFrame[role="banner"][level="passed"] {
+    border-color: $accent; background: $banner_note; }
+QFrame[role="banner"][level="critical"] { border-color: $critical; background: $banner_critical; }
+QFrame[role="banner"] QPushButton { background: transparent; border-color: $warn; }
+QFrame[role="banner"][level="note"] QPushButton, QFrame[role="banner"][level="passed"] QPushButton {
+    border-color: $accent; }
+QFrame[role="banner"][level="critical"] QPushButton { border-color: $critical; }
+QFrame[role="banner"] QPushButton:hover { background: $button_hover; }
+
+QLabel { background: transparent; }
+QLabel[role="title"] { color: $muted; font-weight: bold; font-size: 8pt; }
+QLabel[role="muted"] { color: $muted; }
+QLabel[role="legend"] { color: $muted; font-size: 8pt; }
+QFrame[role="rule"] { background: $border; }
+QLabel[role="figure"] { font-size: 15pt; font-weight: bold; }
+QLabel[role="figure-small"] { font-weight: bold; }
+QLabel[role="error"] { color: $critical; }
+QLabel[role="good"] { color: $good; }
+QLabel[role="warn"] { color: $warn; }
+QLabel[role="badge"] { color: $warn; border: 1px solid $warn; border-radius: 4px; padding: 0px 5px;
+    font-weight: bold; font-size: 7pt; }
+
+QPushButton { background: $button; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; }
+QPushButton:hover { background: $button_hover; border-color: $muted; }
+QPushButton:pressed { background: $border; }
+QPushButton:focus { border: 2px solid $accent; padding: 4px 11px; }
+QPushButton:disabled { color: $muted; background: $panel; border-color: $border; }
+QPushButton[role="primary"] { background: $accent; color: $on_accent; border-color: $accent; font-weight: bold; }
+QPushButton[role="primary"]:hover { border-color: $text; }
+QPushButton[role="primary"]:focus { border: 2px solid $text; }
+QPushButton[role="primary"]:disabled { background: $button; color: $muted; border-color: $border; }
+QPushButton[role="danger"] { color: $critical; border-color: $critical; background: $panel; font-weight: bold; }
+QPushButton[role="danger"]:hover { background: $banner_critical; }
+QPushButton[role="danger"]:focus { border: 2px solid $critical; }
+QPushButton[role="chip"], QToolButton[role="chip"] {
+    background: $banner_note; border: 1px solid $accent; border-radius: 8px; padding: 0px 8px;
+    min-height: 14px; font-size: 8pt; }
+QPushButton[role="chip"]:checked { background: $accent; color: $on_accent; }
+QPushButton[role="chip"]:checked:focus { border-color: $text; }
+QPushButton[role="chip"]:focus, QToolButton[role="chip"]:focus { border: 2px solid $accent; padding: 0px 7px; }
+QToolButton { background: transparent; border: 1px solid transparent; border-radius: 4px; padding: 2px 6px; }
+QToolButton:hover { background: $button_hover; }
+QToolButton:focus { border-color: $accent; }
+QToolButton:checked { background: $button; }
+QToolButton[role="browse"] { background: $button; border-color: $border; padding: 2px 7px; }
+QToolButton[role="browse"]:hover { background: $button_hover; border-color: $muted; }
+QToolButton[role="browse"]:focus { border-color: $accent; }
+QToolButton[role="browse"]:disabled { color: $muted; background: $panel; }
+QToolButton[role="fold"] { color: $text; padding: 1px 2px; text-align: left; }
+QToolButton[role="fold"]:checked { background: transparent; }
+QToolButton[role="fold"]:disabled { color: $muted; }
+QToolButton[role="legend"] { color: $muted; padding: 0px 2px; margin: 0px; border-radius: 3px; font-size: 8pt; }
+QToolButton[role="legend"][popupMode="2"] { padding-right: 14px; }
+QToolButton[role="legend"]:checked { background: transparent; }
+QToolButton[role="legend"]:hover { background: $button_hover; }
+QToolButton[role="only"] { color: $accent; padding: 0px; margin: 0px; border: 0px; font-size: 7pt; }
+QGraphicsView { background: transparent; border: 0px; }
+
+QLineEdit, QPlainTextEdit, QTextEdit, QAbstractSpinBox, QComboBox {
+    background: $field; border: 1px solid $border; border-radius: 4px; padding: 3px 6px;
+    selection-background-color: $accent; selection-color: $on_accent; }
+QLineEdit:hover, QAbstractSpinBox:hover, QComboBox:hover { border-color: $muted; }
+QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QAbstractSpinBox:focus, QComboBox:focus {
+    border: 2px solid $accent; padding: 2px 5px; }
+QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"], QComboBox[invalid="true"] { border-color: $critical; }
+QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $muted; background: $panel; }
+QComboBox::drop-down, QDateTimeEdit::drop-down { border: 0px; width: 20px; }
+QComboBox::down-arrow, QDateTimeEdit::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
+QComboBox QLineEdit, QAbstractSpinBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
+QComboBox QLineEdit:focus, QAbstractSpinBox QLineEdit:focus { border: 0px; padding: 0px; }
+QPlainTextEdit:disabled { color: $muted; background: $panel; }
+QPlainTextEdit[invalid="true"] { border-color: $critical; }
+QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: 0;
+    selection-background-color: $accent; selection-color: $on_accent; }
+QCheckBox, QRadioButton { background: transparent; spacing: 6px; border: 1px solid transparent; border-radius: 3px; }
+QCheckBox::indicator { width: 14px; height: 14px; background: $field; border: 1px solid $muted; border-radius: 3px; }
+QCheckBox::indicator:hover { border-color: $accent; }
+QCheckBox::indicator:checked { background: $accent; border-color: $accent; image: url("$check"); }
+QCheckBox::indicator:disabled { border-color: $border; background: $panel; }
+QCheckBox::indicator:checked:disabled { background: $muted; border-color: $muted; }
+QCheckBox:focus, QRadioButton:focus { border-color: $accent; }
+QCheckBox:disabled, QRadioButton:disabled { color: $muted; }
+QSlider { background: transparent; }
+QSlider::groove:horizontal { height: 4px; background: $border; border-radius: 2px; }
+QSlider::sub-page:horizontal { height: 4px; background: $accent; border-radius: 2px; }
+QSlider::handle:horizontal { width: 12px; height: 12px; margin: -4px 0px; border-radius: 6px; background: $accent; }
+QSlider:focus { border: 1px solid $accent; border-radius: 3px; }
+
+QTabWidget::pane { border: 1px solid $border; border-radius: 4px; top: -1px; }
+QTabBar { background: transparent; }
+QTabBar::tab { background: transparent; color: $muted; padding: 5px 12px; border-bottom: 2px solid transparent; }
+QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
+QTabBar::tab:hover { color: $text; }
+QTabBar::tab:focus { color: $text; background: $button; }
+
+QTableView, QTreeView, QListView, QTableWidget {
+    background: $panel; alternate-background-color: $window; border: 0px; gridline-color: $grid; outline: 0;
+    selection-background-color: $button_hover; selection-color: $text; }
+QTableView:focus, QTreeView:focus, QListView:focus { border: 1px solid $accent; }
+QTableView::item, QTreeView::item { padding: 1px 6px; }
+QHeaderView { background: $panel; }
+QHeaderView::section { background: $panel; color: $muted; border: 0px; border-bottom: 1px solid $border;
+    padding: 3px 6px 3px 9px; }
+QTableCornerButton::section { background: $panel; border: 0px; }
+
+QMenuBar { background: $window; }
+QMenuBar::item { background: transparent; padding: 4px 9px; }
+QMenuBar::item:selected { background: $button_hover; }
+QMenu { background: $panel; border: 1px solid $border; padding: 4px 0px; }
+QMenu::item { padding: 5px 26px 5px 22px; background: transparent; }
+QMenu::item:selected { background: $accent; color: $on_accent; }
+QMenu::item:disabled { color: $muted; background: transparent; }
+QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
+QStatusBar { background: $window; color: $muted; }
+QStatusBar::item { border: 0px; }
+QStatusBar QLabel { color: $muted; }
+
+QScrollArea { background: transparent; border: 0px; }
+QScrollArea > QWidget > QWidget[role="scrolled"] { background: transparent; }
+QScrollBar:vertical { background: transparent; width: 10px; margin: 0px; }
+QScrollBar:horizontal { background: transparent; height: 10px; margin: 0px; }
+QScrollBar::handle { background: $border; border-radius: 4px; min-height: 24px; min-width: 24px; margin: 1px; }
+QScrollBar::handle:hover { background: $muted; }
+QScrollBar::add-line, QScrollBar::sub-line { width: 0px; height: 0px; }
+QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
+QProgressBar { background: $field; border: 1px solid $border; border-radius: 4px; min-height: 6px; max-height: 8px; }
+QProgressBar::chunk { background: $accent; border-radius: 3px; }
+QSplitter::handle { background: transparent; }
+QSplitter::handle:hover { background: $border; }
+"""
+)
+
+
+_POINTS = re.compile(r"(\d+)pt\b")
+
+
+def style_sheet(palette: Palette) -> str:
+    """The style sheet in the colours of ``palette``, at the text size in force."""
+    colours = {f.name: getattr(palette, f.name) for f in dataclasses.fields(palette)}
+    pictures = {"arrow": "arrow-down", "check": "check-dark" if palette.dark else "check-light"}
+    paths = {name: resource("icons", f"{picture}.svg").as_posix() for name, picture in pictures.items()}
+    return _POINTS.sub(_scaled, _SHEET.substitute(colours, **paths))
+
+
+def _scaled(size: re.Match[str]) -> str:
+    return f"{float(size[1]) * text_scale():g}pt"

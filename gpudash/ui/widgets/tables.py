@@ -1,0 +1,204 @@
+"""The tables below the plots: rows of text in a view that can be sorted by eye and copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QStackedLayout,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.text_size import scaled, text_scale
+
+Index = QModelIndex | QPersistentModelIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its title (with the unit, where all its cells share one), side and whether it takes spare width."""
+
+    title: str
+    right: bool = False
+    wide: bool = False
+    tip: str = ""
+
+    def heading(self, role: int) -> Any:
+        """What Qt shows of the column in a header."""
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self.title
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return self.tip or None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            side = Qt.AlignmentFlag.AlignRight if self.right else Qt.AlignmentFlag.AlignLeft
+            return side | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+
+class RowsModel(QAbstractTableModel):
+    """Rows of cells of text. A cell may be a pair of (text, tooltip)."""
+
+    def __init__(self, columns: Sequence[Column], parent: Any = None) -> None:
+        super().__init__(parent)
+        self.columns = columns
+        self.rows: list[Sequence[str]] = []
+
+    def show_rows(self, rows: list[Sequence[str]]) -> None:
+        """Show ``rows``; cells that did not change are not redrawn."""
+        if rows == self.rows:
+            return
+        before, after = len(self.rows), len(rows)
+        if after > before:
+            self.beginInsertRows(QModelIndex(), before, after - 1)
+        elif after < before:
+            self.beginRemoveRows(QModelIndex(), after, before - 1)
+        old, self.rows = self.rows, rows
+        if after > before:
+            self.endInsertRows()
+        elif after < before:
+            self.endRemoveRows()
+        changed = [row for row in range(min(before, after)) if rows[row] != old[row]]
+        if changed:
+            self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(self.columns)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return self.rows[index.row()][index.column()]
+        if role == Qt.ItemDataRole.TextAlignmentRole and self.columns[index.column()].right:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        return None if orientation is Qt.Orientation.Vertical else self.columns[section].heading(role)
+
+
+ROW_PX = 24
+
+MEASURED_ROWS = 100
+"""Rows from the top whose cells set the columns' widths; more are never in sight together."""
+
+
+class Table(QWidget):
+    """A table with a title for screen readers, and words in place of rows while it is empty."""
+
+    def __init__(self, name: str, columns: Sequence[Column], empty: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.model = RowsModel(columns, self)
+        self.view = QTableView()
+        self.view.setModel(self.model)
+        self.view.setAccessibleName(name)
+        self.view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.view.setShowGrid(False)
+        self.view.setTabKeyNavigation(False)
+        self.view.verticalHeader().hide()
+        self._scale = text_scale()
+        self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+        self.view.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        header = self.view.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setMinimumSectionSize(48)
+        header.setStretchLastSection(not any(column.wide for column in columns))
+        for position, column in enumerate(columns):
+            if column.wide:
+                header.setSectionResizeMode(position, QHeaderView.ResizeMode.Stretch)
+        self._empty = QLabel(empty)
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty.setWordWrap(True)
+        self._empty.setProperty("role", "muted")
+        self._offers = QHBoxLayout()
+        self._offers.setSpacing(8)
+        self._offers.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        nothing = QWidget()
+        words = QVBoxLayout(nothing)
+        words.setContentsMargins(8, 0, 8, 0)
+        words.setSpacing(4)
+        words.addStretch(1)
+        words.addWidget(self._empty)
+        words.addLayout(self._offers)
+        words.addStretch(1)
+        self._layers = QStackedLayout(self)
+        self._layers.addWidget(nothing)
+        self._layers.addWidget(self.view)
+        copy = QAction("Copy values", self.view)
+        copy.setToolTip("Copy the selected rows, or all of them, as tab-separated text")
+        copy.triggered.connect(self.copy)
+        self.view.addAction(copy)
+        self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+        self._widths: list[int] = []
+
+    def set_empty_words(self, words: str) -> None:
+        """Say ``words`` in place of rows."""
+        self._empty.setText(words)
+
+    def add_offer(self, words: str, tip: str, act: Callable[[], object]) -> None:
+        """Offer, while the table is empty, something that fills it, beside what is offered already."""
+        button = worded_button(words, tip, act)
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._offers.addWidget(button)
+
+    def show_rows(self, rows: list[Sequence[str]]) -> None:
+        """Show ``rows``; columns only ever grow, so that a live table does not jump."""
+        if rows == self.model.rows and self._widths:
+            return
+        self.model.show_rows(rows)
+        self._layers.setCurrentIndex(1 if rows else 0)
+        metrics = self.view.fontMetrics()
+        titles = [column.title for column in self.model.columns]
+        widths = [
+            max(metrics.horizontalAdvance(cell) for cell in cells) + 24
+            for cells in zip(titles, *rows[:MEASURED_ROWS], strict=True)
+        ]
+        if not self._widths:
+            self._widths = [0] * len(widths)
+        for position, (width, before) in enumerate(zip(widths, self._widths, strict=True)):
+            width = min(width, 420)
+            if width > before and not self.model.columns[position].wide:
+                self._widths[position] = width
+                self.view.setColumnWidth(position, width)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._fit_text()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and self.isVisible():
+            self._fit_text()
+
+    def _fit_text(self) -> None:
+        """Give rows and columns the room that words of another size need; while it is hidden nothing moves."""
+        if self._scale != text_scale():
+            self._scale = text_scale()
+            self._widths = []
+            self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+            self.show_rows(self.model.rows)
+
+    def text(self) -> str:
+        """The selected rows, or all when none is, as tab-separated text under a header."""
+        chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
+        rows = [self.model.rows[row] for row in chosen] if chosen else self.model.rows
+        lines = [[column.title for column in self.model.columns], *rows]
+        return "\n".join("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line) for line in lines)
+
+    def copy(self) -> None:
+        """Put `text` on the clipboard."""
+        QGuiApplication.clipboard().setText(self.text())

@@ -1,0 +1,1 @@
+"""The window itself: where documents stand, its palette, settings and undo."""

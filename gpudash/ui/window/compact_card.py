@@ -1,0 +1,245 @@
+"""A device's memory in a small window of its own that stays above all others."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.devices.names import SIMULATED
+from gpudash.ui.dashboard.cards import CardContent, MemoryBar
+from gpudash.ui.dashboard.readings import gpu_card, host_card
+from gpudash.ui.plots.shaping import Points
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import Palette
+from gpudash.units import format_duration, format_pair
+
+if TYPE_CHECKING:
+    from gpudash.ui.dashboard.dashboard import Dashboard
+    from gpudash.ui.window.main_window import MainWindow
+
+WIDTH_PX, LINE_PX = 260, 34
+"""Of the card and of its curve, at the usual text size."""
+
+SHOWN_S = 60.0
+"""Seconds of memory that its curve shows."""
+
+FRAMES = 4
+"""It is brought up to date every so many frames, as the cards of the window are."""
+
+FLAGS = Qt.WindowType.Tool | Qt.WindowType.FramelessWindowHint | Qt.WindowType.WindowStaysOnTopHint
+
+
+class Sparkline(QWidget):
+    """The used memory of the last minute against the capacity."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._points: Points = (np.empty(0), np.empty(0))
+        self._range = (0.0, 1.0)
+        self._capacity = 1.0
+        self.setFixedHeight(scaled(LINE_PX))
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_points(self, points: Points, span: tuple[float, float], capacity: float, palette: Palette) -> None:
+        """Draw (times, bytes) over ``span`` in seconds, from 0 to ``capacity`` bytes."""
+        self._points, self._range, self._capacity, self._palette = points, span, max(capacity, 1.0), palette
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        room = QRectF(self.rect()).adjusted(0.5, 1.5, -0.5, -1.5)
+        painter.setPen(QPen(QColor(self._palette.border), 1))
+        for y in (room.top(), room.bottom()):
+            painter.drawLine(QPointF(room.left(), y), QPointF(room.right(), y))
+        begin, end = self._range
+        times, sizes = self._points
+        line: list[QPointF] = []
+        for time_s, size in zip(times, sizes, strict=True):
+            if math.isnan(size):
+                self._draw(painter, line, room)
+                line = []
+            else:
+                x = room.left() + (time_s - begin) / max(end - begin, 1e-9) * room.width()
+                line.append(QPointF(x, room.bottom() - min(size / self._capacity, 1.0) * room.height()))
+        self._draw(painter, line, room)
+
+    def _draw(self, painter: QPainter, line: list[QPointF], room: QRectF) -> None:
+        if len(line) < 2:
+            return
+        colour = QColor(self._palette.curves["used"])
+        painter.setPen(QPen(colour, 1.5))
+        painter.drawPolyline(QPolygonF(line))
+        colour.setAlphaF(0.2)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour)
+        feet = [QPointF(line[-1].x(), room.bottom()), QPointF(line[0].x(), room.bottom())]
+        painter.drawPolygon(QPolygonF([*line, *feet]))
+
+
+class CompactCard(QFrame):
+    """One device. It is moved by dragging it; Esc or × closes it.
+
+    Signals:
+        gone: it was closed.
+    """
+
+    gone = Signal()
+
+    def __init__(self, key: str, palette: Palette, window: QWidget) -> None:
+        super().__init__(window, FLAGS)
+        self.key = key
+        self.setProperty("role", "card")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setAttribute(Qt.WidgetAttribute.WA_ShowWithoutActivating)
+        self._name, self._badge, self._figures, self._words = QLabel(), QLabel(SIMULATED), QLabel(), QLabel()
+        self._badge.setProperty("role", "badge")
+        self._figures.setProperty("role", "figure-small")
+        self._words.setProperty("role", "muted")
+        self._words.setWordWrap(True)
+        self.bar, self.line = MemoryBar(palette), Sparkline(palette)
+        close = QPushButton("×")
+        close.setProperty("role", "chip")
+        close.setAccessibleName("Close the compact card")
+        close.setToolTip("Close (Esc)")
+        close.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        close.clicked.connect(self.close)
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(self._name, 1)
+        top.addWidget(self._badge)
+        top.addWidget(close)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 8, 10, 10)
+        column.setSpacing(4)
+        column.addLayout(top)
+        for part in (self._figures, self.bar, self.line, self._words):
+            column.addWidget(part)
+        self.setFixedWidth(scaled(WIDTH_PX))
+
+    @property
+    def words(self) -> str:
+        """What is said below the curve; "" when nothing is."""
+        return self._words.text() if not self._words.isHidden() else ""
+
+    def show_content(self, content: CardContent, words: str, palette: Palette) -> None:
+        """Show new figures, and ``words`` below the curve where there are any."""
+        self.setWindowTitle(f"{content.device} – gpudash")
+        self._name.setText(content.device)
+        self._name.setToolTip(content.product)
+        self._badge.setVisible(content.simulated)
+        pair = content.state or f"{format_pair(content.used, content.total)} {content.memory_words}"
+        self._figures.setText(pair)
+        self.bar.show_content(content, palette)
+        self._words.setText(words)
+        self._words.setVisible(bool(words))
+        marked = f", {SIMULATED}" if content.simulated else ""
+        self.setAccessibleName(f"{content.device}{marked}: {pair}. {words}".strip())
+        self.adjustSize()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self.setFixedWidth(scaled(WIDTH_PX))
+            self.line.setFixedHeight(scaled(LINE_PX))
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        handle = self.windowHandle()
+        if event.button() is Qt.MouseButton.LeftButton and handle is not None:
+            handle.startSystemMove()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.close()
+        else:
+            super().keyPressEvent(event)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        event.accept()
+        self.gone.emit()
+
+
+class CompactCards:
+    """The compact cards of a window, at most one for each device.
+
+    Args:
+        window: they show its live session, and close with it.
+    """
+
+    def __init__(self, window: MainWindow) -> None:
+        self._window = window
+        self._cards: dict[str, CompactCard] = {}
+        self._frame = 0
+
+    @property
+    def cards(self) -> list[CompactCard]:
+        """The cards that are shown."""
+        return list(self._cards.values())
+
+    def toggle(self) -> None:
+        """Show a card for the device that the plots show, or close it."""
+        key = self._window.dashboard.selected
+        if key in self._cards:
+            self._cards[key].close()
+            return
+        card = CompactCard(key, self._window.palette_, self._window)
+        card.gone.connect(lambda: self._cards.pop(key, None))
+        self._cards[key] = card
+        self._fill(card)
+        corner = self._window.geometry().topRight()
+        below = sum(other.height() + 8 for other in self.cards[:-1])
+        card.move(corner.x() - card.width() - 16, corner.y() + 48 + below)
+        card.show()
+
+    def refresh(self) -> None:
+        """Bring them up to date; called by the window's timer."""
+        self._frame += 1
+        if self._frame % FRAMES == 0:
+            for card in self.cards:
+                self._fill(card)
+
+    def close(self) -> None:
+        """Close every card."""
+        for card in self.cards:
+            card.close()
+
+    def _fill(self, card: CompactCard) -> None:
+        dashboard = self._window.dashboard
+        session, palette = dashboard.session, self._window.palette_
+        table, device = ("host", None) if card.key == "host" else ("gpu", card.key)
+        with session.store.lock:
+            content = _content(dashboard, card.key)
+            newest = session.store.newest_s
+            series = session.store.series(table, "used_bytes", device)
+            span = (newest - SHOWN_S, newest)
+            points = series.window(*span, card.width()) if series is not None else (np.empty(0), np.empty(0))
+        if content is None:
+            card.close()  # a GPU that was simulated and is so no more
+            return
+        ahead = session.forecast(card.key)
+        words = "" if ahead is None else f"Fills in about {_whole(ahead.seconds)} if it goes on growing."
+        card.line.show_points(points, span, content.total or 1.0, palette)
+        card.show_content(content, words, palette)
+
+
+def _whole(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else format_duration(seconds)
+
+
+def _content(dashboard: Dashboard, key: str) -> CardContent | None:
+    """What the window's own card of the device says; ``None`` when there is no such device."""
+    session = dashboard.session
+    devices, warn = session.devices(), session.settings.warn_ratio
+    if key == "host":
+        return host_card(session.store, devices[0], session.host_capacity_source, warn)
+    names = {device.uuid: device.name for device in devices}
+    for gpu in session.gpus:
+        if gpu.uuid == key:
+            return gpu_card(session.store, gpu, names.get(key) or f"GPU {gpu.nvml_index}", warn)
+    return None

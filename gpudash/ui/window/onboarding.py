@@ -1,0 +1,365 @@
+"""What a newcomer is told in a window over a live session: why there is no GPU, what to try after the first run, and
+in empty tables how to fill them.
+
+Three hints after the first run, each tied to something to do and gone for good once it has been done.
+
+The strip at the top while no GPU can be used: which cause it is, what works now, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.session import Replay
+from gpudash.session.recordings.samples import sample
+from gpudash.settings import save_settings
+from gpudash.specs import DEFAULT_WORKLOAD
+from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
+from gpudash.ui.features.library import open_library
+from gpudash.ui.features.tool_commands import PRESENTATION
+from gpudash.ui.widgets.remembered import recall, remember
+
+if TYPE_CHECKING:
+    from gpudash.ui.window.main_window import MainWindow
+
+
+DEMO_SAMPLE = "healthy-training"
+
+_DISMISSED, _LEARNED = "no_gpu_dismissed", "hints_learned"
+"""Under what is remembered which sentence is not to be told again, and what has been tried."""
+
+
+class FirstMinute:
+    """Puts the strip and the hints into the live dashboard; does nothing over a recording.
+
+    Args:
+        window: whose commands are whole.
+    """
+
+    def __init__(self, window: MainWindow) -> None:
+        self._window = window
+        self._demo_on = self._presenting = False
+        self._ran = False
+        session, dashboard = window.session, window.dashboard
+        self.strip = NoGpuStrip(lambda: [] if isinstance(session, Replay) else session.gpu_facts())
+        kept = recall(_LEARNED)
+        self.hints = Hints(kept if isinstance(kept, list) else ())
+        self._dismissed = recall(_DISMISSED)
+        self.strip.setParent(dashboard)
+        self.hints.setParent(dashboard)
+        if isinstance(session, Replay):
+            return
+        dashboard.rows.insertWidget(0, self.strip)
+        dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.hints)
+        self.strip.demo_requested.connect(self._open_demo_recording)
+        self.strip.prediction_requested.connect(self._predict)
+        self.strip.check_requested.connect(session.check_gpus)
+        self.strip.dismissed.connect(self._dismiss)
+        self.hints.learned.connect(lambda _name: self._keep_learned())
+        self.hints.refused.connect(self._refuse)
+        dashboard.happened.connect(self.take)
+        dashboard.refreshed.connect(self.refresh)
+        dashboard.view.selection_changed.connect(self._selection_changed)
+        dashboard.view.changed.connect(self._view_changed)
+        window.commands.actions[PRESENTATION].toggled.connect(self._present)
+        for table in (dashboard.tabs.stages, dashboard.tabs.result, dashboard.tabs.epochs):
+            table.add_offer("Start a run   F5", "Run what the panel at the left holds", window.start_run)
+            table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at a run of before", partial(open_library, window))
+
+    def hold(self, held: bool) -> None:
+        """Say nothing while the demo is on, or go on; what a presenter shows has the room."""
+        self._demo_on = held
+        self.refresh()
+        self._offer_hints()
+
+    def _present(self, presenting: bool) -> None:
+        self._presenting = presenting
+        self.refresh()
+        self._offer_hints()
+
+    @property
+    def _held(self) -> bool:
+        return self._demo_on or self._presenting
+
+    def refresh(self) -> None:
+        """Tell what is the case now."""
+        session = self._window.session
+        devices = session.devices()
+        there = any(device.kind == "cuda" and device.problem is None for device in devices)
+        problem = None if there or self._held else session.gpu_problem
+        if problem is not None and problem == self._dismissed:
+            problem = None
+        simulated = any(device.kind == "sim" and device.problem is None for device in devices)
+        self.strip.tell(problem, simulated=simulated)
+
+    def take(self, event: Event) -> None:
+        """Learn of an event: a first run has ended, or something was marked."""
+        if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._demo_on:
+            self._ran = True
+            self._offer_hints()
+        elif isinstance(event, Marker) and event.category == "user":
+            self.hints.take("mark")
+
+    def _offer_hints(self) -> None:
+        self.hints.offer(self._ran and not self._held and self._window.session.settings.hints)
+
+    def _selection_changed(self) -> None:
+        if self._window.view.selection is not None:
+            self.hints.take("measure")
+
+    def _view_changed(self) -> None:
+        if not self._window.view.following:
+            self.hints.take("pause")
+
+    def _keep_learned(self) -> None:
+        kept = recall(_LEARNED)
+        before = kept if isinstance(kept, list) else []
+        learned = [name for name in ("measure", "pause", "mark") if name not in self.hints.open]
+        remember(_LEARNED, sorted({*before, *learned}, key=str))
+
+    def _dismiss(self, problem: str) -> None:
+        self._dismissed = problem
+        remember(_DISMISSED, problem)
+
+    def _refuse(self) -> None:
+        settings = self._window.session.settings.model_copy(update={"hints": False})
+        if self._window.commands.attempt(lambda: save_settings({"hints": False})):
+            self._window.session.set_settings(settings)
+
+    def _open_demo_recording(self) -> None:
+        found = sample(DEMO_SAMPLE)
+        if found is None:
+            self._window.documents.notice.tell("This installation has no demo recordings; reinstall gpudash.")
+        else:
+            self._window.opening.open(found.path)
+
+    def _predict(self) -> None:
+        """Show in the panel what the default workload would need on the simulated GPU, or on the CPU."""
+        window, panel = self._window, self._window.panel
+        window.documents.show_dashboard()
+        window.commands.actions["Workload Panel"].setChecked(True)
+        panel.setVisible(True)
+        if panel.watching:
+            panel.workload.setCurrentIndex(panel.workload.findData(DEFAULT_WORKLOAD))
+        simulated = (device.name for device in window.session.devices() if device.simulated and device.problem is None)
+        panel.take_device(next(simulated, "cpu"))
+        panel.fit.open_details()
+
+
+HINTS: Mapping[str, str] = {
+    "measure": "Drag in a plot to measure",
+    "pause": "Space pauses the view; recording goes on",
+    "mark": "M marks a moment",
+}
+"""What is to be done → how it is said."""
+
+
+class Hints(QFrame):
+    """A line with what has not been tried yet; hidden until `offer`.
+
+    Args:
+        done: names of `HINTS` that were done before.
+
+    Signals:
+        learned: the name of a hint has been done, for the first time.
+        refused: no hint is wanted any more.
+    """
+
+    learned = Signal(str)
+    refused = Signal()
+
+    def __init__(self, done: Collection[str] = (), parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._done = {name for name in done if name in HINTS}
+        self._offered = False
+        self.setProperty("role", "panel")
+        title = QLabel("TRY")
+        title.setProperty("role", "title")
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 3, 8, 3)
+        row.setSpacing(14)
+        row.addWidget(title)
+        self._labels = {name: QLabel(words) for name, words in HINTS.items()}
+        for label in self._labels.values():
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            row.addWidget(label)
+        row.addStretch(1)
+        self.close_button = QPushButton("×")
+        self.close_button.setProperty("role", "chip")
+        self.close_button.setAccessibleName("Show no hints")
+        self.close_button.setToolTip("Show no hints; Preferences brings them back")
+        self.close_button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.close_button.clicked.connect(self._refuse)
+        row.addWidget(self.close_button)
+        self._show()
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Names of the hints that have not been done."""
+        return tuple(name for name in HINTS if name not in self._done)
+
+    def offer(self, offered: bool = True) -> None:
+        """Show what has not been done, or show nothing for the time being."""
+        self._offered = offered
+        self._show()
+
+    def take(self, name: str) -> None:
+        """Learn that a hint has been done, whether or not it was shown."""
+        if name not in self._done:
+            self._done.add(name)
+            self._show()
+            self.learned.emit(name)
+
+    def _refuse(self) -> None:
+        self.offer(False)
+        self.refused.emit()
+
+    def _show(self) -> None:
+        for name, label in self._labels.items():
+            label.setVisible(name not in self._done)
+        self.setVisible(self._offered and bool(self.open))
+        self.setAccessibleName("; ".join(HINTS[name] for name in self.open))
+
+
+WORKS_NOW = "What works now: runs on the CPU, predictions for a card, snapshots and recordings."
+WORKS_SIMULATED = (
+    "What works now: runs on the CPU and on a simulated GPU, predictions for a card, snapshots and recordings."
+)
+LOOKING = "Looking for a GPU…"
+
+Facts = Sequence[tuple[str, str]]
+
+
+class NoGpuStrip(QFrame):
+    """Hidden until there is something to say.
+
+    Args:
+        facts: what driver, library and torch answered, asked for when the details are opened.
+
+    Signals:
+        demo_requested: a demo recording is to be opened.
+        prediction_requested: it is to be shown what would fit.
+        check_requested: the driver is to be asked again.
+        dismissed: the sentence is not to be told again.
+    """
+
+    demo_requested = Signal()
+    prediction_requested = Signal()
+    check_requested = Signal()
+    dismissed = Signal(str)
+
+    def __init__(self, facts: Callable[[], Facts], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._facts = facts
+        self._problem = ""
+        self.setProperty("role", "banner")
+        self.setProperty("level", "note")
+        self.text = QLabel()
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setWordWrap(True)
+        self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.demo = self._button("Open the demo recording", "A training that was recorded", self.demo_requested.emit)
+        self.predict = self._button(
+            "Predict a run", "What a run would need, and what would fit", self.prediction_requested.emit
+        )
+        self.check = self._button("Check again", "Ask the driver again, without a restart", self._check)
+        self.details = self._button("Details", "What driver, library and torch answered", self._toggle)
+        self.details.setCheckable(True)
+        self.close_button = self._button("×", "Do not tell this again", self._dismiss)
+        self.close_button.setProperty("role", "chip")
+        self.close_button.setAccessibleName("Dismiss")
+        self._folded = QWidget()
+        self._lay_out()
+        self._folded.hide()
+        self.hide()
+
+    def _button(self, words: str, tip: str, act: Callable[[], None]) -> QPushButton:
+        button = QPushButton(words)
+        button.setToolTip(tip)
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        button.clicked.connect(lambda: act())
+        return button
+
+    def _lay_out(self) -> None:
+        row = QHBoxLayout()
+        row.setSpacing(6)
+        row.addWidget(self.text, 1)
+        for button in (self.demo, self.predict, self.check, self.details, self.close_button):
+            row.addWidget(button)
+        inside = QHBoxLayout(self._folded)
+        inside.setContentsMargins(0, 0, 0, 0)
+        self._grid = QGridLayout()
+        self._grid.setHorizontalSpacing(18)
+        self._grid.setVerticalSpacing(2)
+        inside.addLayout(self._grid)
+        inside.addStretch(1)
+        copy = self._button("Copy details", "Copy what a bug report needs of this", self._copy)
+        inside.addWidget(copy, alignment=Qt.AlignmentFlag.AlignTop)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(14, 6, 10, 6)
+        rows.setSpacing(4)
+        rows.addLayout(row)
+        rows.addWidget(self._folded)
+
+    @property
+    def problem(self) -> str:
+        """What is told; "" while nothing is."""
+        return self._problem
+
+    def tell(self, problem: str | None, *, simulated: bool = False) -> None:
+        """Say why there is no GPU and what works; with ``None`` nothing.
+
+        Args:
+            problem: one sentence.
+            simulated: whether there is a simulated GPU to run on.
+        """
+        self._problem = problem or ""
+        self.setVisible(problem is not None)
+        if problem is None:
+            return
+        words = f"{problem} {WORKS_SIMULATED if simulated else WORKS_NOW}"
+        if self.text.text() != words:
+            self.text.setText(words)
+            self.setAccessibleName(words)
+
+    def _check(self) -> None:
+        self.text.setText(LOOKING)
+        self.check_requested.emit()
+
+    def _toggle(self) -> None:
+        if self.details.isChecked():
+            self._fill()
+        self._folded.setVisible(self.details.isChecked())
+
+    def _fill(self) -> None:
+        while self._grid.count():
+            item = self._grid.takeAt(0)
+            widget = item.widget() if item is not None else None
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for row, (name, answer) in enumerate(self._facts()):
+            for column, words in enumerate((name, answer)):
+                label = QLabel(words)
+                label.setTextFormat(Qt.TextFormat.PlainText)
+                label.setProperty("role", "muted" if column == 0 else "")
+                label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+                label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+                self._grid.addWidget(label, row, column)
+
+    def _copy(self) -> None:
+        lines = [("problem", self._problem), *self._facts()]
+        QGuiApplication.clipboard().setText("\n".join(f"{name}\t{answer}" for name, answer in lines))
+
+    def _dismiss(self) -> None:
+        told = self._problem
+        self.tell(None)
+        self.dismissed.emit(told)

@@ -1,0 +1,318 @@
+"""The command palette: every command of the menus and every file opened last, found by a few letters.
+
+Finding commands by a few of their letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QBrush, QColor, QKeyEvent, QKeySequence, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QDialog,
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QMenuBar,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.theme import Palette
+
+WIDTH_PX, ROWS = 620, 12
+"""Logical pixels across, and rows that are seen at once, at the usual text size."""
+
+BETWEEN = " ▸ "
+"""Between a menu and its submenu."""
+
+_STEPS = {
+    Qt.Key.Key_Down: 1,
+    Qt.Key.Key_Up: -1,
+    Qt.Key.Key_PageDown: ROWS - 1,
+    Qt.Key.Key_PageUp: 1 - ROWS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PaletteEntry:
+    """Something the palette can do.
+
+    Attributes:
+        name: the command.
+        place: where it is in the menus: "View ▸ Window".
+        run: does it.
+        keys: the key that does it too, or "".
+        tip: one sentence on what it does.
+        why_not: why it cannot be done now, or "".
+    """
+
+    name: str
+    place: str
+    run: Callable[[], object]
+    keys: str = ""
+    tip: str = ""
+    why_not: str = ""
+
+
+def menu_entries(bar: QMenuBar, skipped: Sequence[str] = ()) -> list[PaletteEntry]:
+    """Every command in the menus of ``bar``.
+
+    Args:
+        bar: the menu bar.
+        skipped: object names of menus whose entries only say what is listed elsewhere.
+    """
+    menus = [action.menu() for action in bar.actions()]
+    return [entry for menu in menus if isinstance(menu, QMenu) for entry in _entries(menu, "", skipped)]
+
+
+def _entries(menu: QMenu, above: str, skipped: Sequence[str]) -> Iterator[PaletteEntry]:
+    if menu.objectName() in skipped:
+        return
+    place = f"{above}{BETWEEN if above else ''}{_plain(menu.title())}"
+    for action in menu.actions():
+        submenu = action.menu()
+        if isinstance(submenu, QMenu):
+            yield from _entries(submenu, place, skipped)
+        elif not action.isSeparator() and action.isVisible():
+            tip, _, why_not = action.toolTip().partition("\n")
+            key = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+            name = _plain(action.text())
+            if action.isCheckable():
+                name = f"{name}  {'✓' if action.isChecked() else ''}".rstrip()
+            refusal = "" if action.isEnabled() else why_not or "It is not available now."
+            yield PaletteEntry(name, place, action.trigger, key, tip, refusal)
+
+
+def _plain(text: str) -> str:
+    """A name without its mnemonic."""
+    return text.replace("&&", "\0").replace("&", "").replace("\0", "&")
+
+
+class CommandPalette(QDialog):
+    """A box to type in over a list: Enter does what is chosen, Esc leaves.
+
+    Args:
+        entries: what can be done, in the order it is listed before anything is typed.
+        palette: colours in force.
+        parent: the window it lies over.
+    """
+
+    def __init__(self, entries: Sequence[PaletteEntry], palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
+        self.setWindowTitle("Command Palette")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._entries = entries
+        self._palette = palette
+        self.field = QLineEdit()
+        self.field.setPlaceholderText("Type a few letters of a command…")
+        self.field.setAccessibleName("Command")
+        self.field.installEventFilter(self)
+        self.list = QTreeWidget()
+        self._words = QLabel()
+        self._build()
+        self.field.textChanged.connect(self._show)
+        self.list.itemClicked.connect(self._clicked)
+        self.list.currentItemChanged.connect(lambda *_items: self._describe())
+        self._show("")
+        self.list.setFixedHeight(ROWS * self.list.sizeHintForRow(0) + 2 * self.list.frameWidth())
+        self._place()
+
+    def _build(self) -> None:
+        self.list.setAccessibleName("Commands found")
+        self.list.setColumnCount(3)
+        self.list.setHeaderHidden(True)
+        self.list.setRootIsDecorated(False)
+        self.list.setUniformRowHeights(True)
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.list.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        header = self.list.header()
+        header.setStretchLastSection(False)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        for section in (1, 2):
+            header.setSectionResizeMode(section, QHeaderView.ResizeMode.ResizeToContents)
+        self._words.setProperty("role", "muted")
+        self._words.setWordWrap(True)
+        self._words.setMinimumHeight(2 * self._words.fontMetrics().height() + 4)
+        self._words.setAlignment(Qt.AlignmentFlag.AlignTop)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(10, 10, 10, 10)
+        for part in (self.field, self.list, self._words):
+            column.addWidget(part)
+        self.setStyleSheet(
+            f"CommandPalette {{ border: 1px solid {self._palette.accent}; }} QTreeWidget::item {{ padding: 3px 6px; }}"
+        )
+
+    def _place(self) -> None:
+        """Over the upper part of the window."""
+        width, parent = scaled(WIDTH_PX), self.parentWidget()
+        if parent is not None:
+            width = min(width, parent.width() - 40)
+        self.setFixedWidth(width)
+        if parent is not None:
+            self.adjustSize()
+            corner = parent.mapToGlobal(parent.rect().topLeft())
+            self.move(corner.x() + (parent.width() - width) // 2, corner.y() + max(20, parent.height() // 10))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.list.doItemsLayout()  # rows were measured before the style sheet was known
+
+    @property
+    def shown(self) -> list[PaletteEntry]:
+        """What is listed, from the top."""
+        return [self._entry(self.list.topLevelItem(row)) for row in range(self.list.topLevelItemCount())]
+
+    @property
+    def chosen(self) -> PaletteEntry | None:
+        """What Enter does; ``None`` where nothing is found."""
+        item = self.list.currentItem()
+        return None if item is None else self._entry(item)
+
+    def _entry(self, item: QTreeWidgetItem | None) -> PaletteEntry:
+        assert item is not None
+        number: int = item.data(0, Qt.ItemDataRole.UserRole)
+        return self._entries[number]
+
+    def _show(self, query: str) -> None:
+        self.list.clear()
+        muted = QBrush(QColor(self._palette.muted))
+        for number in rank(query, [(entry.name, entry.place) for entry in self._entries]):
+            entry = self._entries[number]
+            item = QTreeWidgetItem([entry.name, entry.place, entry.keys])
+            item.setData(0, Qt.ItemDataRole.UserRole, number)
+            item.setTextAlignment(2, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+            spoken = f"{entry.name}, {entry.place}, {entry.keys or 'no key'}"
+            spoken += f", not available: {entry.why_not}" if entry.why_not else ""
+            item.setData(0, Qt.ItemDataRole.AccessibleTextRole, spoken)
+            for column in range(3) if entry.why_not else (1, 2):
+                item.setForeground(column, muted)
+            if entry.why_not:
+                item.setText(1, entry.why_not)
+            self.list.addTopLevelItem(item)
+        self._choose(0)
+        self._describe()
+
+    def _choose(self, row: int) -> None:
+        item = self.list.topLevelItem(row)
+        if item is not None:
+            self.list.setCurrentItem(item)
+
+    def _describe(self) -> None:
+        entry = self.chosen
+        if entry is None:
+            self._words.setText("No command has these letters.")
+        else:
+            refused = f" Not available: {entry.why_not}" if entry.why_not else ""
+            self._words.setText(f"{entry.tip.rstrip('.')}.{refused}" if entry.tip else refused.strip())
+
+    def _clicked(self, item: QTreeWidgetItem) -> None:
+        self.list.setCurrentItem(item)
+        self.run_chosen()
+
+    def run_chosen(self) -> None:
+        """Leave, and do what is chosen; what cannot be done now stays here with its reason."""
+        entry = self.chosen
+        if entry is None or entry.why_not:
+            return
+        self.accept()
+        parent = self.parentWidget()
+        if parent is not None:
+            parent.activateWindow()  # a command may mean what has the focus there
+        entry.run()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
+            key = Qt.Key(event.key())
+            if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self.run_chosen()
+                return True
+            if key in _STEPS:
+                self._step(_STEPS[key])
+                return True
+        return super().eventFilter(watched, event)
+
+    def _step(self, rows: int) -> None:
+        count, item = self.list.topLevelItemCount(), self.list.currentItem()
+        if item is not None:
+            now = self.list.indexOfTopLevelItem(item)
+            self._choose((now + rows) % count if abs(rows) == 1 else min(max(now + rows, 0), count - 1))
+
+
+AT_START = 6.0
+"""For a letter that begins a word."""
+
+IN_ROW = 6.5
+"""For a letter right behind the one before."""
+
+SKIPPED = 0.02
+"""Taken off for each letter of the text that is not looked for: the shorter of two is meant."""
+
+SECOND = 0.5
+"""What a letter found in the place (the menu) is worth beside one found in the name."""
+
+NEVER = float("-inf")
+
+
+def score(query: str, text: str) -> float | None:
+    """How well the letters of ``query`` are found in this order in ``text``; ``None`` when they are not.
+
+    Letters at the beginnings of words, and letters in a row, are worth more. Case and spaces do not count.
+    """
+    letters, found = query.lower().replace(" ", ""), text.lower()
+    if not _holds(letters, found):
+        return None
+    starts = [not before.isalnum() or (now.isupper() and before.islower()) for before, now in _pairs(text)]
+    # best[i]: the highest score with the letters so far, the last of them at place i of the text
+    best = [NEVER] * len(found)
+    for number, letter in enumerate(letters):
+        reached, before, free = best, NEVER, NEVER if number else 0.0
+        best = [NEVER] * len(found)
+        for i, other in enumerate(found):
+            if other == letter:
+                in_row = before + IN_ROW if number else NEVER
+                ahead = max(free, in_row)
+                best[i] = ahead + 1.0 + (AT_START if starts[i] else 0.0) if ahead > NEVER else NEVER
+            before = reached[i]
+            if number:
+                free = max(free, before)
+    return max(best, default=0.0) - SKIPPED * (len(found) - len(letters)) if letters else 0.0
+
+
+def rank(query: str, entries: Sequence[tuple[str, str]]) -> list[int]:
+    """Places of the entries that hold every word of ``query``, the best first; all of them for an empty query.
+
+    Args:
+        query: words, each of which may be abbreviated, in any order.
+        entries: (name, place), such as ("Range as CSV…", "File ▸ Export").
+    """
+    words = query.split()
+    ranked: list[tuple[float, int]] = []
+    for number, (name, place) in enumerate(entries):
+        scores = [_best(word, name, place) for word in words]
+        if None not in scores:
+            ranked.append((-sum(found for found in scores if found is not None), number))
+    return [number for _score, number in sorted(ranked)]
+
+
+def _best(word: str, name: str, place: str) -> float | None:
+    in_name, in_place = score(word, name), score(word, place)
+    known = [found for found in (in_name, None if in_place is None else SECOND * in_place) if found is not None]
+    return max(known, default=None)
+
+
+def _holds(letters: str, text: str) -> bool:
+    rest = iter(text)
+    return all(letter in rest for letter in letters)
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return list(zip(f" {text}", text, strict=False))

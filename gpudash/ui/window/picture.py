@@ -1,0 +1,152 @@
+"""A picture of the dashboard, drawn by the real window from a recording, with no display needed.
+
+The plots of a recording as a picture in a file, drawn by the window's own plots with no display needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from PySide6.QtCore import QCoreApplication, QEvent, QMessageLogContext, Qt, QtMsgType, qInstallMessageHandler
+from PySide6.QtWidgets import QApplication
+
+from gpudash.session import Replay
+from gpudash.telemetry.export import atomically
+from gpudash.ui.app import application
+from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
+from gpudash.ui.plots.export import as_png, picture_size
+from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.widgets.theme import apply_colours, apply_theme
+from gpudash.ui.window.main_window import MainWindow
+
+
+def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["light", "dark"] = "dark") -> None:
+    """Draw the window as it looks over ``recording`` and write it as a PNG of ``size`` logical pixels.
+
+    Raises:
+        RecordingError: one sentence, when the recording cannot be read.
+        OSError: when the picture cannot be written.
+    """
+    app = application()
+    palette = apply_colours(app, theme)
+    with closing(Replay(recording)) as replay:
+        window = MainWindow(replay, palette, lambda _choice: None)
+        try:
+            _grab(window, picture, size)
+        finally:
+            window.close()
+            window.deleteLater()
+            QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)  # no event loop is there to do it
+
+
+def _grab(window: MainWindow, picture: Path, size: tuple[int, int]) -> None:
+    window.timer.stop()
+    window.resize(*size)
+    window.show()
+    window.dashboard.show_run()
+    for _frame in range(SLOW_REFRESH + 1):
+        QApplication.processEvents()
+        window.refresh()
+    if not window.grab().save(str(picture), "PNG"):
+        raise OSError(f"{picture} cannot be written")
+
+
+SHARP_S = 2.0
+"""Longest that is waited for the samples of what is drawn; past it, the exact extremes of wider columns are."""
+
+
+def write_graphs(
+    recording: Path, out: Path, size: tuple[int, int], theme: Literal["light", "dark"] = "light", force: bool = False
+) -> list[str]:
+    """Write the plots of the last run in ``recording``, or of all of it, as PNG or SVG, by the suffix of ``out``.
+
+    Args:
+        recording: the file.
+        out: what to write; anything but ``.svg`` becomes a PNG.
+        size: width and height in pixels; a picture in which the plots have no room is higher.
+        theme: colours.
+        force: replace ``out`` where it is.
+
+    Returns:
+        What could not be read of the recording, a sentence each.
+
+    Raises:
+        RecordingError: in one sentence, when the recording cannot be read or ``out`` cannot be written.
+    """
+    with _without_size_hints(), atomically(out, recording, force) as part:
+        palette = apply_theme(application(), theme)
+        replay = Replay(recording)
+        try:
+            dashboard = Dashboard(replay, palette, live=False)
+            with _alone(dashboard, size, lambda: replay.settle(SHARP_S)) as plots:
+                run = replay.store.run
+                title = recording.stem if run is None else f"{run.workload}, {recording.stem}"
+                plots.set_caption(title, dashboard.caption(dashboard.selected, ""))
+                svg = out.suffix.lower() == ".svg"
+                part.write_bytes(plots.vector_picture() if svg else as_png(plots.picture(ratio=1.0)))
+            notices = replay.notices
+        finally:
+            replay.close()
+    return notices
+
+
+@contextmanager
+def _without_size_hints() -> Iterator[None]:
+    """Pass on what Qt says, but for its word that a platform without a screen has no hints on sizes."""
+
+    def pass_on(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:
+        if "propagateSizeHints" in text:
+            return
+        if before is not None:
+            before(kind, context, text)
+        else:
+            sys.stderr.write(f"{text}\n")
+
+    before = qInstallMessageHandler(pass_on)
+    try:
+        yield
+    finally:
+        qInstallMessageHandler(before)
+
+
+@contextmanager
+def _alone(dashboard: Dashboard, size: tuple[int, int], settle: Callable[[], object]) -> Iterator[PlotStack]:
+    """The plots of a dashboard by themselves, laid out so that their picture is as large as asked for.
+
+    Args:
+        dashboard: over the recording.
+        size: of the picture.
+        settle: waits for the samples that the plots have asked for.
+    """
+    dashboard.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
+    dashboard.resize(*size)
+    dashboard.show()
+    dashboard.show_run()
+    dashboard.refresh()
+    plots = dashboard.plots
+    plots.setParent(None)
+    plots.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
+    plots.show_readout(wanted=False)
+    plots.strip.hide()
+    plots.resize(*size)
+    plots.show()
+    try:
+        QApplication.processEvents()
+        for _ in range(2):  # the first may take away or bring the scroll bar beside the plots
+            drawn = picture_size(plots.plots)
+            height = plots.height() + size[1] - drawn.height()
+            plots.resize(plots.width() + size[0] - drawn.width(), max(height, plots.needed_height))
+            QApplication.processEvents()
+        plots.refresh(force=True)
+        settle()
+        yield plots
+    finally:
+        plots.close()
+        plots.deleteLater()
+        dashboard.close()
+        dashboard.deleteLater()
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)

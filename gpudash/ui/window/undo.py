@@ -1,0 +1,231 @@
+"""One stack of what can be undone in a window: deleted and renamed recordings, marks, hidden curves, the layout.
+
+Makes what the user changes of a dashboard's view undoable: hidden curves, tables, side panel, the splitter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import shiboken6
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QAction, QUndoCommand, QUndoStack
+from PySide6.QtWidgets import QSplitter
+
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.plots.stack import PlotStack
+
+MOST_STEPS = 100
+"""Steps that are kept."""
+
+TOGETHER_S = 1.0
+"""Steps of one kind that follow each other faster are one: the many movements of a drag."""
+
+
+class Undoing(QObject):
+    """What was done, newest last, each with a way back and a way forth.
+
+    Args:
+        clock: monotonic seconds; for tests.
+
+    Signals:
+        changed: what can be undone or done again is another thing now.
+        failed: one sentence on something that could not be undone or done again; it is taken off the stack.
+    """
+
+    changed = Signal()
+    failed = Signal(str)
+
+    def __init__(self, parent: QObject | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(parent)
+        self._stack = QUndoStack(self)
+        self._stack.setUndoLimit(MOST_STEPS)
+        self._stack.indexChanged.connect(self.changed)
+        self._clock = clock
+        self.replaying = False
+
+    def push(self, text: str, undo: Callable[[], object], redo: Callable[[], object], *, kind: str = "") -> None:
+        """Remember something that has just been done; nothing while something is being undone or done again.
+
+        Args:
+            text: what was done, as in "Delete of 3 Recordings".
+            undo: takes it back; an OSError, ValueError, RuntimeError or RecordingError is told by `failed`.
+            redo: does it again.
+            kind: steps of one kind that follow each other within a second are undone together; "" stands alone.
+        """
+        if not self.replaying:
+            self._stack.push(_Step(self, text, (undo, redo), kind, self._clock()))
+
+    @property
+    def undo_text(self) -> str:
+        """What `undo` takes back; "" where there is nothing."""
+        return self._stack.undoText() if self._stack.canUndo() else ""
+
+    @property
+    def redo_text(self) -> str:
+        """What `redo` does again; "" where there is nothing."""
+        return self._stack.redoText() if self._stack.canRedo() else ""
+
+    @property
+    def count(self) -> int:
+        """Steps that are kept."""
+        return self._stack.count()
+
+    def undo(self) -> None:
+        """Take the newest step back."""
+        self._stack.undo()
+
+    def redo(self) -> None:
+        """Do the step that was taken back last again."""
+        self._stack.redo()
+
+    def carry_out(self, act: Callable[[], object]) -> bool:
+        """Call ``act``; what cannot be done is told. Returns whether it was done."""
+        self.replaying = True
+        try:
+            act()
+        except (OSError, ValueError, RuntimeError, RecordingError) as error:
+            self.failed.emit(str(error))
+            return False
+        finally:
+            self.replaying = False
+        return True
+
+
+class _Step(QUndoCommand):
+    """A step that was done before it came here."""
+
+    def __init__(
+        self,
+        undoing: Undoing,
+        text: str,
+        ways: tuple[Callable[[], object], Callable[[], object]],
+        kind: str,
+        done_s: float,
+    ) -> None:
+        super().__init__(text)
+        self._undoing = undoing
+        self.back, self.forth = ways
+        self.kind = kind
+        self.done_s = done_s
+        self._done = True
+
+    def id(self) -> int:
+        return hash(self.kind) & 0x7FFFFFFF if self.kind else -1
+
+    def mergeWith(self, other: QUndoCommand) -> bool:
+        if not isinstance(other, _Step) or other.kind != self.kind or other.done_s - self.done_s > TOGETHER_S:
+            return False
+        self.forth, self.done_s = other.forth, other.done_s
+        return True
+
+    def undo(self) -> None:
+        self._done = False
+        if not self._undoing.carry_out(self.back):
+            self.setObsolete(True)
+
+    def redo(self) -> None:
+        if not self._done and not self._undoing.carry_out(self.forth):
+            self.setObsolete(True)
+        self._done = True
+
+
+Hidden = Mapping[str, frozenset[str]]
+"""Plot → names of its hidden curves."""
+
+
+class ViewHistory:
+    """Notices changes and puts them on the stack.
+
+    Args:
+        undoing: the window's stack.
+        plots: whose curves can be hidden.
+        tabs: the tables, which can be collapsed.
+        splitter: between plots and tables.
+    """
+
+    def __init__(self, undoing: Undoing, plots: PlotStack, tabs: LowerTabs, splitter: QSplitter) -> None:
+        self._undoing = undoing
+        self._plots, self._tabs, self._splitter = plots, tabs, splitter
+        self._hidden: Hidden = self._hidden_now()
+        self._collapsed = tabs.collapsed
+        self._sizes = splitter.sizes()
+        plots.hidden_changed.connect(self._hidden_changed)
+        tabs.collapsed_changed.connect(self._collapsed_changed)
+        splitter.splitterMoved.connect(self._moved)
+
+    def settle(self) -> None:
+        """Take what is now for what was before the user's next change: the window itself changes some of it too."""
+        self._hidden = self._hidden_now()
+        self._collapsed = self._tabs.collapsed
+        self._sizes = self._splitter.sizes()
+
+    def _hidden_now(self) -> Hidden:
+        return {plot.spec.id: plot.hidden for plot in self._plots.plots}
+
+    def _hidden_changed(self) -> None:
+        before, after = self._hidden, self._hidden_now()
+        self._hidden = after
+        hides = sorted({name for plot, names in after.items() for name in names - before.get(plot, frozenset())})
+        shows = sorted({name for plot, names in before.items() for name in names - after.get(plot, frozenset())})
+        if hides:
+            self._push_hidden(f"Hide of {_named(hides)}", before, after)
+        elif shows:
+            self._push_hidden(f"Show of {_named(shows)}", before, after)
+
+    def _push_hidden(self, text: str, before: Hidden, after: Hidden) -> None:
+        self._undoing.push(text, partial(self._hide, before), partial(self._hide, after))
+
+    def _there(self) -> None:
+        if not shiboken6.isValid(self._plots):
+            raise RuntimeError("The tab that this was done in is closed.")
+
+    def _hide(self, hidden: Hidden) -> None:
+        self._there()
+        for plot in self._plots.plots:
+            plot.legend.set_hidden(hidden.get(plot.spec.id, frozenset()))
+
+    def _collapsed_changed(self) -> None:
+        before, after = self._collapsed, self._tabs.collapsed
+        self._collapsed = after
+        if before != after:
+            text = "Hide of Tables" if after else "Show of Tables"
+            self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
+
+    def _collapse(self, collapsed: bool) -> None:
+        self._there()
+        self._tabs.set_collapsed(collapsed)
+        self._tabs.collapsed_changed.emit()
+
+    def _moved(self) -> None:
+        before, after = self._sizes, self._splitter.sizes()
+        self._sizes = after
+        self._undoing.push(
+            "Change of Layout",
+            partial(self._resize, before),
+            partial(self._resize, after),
+            kind=f"splitter {id(self._splitter)}",
+        )
+
+    def _resize(self, sizes: list[int]) -> None:
+        self._there()
+        self._splitter.setSizes(sizes)
+        self._splitter.splitterMoved.emit(sizes[0], 1)
+
+
+def follow_action(undoing: Undoing, action: QAction, thing: str) -> None:
+    """Make every change of a checkable ``action`` that shows ``thing`` undoable."""
+    action.toggled.connect(
+        lambda shown: undoing.push(
+            f"{'Show' if shown else 'Hide'} of {thing}",
+            partial(action.setChecked, not shown),
+            partial(action.setChecked, shown),
+        )
+    )
+
+
+def _named(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} Curves"

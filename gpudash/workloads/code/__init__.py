@@ -1,0 +1,1 @@
+"""A run as the plain PyTorch program it amounts to."""

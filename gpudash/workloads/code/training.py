@@ -1,0 +1,300 @@
+"""A training run as a plain PyTorch program. Its losses are those of the run, bit for bit on the same CPU."""
+
+from __future__ import annotations
+
+import math
+
+from gpudash.specs import TrainingSpec
+from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, HALVINGS, IMAGE_SIDE, MOMENTUM, SPREAD, TILE
+from gpudash.workloads.programs.text import LEFT_OUT, LIMIT
+
+WARM_UP = 3
+"""First answers left out of an inference's latency, as the run leaves them out."""
+
+_AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+
+
+def training_code(spec: TrainingSpec, device: str) -> list[str]:
+    """The lines of the program."""
+    modules = ["pathlib", "sysconfig"] if spec.model == "transformer" else []
+    modules += ["time"] if spec.mode == "inference" else []
+    first = "cpu" if spec.move_at_epoch > 1 else device
+    deterministic = "torch.use_deterministic_algorithms(True)  # on CUDA also set CUBLAS_WORKSPACE_CONFIG=:4096:8"
+    return [
+        *(f"import {module}" for module in modules),
+        *([""] if modules else []),
+        "import torch",
+        "from torch import nn",
+        "from torch.nn import functional",
+        *(["from torch.utils.checkpoint import checkpoint"] if _checkpointing(spec) else []),
+        "",
+        f"torch.set_num_threads({spec.threads or 1})",
+        f"torch.manual_seed({spec.seed})",
+        *([deterministic] if spec.deterministic else []),
+        f'device = torch.device("{first}")',
+        *model_lines(spec),
+        *(_inference(spec) if spec.mode == "inference" else training_lines(spec, device)),
+    ]
+
+
+def model_lines(spec: TrainingSpec) -> list[str]:
+    """The data, a function ``batch(index)``, and the model on ``device``."""
+    return {"transformer": _transformer, "mlp": _mlp, "cnn": _cnn}[spec.model](spec)
+
+
+def _checkpointing(spec: TrainingSpec) -> bool:
+    return spec.checkpointing and spec.mode == "train"
+
+
+def _output(spec: TrainingSpec, layer: str) -> str:
+    """A layer's output; with checkpointing the backward pass computes the layer again."""
+    if _checkpointing(spec):
+        return f"checkpoint({layer}, x, use_reentrant=False, preserve_rng_state=False)"
+    return f"{layer}(x)"
+
+
+def _transformer(spec: TrainingSpec) -> list[str]:
+    width, sequence = spec.width, spec.sequence
+    embeddings = f"nn.Embedding(len(characters), {width}), nn.Embedding({sequence}, {width})"
+    left_out = ", ".join(f'"{name}"' for name in sorted(LEFT_OUT))
+    return [
+        'library = pathlib.Path(sysconfig.get_path("stdlib"))',
+        f"left_out = {{{left_out}}}",
+        'names = sorted(path.relative_to(library).as_posix() for path in library.rglob("*.py"))',
+        'names = [name for name in names if not left_out & set(name.split("/"))]',
+        f'data = b"".join((library / name).read_bytes() for name in names)[:{LIMIT}]',
+        "characters, text = torch.frombuffer(bytearray(data), dtype=torch.uint8).unique(return_inverse=True)",
+        "",
+        "def batch(index):",
+        f"    generator = torch.Generator().manual_seed({spec.seed} * 1_000_003 + index)",
+        f"    starts = torch.randint(len(text) - {sequence}, ({spec.step_batch},), generator=generator)",
+        f"    part = text[starts[:, None] + torch.arange({sequence + 1})]",
+        "    return part[:, :-1].contiguous(), part[:, 1:].contiguous()",
+        "",
+        *_block(spec),
+        "",
+        "class Transformer(nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        f"        self.characters, self.positions = {embeddings}",
+        f"        self.blocks = nn.ModuleList(Block() for _ in range({spec.depth}))",
+        f"        self.norm, self.head = nn.LayerNorm({width}), nn.Linear({width}, len(characters))",
+        "    def forward(self, x):",
+        "        x = self.characters(x) + self.positions(torch.arange(x.shape[1], device=x.device))",
+        "        for block in self.blocks:",
+        f"            x = {_output(spec, 'block')}",
+        "        return self.head(self.norm(x))",
+        "",
+        "model = Transformer().to(device)",
+    ]
+
+
+def _block(spec: TrainingSpec) -> list[str]:
+    width = spec.width
+    wider = f"nn.Linear({width}, {4 * width}), nn.GELU(), nn.Linear({4 * width}, {width})"
+    return [
+        "class Block(nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        f"        self.norm, self.next_norm = nn.LayerNorm({width}), nn.LayerNorm({width})",
+        f"        self.query_key_value, self.projection = nn.Linear({width}, {3 * width}), nn.Linear({width}, {width})",
+        f"        self.feed_forward = nn.Sequential({wider})",
+        "    def forward(self, x):",
+        f"        parts = self.query_key_value(self.norm(x)).unflatten(-1, (3, {spec.heads}, -1))",
+        "        query, key, value = parts.permute(2, 0, 3, 1, 4)",
+        "        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)",
+        "        x = x + self.projection(attended.transpose(1, 2).flatten(2))",
+        "        return x + self.feed_forward(self.next_norm(x))",
+    ]
+
+
+def _mlp(spec: TrainingSpec) -> list[str]:
+    width, group = spec.width, 2 * math.ceil(spec.depth / max(2, math.isqrt(spec.depth)))
+    grouped = [
+        "class Mlp(nn.Sequential):",
+        "    def forward(self, x):",
+        f"        for first in range(0, len(self), {group}):",
+        f"            x = {_output(spec, f'nn.Sequential(*self[first : first + {group}])')}",
+        "        return x",
+        "",
+    ]
+    checkpointing = _checkpointing(spec)
+    return [
+        f"generator = torch.Generator().manual_seed({spec.seed})",
+        f"centres = {SPREAD} * torch.randn({CLASSES}, {FEATURES}, generator=generator)",
+        f"labels = torch.randint({CLASSES}, ({spec.samples},), generator=generator)",
+        f"points = centres[labels] + torch.randn({spec.samples}, {FEATURES}, generator=generator)",
+        "",
+        *_batch_of_samples(spec),
+        "",
+        *(grouped if checkpointing else []),
+        f"layers = [nn.Linear({FEATURES}, {width}), nn.ReLU()]",
+        f"for _ in range({spec.depth - 1}):",
+        f"    layers += [nn.Linear({width}, {width}), nn.ReLU()]",
+        f"model = {'Mlp' if checkpointing else 'nn.Sequential'}(*layers, nn.Linear({width}, {CLASSES})).to(device)",
+    ]
+
+
+def _cnn(spec: TrainingSpec) -> list[str]:
+    width, side = spec.width, IMAGE_SIDE
+    return [
+        f"generator = torch.Generator().manual_seed({spec.seed})",
+        f"tiles = {CONTRAST} * torch.randn({CLASSES}, {COLOURS}, {TILE}, {TILE}, generator=generator)",
+        f"labels = torch.randint({CLASSES}, ({spec.samples},), generator=generator)",
+        f"noise = torch.randn({spec.samples}, {COLOURS}, {side}, {side}, generator=generator)",
+        f"points = tiles.repeat(1, 1, {side // TILE}, {side // TILE})[labels] + noise",
+        "",
+        *_batch_of_samples(spec),
+        "",
+        "class Convolution(nn.Module):",
+        "    def __init__(self, stride):",
+        "        super().__init__()",
+        "        self.stride = stride",
+        f"        self.convolution = nn.Conv2d({width}, {width}, 3, stride=stride, padding=1, bias=False)",
+        f"        self.norm = nn.GroupNorm({math.gcd(8, width)}, {width})",
+        "    def forward(self, x):",
+        "        y = functional.relu(self.norm(self.convolution(x)))",
+        "        return y if self.stride > 1 else x + y",
+        "",
+        "class Cnn(nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        f"        self.stem = nn.Conv2d({COLOURS}, {width}, 3, padding=1)",
+        f"        strides = [2 if block < {HALVINGS} else 1 for block in range({spec.depth})]",
+        "        self.blocks = nn.ModuleList(Convolution(stride) for stride in strides)",
+        f"        self.head = nn.Linear({width}, {CLASSES})",
+        "    def forward(self, x):",
+        "        x = functional.relu(self.stem(x))",
+        "        for block in self.blocks:",
+        f"            x = {_output(spec, 'block')}",
+        "        return self.head(x.mean((2, 3)))",
+        "",
+        "model = Cnn().to(device)",
+    ]
+
+
+def _batch_of_samples(spec: TrainingSpec) -> list[str]:
+    return [
+        "def batch(index):",
+        f"    first = index * {spec.step_batch} % len(points)",
+        f"    return points[first : first + {spec.step_batch}], labels[first : first + {spec.step_batch}]",
+    ]
+
+
+def _forward(spec: TrainingSpec, *more: str) -> list[str]:
+    lines = ["logits = model(inputs)", *more]
+    if spec.precision == "fp32":
+        return lines
+    return [f"with torch.autocast(device.type, {_AUTOCAST[spec.precision]}):", *_indented(lines)]
+
+
+def _indented(lines: list[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" for line in lines]
+
+
+def _inference(spec: TrainingSpec) -> list[str]:
+    resident = spec.batches == "resident"
+    batch = ["inputs = batch(0)[0].to(device)"] if resident else []
+    return [
+        "model.eval()",
+        "seconds = []",
+        *batch,
+        "with torch.no_grad():",
+        f"    for step in range({spec.steps}):",
+        *([] if resident else [f"        inputs = batch(step % {spec.batches_per_epoch})[0]"]),
+        "        began = time.perf_counter()",
+        *([] if resident else ["        inputs = inputs.to(device)"]),
+        *_indented(_forward(spec), 2),
+        "        logits.argmax(-1).cpu()",
+        "        seconds.append(time.perf_counter() - began)",
+        f"latency = sorted(seconds[{WARM_UP if spec.steps > WARM_UP else 0}:])",
+        'print(f"median latency {latency[len(latency) // 2]:.6f} s")',
+    ]
+
+
+def training_lines(spec: TrainingSpec, device: str) -> list[str]:
+    """The optimizer and the steps, each of which prints its number, loss and accuracy."""
+    count = spec.batches_per_epoch
+    every = f"[[tensor.to(device) for tensor in batch(index)] for index in range({count})]"
+    return [
+        f"optimizer = {_optimizer(spec)}",
+        *(["scaler = torch.amp.GradScaler(device.type)"] if spec.precision == "fp16" else []),
+        *([f"resident = {every}"] if spec.batches == "resident" else []),
+        *(["kept = []"] if spec.keep_intermediates else []),
+        "step = 0",
+        f"for epoch in range(1, {spec.passes + 1}):",
+        *(_moving(spec, device) if spec.move_at_epoch > 1 else []),
+        f"    generator = torch.Generator().manual_seed({spec.seed} * 1_000_003 + epoch)",
+        f"    for index in torch.randperm({count}, generator=generator).tolist()[: {spec.steps} - step]:",
+        "        step += 1",
+        *_indented(_step(spec), 2),
+    ]
+
+
+def _optimizer(spec: TrainingSpec) -> str:
+    name, more = {
+        "sgd": ("SGD", ""),
+        "momentum": ("SGD", f", momentum={MOMENTUM}"),
+        "adam": ("Adam", ""),
+        "adamw": ("AdamW", ""),
+    }[spec.optimizer]
+    return f"torch.optim.{name}(model.parameters(), lr={spec.learning_rate!r}{more})"
+
+
+def _moving(spec: TrainingSpec, device: str) -> list[str]:
+    scaler = [
+        "        scale = scaler.state_dict()",
+        "        scaler = torch.amp.GradScaler(device.type)",
+        "        scaler.load_state_dict(scale)",
+    ]
+    resident = "        resident = [[tensor.to(device) for tensor in pair] for pair in resident]"
+    return [
+        f"    if epoch == {spec.move_at_epoch}:  # the model, then the optimizer's state after its parameters",
+        f'        device = torch.device("{device}")',
+        "        state = optimizer.state_dict()",
+        "        model.to(device)",
+        "        optimizer.load_state_dict(state)",
+        *(scaler if spec.precision == "fp16" else []),
+        *([resident] if spec.batches == "resident" else []),
+    ]
+
+
+def _step(spec: TrainingSpec) -> list[str]:
+    """One optimizer step: the gradients of one batch, or of several that add up."""
+    whole = "resident[index]" if spec.batches == "resident" else "batch(index)"
+    update = ["scaler.step(optimizer)", "scaler.update()"] if spec.precision == "fp16" else ["optimizer.step()"]
+    if spec.micro_batches == 1:
+        taken = whole if spec.batches == "resident" else f"(tensor.to(device) for tensor in {whole})"
+        return [
+            f"inputs, targets = {taken}",
+            *_gradients(spec),
+            *update,
+            "optimizer.zero_grad(set_to_none=True)",
+            "accuracy = (logits.detach().argmax(-1) == targets).float().mean()",
+            'print(f"{step} {loss.item()!r} {accuracy.item():.4f}")',
+        ]
+    moved = [] if spec.batches == "resident" else ["inputs, targets = inputs.to(device), targets.to(device)"]
+    return [
+        "losses, right = [], []",
+        f"parts = (tensor.split({spec.batch}) for tensor in {whole})",
+        "for inputs, targets in zip(*parts):",
+        *_indented([*moved, *_gradients(spec)]),
+        "    losses.append(loss.detach())",
+        "    right.append((logits.detach().argmax(-1) == targets).float().mean())",
+        *update,
+        "optimizer.zero_grad(set_to_none=True)",
+        "loss, accuracy = torch.stack(losses).mean(), torch.stack(right).mean()",
+        'print(f"{step} {loss.item()!r} {accuracy.item():.4f}")',
+    ]
+
+
+def _gradients(spec: TrainingSpec) -> list[str]:
+    """Forward and backward pass of one batch."""
+    share = f"(loss / {spec.micro_batches})" if spec.micro_batches > 1 else "loss"
+    scaled = f"scaler.scale({share})" if spec.precision == "fp16" else share
+    return [
+        *_forward(spec, "loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten())"),
+        f"{scaled}.backward()",
+        *(["kept.append((loss, logits))"] if spec.keep_intermediates else []),
+        *(["inputs.cpu(), targets.cpu()"] if spec.batches == "pingpong" else []),
+    ]

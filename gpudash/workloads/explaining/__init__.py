@@ -1,0 +1,1 @@
+"""Who allocated what, on a CUDA device and on a simulated one."""

@@ -1,0 +1,263 @@
+"""What a simulated card holds, told by the tags of its blocks."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segment
+from gpudash.memory.allocator.blocks import LARGEST_SMALL
+from gpudash.memory.allocator.layout import SHARED
+from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
+from gpudash.memory.explaining.memory_state import (
+    OTHER_TENSORS,
+    Frame,
+    HeldState,
+    Holding,
+    Process,
+    Recorded,
+    Request,
+    is_installed,
+    is_library,
+)
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.simulated_gpu import Card, ContextRefused
+from gpudash.simulator.device.tracking import FORWARD, Tag, Tracker, line_of
+
+MOST_EVENTS = 2_000_000
+"""Events of a run that are kept for a replay, 16 bytes each; a longer run is not replayed."""
+
+OF_PHASES = {FORWARD: ACTIVATIONS, "": OTHER_TENSORS}
+"""What a block is for that belongs to nothing known, by the phase it was allocated in; else it is temporary."""
+
+
+class SimulatedBlocks:
+    """Follows the simulated cards of this process; a `Collector`.
+
+    Args:
+        index: of the card that the run is on.
+        clock: session time in seconds.
+
+    Attributes:
+        refused: as of `Collector`.
+    """
+
+    def __init__(self, backend: Backend, index: int, clock: Callable[[], float]) -> None:
+        self.refused: HeldState | None = None
+        self._trace: Trace | None = Trace()
+        self._refused_at = (0, 0)
+        self._engine = backend.engine
+        self._card = backend.cards[index]
+        self._clock = clock
+        self._tracker = Tracker(backend.engine)
+        self._lines = _Lines()
+        self._blocks: dict[int, int] = {}
+        self._began_s = clock()
+        self._began_events = 0
+
+    @property
+    def step(self) -> int:
+        return self._tracker.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._tracker.step = step
+
+    @property
+    def stage(self) -> str:
+        return self._tracker.stage
+
+    @stage.setter
+    def stage(self, stage: str) -> None:
+        self._tracker.stage = stage
+
+    def start(self) -> None:
+        self._began_s, self._began_events = self._clock(), _events(self._card)
+        self._tracker.start()
+        self._engine.storages.on_full.append(self._full)
+        self._card.observe(self._happened)
+
+    def stop(self) -> None:
+        self._card.unobserve(self._happened)
+        self._engine.storages.on_full.remove(self._full)
+        self._tracker.stop()
+
+    def now(self) -> HeldState:
+        return self._state(self._card, None)
+
+    def sites(self) -> Sequence[Holding]:
+        found: dict[tuple[Frame | None, int], list[int]] = defaultdict(lambda: [0, 0])
+        for block in _live(self._card.segments()):
+            tag = block.owner
+            if isinstance(tag, Tag):
+                tally = found[self._lines.site(tag), tag.step]
+                tally[0] += block.size
+                tally[1] += 1
+        return [
+            Holding(size, count, step=step, stack=() if site is None else (site,))
+            for (site, step), (size, count) in found.items()
+        ]
+
+    def trace(self) -> Trace | None:
+        whole, (events, size) = self._trace, self._refused_at
+        if whole is None or self.refused is None or self.refused.device != f"sim:{self._card.index}":
+            return None
+        sizes = array("q", [*whole.sizes, size])
+        return Trace(array("q", [*whole.events[:events], len(sizes)]), sizes, [OTHER_TENSORS] * len(sizes))
+
+    def settings(self) -> AllocatorSettings:
+        return self._card.settings
+
+    def _full(self, card: Card, refused: AllocationRefused) -> None:
+        with suppress(Exception):  # the out-of-memory itself must get through to the code that asked
+            self.refused = self._state(card, refused)
+        if self._trace is not None:
+            self._refused_at = len(self._trace.events), refused.size
+
+    def _happened(self, action: str, address: int, size: int, _stream: int) -> None:
+        trace = self._trace
+        if trace is None:
+            return
+        if action == "alloc":
+            trace.sizes.append(size)
+            block = self._blocks[address] = len(trace.sizes)
+            trace.events.append(block)
+            if len(trace.events) >= MOST_EVENTS:
+                self._trace = None
+        elif action == "free_completed":
+            block = self._blocks.pop(address, 0)
+            if block:
+                trace.events.append(-block)
+
+    def _state(self, card: Card, refused: AllocationRefused | None) -> HeldState:
+        segments = card.segments()
+        free, capacity = card.free_and_total()
+        shared = [segment for segment in segments if segment.pool_id == SHARED]
+        idle = [block.size for segment in shared for block in _idle(segment)]
+        usable = [block.size for segment in _asked(shared, refused) for block in _idle(segment)]
+        private = [segment for segment in segments if segment.pool_id != SHARED]
+        events = _events(card) - self._began_events
+        return HeldState(
+            device=f"sim:{card.index}",
+            product=card.product,
+            simulated=True,
+            capacity=capacity,
+            device_free=free,
+            reserved=card.reserved_bytes(),
+            context_bytes=card.context_bytes,
+            processes=tuple(Process(size, pid, "simulated process") for pid, size in card.others.items() if size),
+            holdings=self._holdings(card, segments),
+            pending=sum(b.size for s in segments for b in s.blocks if b.state == "active_pending_free"),
+            private_reserved=sum(segment.total_size for segment in private),
+            private_idle=sum(block.size for segment in private for block in _idle(segment)),
+            idle=sum(idle),
+            usable_idle=sum(usable),
+            largest_free_block=max(usable, default=0),
+            allowed=None if refused is None else refused.allowed,
+            expandable=any(segment.is_expandable for segment in segments),
+            request=None if refused is None else self._request(card, refused),
+            step=self._tracker.step,
+            time_s=self._clock(),
+            recorded=Recorded(events, events, self._began_s),
+        )
+
+    def _request(self, card: Card, refused: AllocationRefused) -> Request:
+        tag = card.tagger() if card.tagger is not None else None
+        is_context = isinstance(refused, ContextRefused)
+        if not isinstance(tag, Tag):
+            return Request(refused.size, refused.requested, is_context=is_context)
+        stack = self._lines.stack(tag)
+        return Request(refused.size, refused.requested, tag.step, tag.phase, tag.stage, tag.module, stack, is_context)
+
+    def _holdings(self, card: Card, segments: Sequence[Segment]) -> tuple[Holding, ...]:
+        known = self._tracker.categories()
+        found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+        tags: dict[tuple[Any, ...], Tag | None] = {}
+        for block in _live(segments):
+            tag = block.owner if isinstance(block.owner, Tag) else None
+            category = known.get((card.index, block.address)) or card.label_of(block.address)
+            if tag is None:
+                key: tuple[Any, ...] = (category or OTHER_TENSORS,)
+            else:
+                category = category or OF_PHASES.get(tag.phase, TEMPORARY)
+                key = (category, tag.step, tag.phase, tag.stage, tag.module, self._lines.key(tag))
+            tags[key] = tag
+            found[key][0] += block.size
+            found[key][1] += 1
+        return tuple(self._holding(key[0], tags[key], *tally) for key, tally in found.items())
+
+    def _holding(self, category: str, tag: Tag | None, size: int, count: int) -> Holding:
+        if tag is None:
+            return Holding(size, count, category)
+        stack = self._lines.stack(tag)
+        return Holding(size, count, category, tag.step, tag.phase, tag.stage, tag.module, stack)
+
+
+class _Lines:
+    """Lines of stacks, each looked up once; code is known by its identity, since hashing it reads all of it."""
+
+    def __init__(self) -> None:
+        self._frames: dict[tuple[int, int], tuple[Any, Frame, bool]] = {}
+        self._stacks: dict[tuple[tuple[int, int], ...], tuple[Frame, ...]] = {}
+
+    def key(self, tag: Tag) -> tuple[tuple[int, int], ...]:
+        return tuple((id(code), place) for code, place in tag.stack)
+
+    def stack(self, tag: Tag) -> tuple[Frame, ...]:
+        """The stack from the innermost line that is neither the simulator's nor of this module."""
+        key = self.key(tag)
+        found = self._stacks.get(key)
+        if found is None:
+            frames = [self._frame(code, place)[1] for code, place in tag.stack]
+            first = next((at for at, frame in enumerate(frames) if not _is_simulator(frame)), 0)
+            found = self._stacks[key] = tuple(frames[first:])
+        return found
+
+    def site(self, tag: Tag) -> Frame | None:
+        """The innermost line of the program; ``None`` where there is none."""
+        found = None
+        for code, place in tag.stack:
+            _code, frame, library = self._frame(code, place)
+            if not library and not is_installed(frame):
+                return frame
+            found = frame if found is None and not library else found
+        return found
+
+    def _frame(self, code: Any, place: int) -> tuple[Any, Frame, bool]:
+        key = id(code), place
+        found = self._frames.get(key)
+        if found is None:
+            frame = Frame(code.co_filename, line_of(code, place), code.co_name)
+            found = self._frames[key] = code, frame, is_library(frame)
+        return found
+
+
+def _is_simulator(frame: Frame) -> bool:
+    return frame.file == __file__ or "/gpudash/simulator/" in frame.file.replace("\\", "/")
+
+
+def _live(segments: Sequence[Segment]) -> Iterator[Any]:
+    for segment in segments:
+        for block in segment.blocks:
+            if block.state == "active_allocated":
+                yield block
+
+
+def _idle(segment: Segment) -> Iterator[Any]:
+    return (block for block in segment.blocks if block.state == "inactive")
+
+
+def _asked(shared: Sequence[Segment], refused: AllocationRefused | None) -> Sequence[Segment]:
+    """The segments that a request may be served from: of its stream, and of the pool for its size."""
+    if refused is None:
+        return shared
+    small = refused.size <= LARGEST_SMALL
+    return [segment for segment in shared if segment.is_small == small and segment.stream == refused.stream]
+
+
+def _events(card: Card) -> int:
+    statistics = card.statistics()
+    return statistics["allocation.all.allocated"] + statistics["allocation.all.freed"]

@@ -1,0 +1,1 @@
+"""Dry runs, and what they come to."""

@@ -1,0 +1,228 @@
+"""Running a workload on sizes alone, in a process of its own, and recording what it asks of the allocator."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from gpudash.memory.allocator.trace import Trace, repeated
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.workspace import VARIABLE
+from gpudash.simulator.device.simulated_gpu import A100
+from gpudash.simulator.device.storage import OutOfMemoryError
+from gpudash.simulator.device.tracking import Tracker
+from gpudash.simulator.dry_run.dry_run import DryRun
+from gpudash.specs import PipelineSpec, Spec, TrainingSpec
+from gpudash.workloads.predicting.parallel_memory import one_of
+from gpudash.workloads.running.context import Context, MemoryLevel
+from gpudash.workloads.running.run import resolve
+from gpudash.workloads.running.run_errors import Cancelled
+
+STEPS = 3
+"""Steps that are followed: optimizers have their state from the second on, and the third shows what keeps growing."""
+
+MOST_STEPS = 20_000
+"""Steps followed of a workload that grows by design; more would take minutes."""
+
+
+class EnoughSteps(Cancelled):
+    """The steps that were to be followed have been taken."""
+
+
+class DryStage:
+    """A stage that is neither timed nor told."""
+
+    memory = "pageable"
+
+    def __init__(self, tracker: Tracker, name: str) -> None:
+        self._tracker = tracker
+        self._name = name
+
+    def __enter__(self) -> Self:
+        self._outer, self._tracker.stage = self._tracker.stage, self._name
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tracker.stage = self._outer
+
+    def tell(self, **facts: Any) -> None:
+        """Nobody is told."""
+
+    def describe(self, tensor: torch.Tensor) -> None:
+        """There is nothing in it."""
+
+
+class DryContext(Context):
+    """What a workload is given in a dry run: a device without numbers, and a host without any either.
+
+    Args:
+        tracker: is told when a step begins.
+        steps: after how many the run ends.
+        alike: whether its steps are alike, so that nothing is to be seen after the last.
+        level: how full the memory of the device is taken to be.
+        wrap: makes of a model on the device what one rank of several trains.
+    """
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        steps: int,
+        level: MemoryLevel | None,
+        *,
+        alike: bool,
+        wrap: Callable[[nn.Module], nn.Module] | None = None,
+    ) -> None:
+        super().__init__(
+            torch.device("sim", 0), run_id=0, emit=lambda _event: None, clock=time.monotonic, memory=lambda: level
+        )
+        self.host = "meta"
+        self._tracker = tracker
+        self._limit = steps
+        self._alike = alike
+        self._wrap = wrap
+
+    def spread(self, model: nn.Module) -> nn.Module:
+        return model if self._wrap is None else self._wrap(model)
+
+    def stage(self, name: str, **facts: Any) -> Any:
+        return DryStage(self._tracker, name)
+
+    def stage_seconds(self, name: str) -> float:
+        return 1.0
+
+    def begin_steps(self) -> None:
+        self._tracker.step = 1
+
+    def progress(self, step: int, steps: int) -> None:
+        self.steps_done = step
+        if step >= self._limit or (self._alike and step >= steps):
+            self._tracker.finish()
+            raise EnoughSteps
+        self._tracker.step = step + 1
+
+    def wait(self, seconds: float) -> None:
+        pass
+
+    def about_to_allocate(self, size: int, memory: str | None = None) -> None:
+        pass
+
+    def memory(self) -> MemoryLevel | None:
+        return self._memory() if self._memory is not None else None
+
+    def free_cache(self) -> None:
+        torch.sim.empty_cache()  # type: ignore[attr-defined]
+
+    def use_threads(self, threads: int) -> None:
+        pass
+
+
+def trace_of(
+    spec: Spec,
+    dry: DryRun,
+    level: MemoryLevel | None = None,
+    steps: int = STEPS,
+    capacity: int | None = None,
+    architecture: Architecture = A100,
+) -> Trace:
+    """What ``spec`` asks of the allocator from its beginning to its end.
+
+    A workload whose steps are alike is followed for ``steps`` of them and gone on with as in the last. Of a training on
+    several devices the first rank is followed, whose shards are the largest.
+
+    Args:
+        dry: of this process.
+        level: how full the device's memory is; a workload may choose its own size by it.
+        capacity: bytes at which memory runs out, and the trace ends; without end unless given.
+        architecture: of the GPU.
+
+    Raises:
+        DataDependentError, LeftTheDeviceError: as `DryRun.record`.
+    """
+    spread = isinstance(spec, TrainingSpec) and bool(spec.device_names)
+    steps += spread  # DistributedDataParallel makes its buckets anew in the second step
+    short, wanted = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, steps)
+    limit = steps if wanted is not None else MOST_STEPS
+    program = _Program(short, limit, level, alike=wanted is not None)
+    with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
+        trace = dry.record(program, trusting=True, capacity=capacity, architecture=architecture)
+        trace = replace(trace, followed=program.followed)
+    return repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace
+
+
+def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
+    """Floating-point operations of the first step, as torch's own counter knows them (matrix products, convolutions,
+    attention)."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    short, _ = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, 1)
+    with FlopCounterMode(display=False) as counter:
+        dry.record(_Program(short, 1, level, alike=True), trusting=True)
+    return int(counter.get_total_flops())
+
+
+class _Program:
+    """A run of ``spec`` as a dry run takes it; see `DryContext`.
+
+    Attributes:
+        followed: steps that were taken.
+        wrap: of `DryContext`.
+    """
+
+    wrap: Callable[[nn.Module], nn.Module] | None = None
+
+    def __init__(self, spec: Spec, limit: int, level: MemoryLevel | None, *, alike: bool) -> None:
+        self.followed = 0
+        self._spec = spec
+        self._limit = limit
+        self._level = level
+        self._alike = alike
+
+    def __call__(self, tracker: Tracker) -> None:
+        workload: Callable[[Any, Context], Mapping[str, Any]] = resolve(self._spec)
+        context = DryContext(tracker, self._limit, self._level, alike=self._alike, wrap=self.wrap)
+        configured = os.environ.get(VARIABLE)
+        torch.manual_seed(self._spec.seed)
+        try:
+            with suppress(EnoughSteps, OutOfMemoryError):
+                workload(self._spec, context)
+        finally:
+            self.followed = context.steps_done
+            if configured is None:  # a run may have set it, which holds for the rest of its process only
+                os.environ.pop(VARIABLE, None)
+
+
+def shortened(spec: Spec, steps: int) -> tuple[Spec, int | None]:
+    """``spec`` so that it can be followed from its first step, and how many like steps it really has.
+
+    ``None`` says that its steps are not alike, and that all are to be followed. A training's data are made for one step
+    more than is followed, unless all of them lie on the device.
+    """
+    if isinstance(spec, TrainingSpec):
+        changed: dict[str, Any] = {"move_at_epoch": min(spec.move_at_epoch, 1)}
+        if spec.batches != "resident" and spec.steps > steps + 1:
+            changed |= {"steps": steps + 1, "epochs": 1}
+        return spec.model_copy(update=changed), spec.steps
+    if isinstance(spec, PipelineSpec) and spec.move != "direct":
+        return spec.model_copy(update={"fill": "ones"}), spec.repeat
+    repeat = getattr(spec, "repeat", None)
+    return (spec, int(repeat)) if repeat is not None else (spec, None)
+
+
+def keeps_growing(trace: Trace) -> bool:
+    """Whether the last step leaves more behind than it found."""
+    if trace.steps < STEPS:
+        return False
+    first, behind = trace.step_events(trace.steps)
+    return sum(_signed(trace, event) for event in trace.events[first:behind]) > 0
+
+
+def _signed(trace: Trace, event: int) -> int:
+    size = trace.sizes[abs(event) - 1]
+    return size if event > 0 else -size

@@ -1,0 +1,289 @@
+"""Predicting what a run will take, by dry runs of it and of what might be changed.
+
+Everything here has to run in a process that computes nothing else: see `gpudash.simulator.dry_run.dry_run`.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge, needed_room, passage
+from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
+from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
+from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
+from gpudash.specs import PressureSpec, Spec, TrainingSpec
+from gpudash.specs.changes import Change, batch_fields, batch_words, capped, changes, size_field
+from gpudash.units import MIB
+from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
+from gpudash.workloads.predicting.dry_run import flops_of, trace_of
+from gpudash.workloads.predicting.multi_gpu_option import spread_over
+from gpudash.workloads.predicting.parallel_memory import NoRanksError
+from gpudash.workloads.running.context import MemoryLevel
+
+MOST_TRIES = 20
+"""Dry runs spent on finding the largest batch."""
+
+CAPS = (0.8, 0.6, 0.4, 0.2)
+"""Shares of the free memory at which a run that would fill it may end instead."""
+
+SMALLEST_CAP = MIB
+
+UNBOUNDED = 2**31
+"""Where the search for the largest batch ends if the spec sets no bound."""
+
+FLOPS = "FLOPs of the dry run"
+
+SAME_PRODUCTS = "the same products in smaller batches"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be predicted.
+
+    Attributes:
+        spec: the run.
+        target: where.
+        level: how full the device is; a workload may choose its own size by it.
+        elsewhere: the other devices there are.
+        ranks: where each rank of a run on several devices is to fit, in place of ``target``.
+    """
+
+    spec: Spec
+    target: Target
+    level: MemoryLevel | None = None
+    elsewhere: Sequence[Target] = ()
+    ranks: Sequence[Target] = ()
+
+
+def estimate(question: Question, dry: DryRun, *, alternatives: bool = True) -> Iterator[Estimate]:
+    """Predict a run, soonest first: each result has more than the one before, the last one has all.
+
+    Args:
+        dry: of this process.
+        alternatives: whether to look for the largest batch and for what else would fit.
+
+    Raises:
+        CannotPredictError: when the workload cannot be followed without numbers, or not on this device.
+    """
+    began = time.perf_counter()
+    for found in _Estimation(question, dry).results(alternatives=alternatives):
+        yield replace(found, seconds=time.perf_counter() - began)
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """The run with a batch of ``size``: the room it needs in bytes, the margin included, and whether it has as much."""
+
+    size: int
+    need: int
+    fits: bool
+    releases: bool
+
+
+class _Estimation:
+    """One prediction on its way: what has been dry-run for it is kept."""
+
+    def __init__(self, question: Question, dry: DryRun) -> None:
+        self._spec = question.spec
+        self._ranks = tuple(question.ranks)
+        self._target = self._ranks[deciding(self._ranks)] if self._ranks else question.target
+        self._elsewhere = () if self._ranks else question.elsewhere
+        self._level = question.level
+        self._dry = dry
+        self._traces: dict[tuple[str, Architecture], Trace] = {}
+
+    def results(self, *, alternatives: bool) -> Iterator[Estimate]:
+        """See `estimate`."""
+        spec, target = self._spec, self._target
+        problems = spec.problems(target.device)
+        if problems:
+            raise CannotPredictError(
+                "request", f"{'; '.join(problems)}.", "Choose another device or change these fields."
+            )
+        if isinstance(spec, PressureSpec) and spec.until == "oom":
+            yield from self._until_full(spec, alternatives=alternatives)
+            return
+        trace = self._trace(spec)
+        found = self._judged(trace)
+        yield found
+        if not alternatives or target.room_bytes is None:
+            return
+        largest = self._largest()
+        if largest is not None:
+            together = largest.size * len(self._ranks) if self._ranks else None
+            found = replace(
+                found,
+                largest_batch_size=largest.size,
+                largest_global_batch=together,
+                largest_batch_releases=largest.releases,
+            )
+        yield found
+        known: list[Alternative] = []
+        for alternative in self._alternatives(trace, found):
+            known.append(alternative)
+            yield replace(found, alternatives=tuple(known))
+
+    def _judged(self, trace: Trace) -> Estimate:
+        spec = self._spec
+        if not self._ranks or not isinstance(spec, TrainingSpec):
+            return judge(trace, self._target, spec.name)
+        return of_ranks(self._ranks, spec.parallel, lambda target: judge(self._trace(spec, target), target, spec.name))
+
+    def _until_full(self, spec: PressureSpec, *, alternatives: bool) -> Iterator[Estimate]:
+        """A run that fills the memory on purpose takes all of it."""
+        room = self._target.room_bytes
+        if room is None:
+            raise CannotPredictError(
+                "request", "How much memory is free is not known, and the run fills all of it.", "Name a --cap."
+            )
+        try:
+            architecture = self._target.architecture
+            trace = trace_of(spec, self._dry, self._level, capacity=max(1, room), architecture=architecture)
+        except LeftTheDeviceError:
+            trace = Trace()  # not even the first request is served
+        found = replace(judge(trace, self._target, spec.name), fits=False, spare_bytes=None)
+        yield found
+        yield replace(found, alternatives=self._ends(spec, room) if alternatives else ())
+
+    def _ends(self, spec: PressureSpec, room: int) -> tuple[Alternative, ...]:
+        """The highest of some caps at which a run that fills the memory would end in time."""
+        for share in CAPS:
+            cap = int(share * room) // MIB * MIB
+            if cap < SMALLEST_CAP:
+                break
+            for found in self._changed(capped(cap)):
+                if found.fits:
+                    return (found,)
+        return ()
+
+    def _trace(self, spec: Spec, target: Target | None = None) -> Trace:
+        """What a run asks for on a device, the one in question unless another is given."""
+        on_gpu = target is not None and target.device != "cpu"
+        architecture = target.architecture if target is not None and on_gpu else self._target.architecture
+        key = spec.model_dump_json(), architecture
+        if key not in self._traces:
+            self._traces[key] = _recorded(lambda: trace_of(spec, self._dry, self._level, architecture=architecture))
+        return self._traces[key]
+
+    def _largest(self) -> _Sized | None:
+        """The largest batch of the otherwise same run that fits; of size 0 when none does, ``None`` when not found.
+
+        Memory grows nearly linearly with the batch: a line through two batches tells which to try next. What it tells
+        is off by what segments are rounded to, so that the edge is looked for beside it.
+        """
+        name = size_field(self._spec)
+        if name is None:
+            return None
+        batch = self._batch(name)
+        bounds = type(self._spec).model_fields[name].metadata
+        limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
+        now = self._sized(name, batch)
+        low, high = (batch, limit + 1) if now.fits else (0, batch)
+        other = max(1, batch // 2) if batch > 1 else 2
+        base, last, leap = self._sized(name, other), now, 1
+        known = {batch: now}
+        for _ in range(MOST_TRIES):
+            if high - low <= 1:
+                break
+            size = self._on_line(base, last)
+            size, leap = (max(size, low + leap) if last.size == low else min(size, high - leap)), 2 * leap
+            if not low < size < high:
+                size = limit if high > limit else (low + high) // 2
+            last = known[size] = self._sized(name, size)
+            if last.fits:
+                low = size
+            else:
+                high = size
+        if high - low > 1:
+            return None
+        return known.get(low, _Sized(0, 0, fits=False, releases=False))
+
+    def _sized(self, name: str, size: int) -> _Sized:
+        whole = {"global_batch": 0} if self._ranks else {}
+        trace = self._trace(self._spec.model_copy(update={name: size, **whole}))
+        found = passage(trace, self._target)
+        need = needed_room(trace, self._target, found)
+        return _Sized(size, need, fits=found.fits is True, releases=bool(found.released))
+
+    def _batch(self, name: str) -> int:
+        """Of each forward pass, on each rank."""
+        return self._spec.rank_batch if isinstance(self._spec, TrainingSpec) else int(getattr(self._spec, name))
+
+    def _on_line(self, base: _Sized, last: _Sized) -> int:
+        """The batch that needs all there is, if two batches and their needs lie on a line."""
+        slope = (last.need - base.need) / ((last.size - base.size) or 1)
+        room = self._target.room_bytes or 0
+        return int(last.size + (room - last.need) / slope) if slope > 0 else 2 * last.size
+
+    def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
+        batch, name = found.largest_batch_size, size_field(self._spec)
+        if name is not None and batch and batch < self._batch(name):
+            assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
+            words, fields = batch_words(self._spec, batch), batch_fields(self._spec, batch)
+            yield from self._changed(Change(words, fields, changes_training=True))
+        elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
+        found_changes = changes(self._spec)
+        yield from self._tried(change for change in found_changes if not change.changes_training)
+        if found.fits is not True and not self._ranks:
+            with suppress(CannotPredictError):
+                yield from spread_over(self._spec, self._target, elsewhere, self._trace)
+        yield from self._tried(change for change in found_changes if change.changes_training)
+        yield from unchanged(functools.partial(self._trace, self._spec), self._target, found, elsewhere)
+
+    def _tried(self, wanted: Iterable[Change]) -> Iterator[Alternative]:
+        shared = False
+        for change in wanted:
+            if shared and "accumulation" in change.fields:
+                continue  # a larger part that fits has been found
+            for alternative in self._changed(change):
+                shared = shared or ("accumulation" in change.fields and alternative.fits is True)
+                yield alternative
+
+    def _changed(self, change: Change) -> Iterator[Alternative]:
+        """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
+        try:
+            spec = change.applied(self._spec)
+            if spec.problems(self._target.device):
+                return
+            found = judge(self._trace(spec), self._target, spec.name)
+        except (ValidationError, CannotPredictError):
+            return
+        slowdown, slowdown_from = self._slowdown(spec, change)
+        yield as_alternative(
+            change.words,
+            found,
+            fields=change.fields,
+            slowdown=slowdown,
+            slowdown_from=slowdown_from,
+            changes_training=change.changes_training,
+        )
+
+    def _slowdown(self, changed: Spec, change: Change) -> tuple[float | None, str]:
+        """Expected time per item over the unchanged run's, and what that rests on.
+
+        Accumulation does the same products on smaller batches. 16-bit types do theirs at a rate that depends on the
+        card, and an optimizer's work is not made of products: of both nothing can be said from FLOPs.
+        """
+        if set(change.fields) == {"checkpointing"}:
+            before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
+            return (after / before, FLOPS) if before else (None, "")
+        return (1.0, SAME_PRODUCTS) if "accumulation" in change.fields else (None, "")
+
+
+def _recorded(record: Callable[[], Trace]) -> Trace:
+    """What ``record`` returns; its errors in words."""
+    with in_words():
+        try:
+            return record()
+        except NoRanksError as error:
+            raise CannotPredictError(
+                "unavailable", str(error), "Predict it on one device, or update PyTorch."
+            ) from error

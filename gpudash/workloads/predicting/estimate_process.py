@@ -1,0 +1,143 @@
+"""The process that dry-runs: ``python -m gpudash.workloads.predicting.estimate_process``.
+
+It reads one JSON object a line from its standard input and answers with one or more on its standard output:
+
+* first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
+* asked ``{"id", "workload", "spec", "target", "elsewhere", "used_bytes", "alternatives"}``: ``{"id", "estimate",
+  "final"}``, each estimate with more than the one before, or ``{"id", "error": {"kind", "message", "remedy"}, "final":
+  true}``.
+
+A request is left, between two dry runs, as soon as a newer one has come. The process ends with its standard input,
+also in the midst of a request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TextIO
+
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.predicting.estimate import Estimate, Target
+from gpudash.specs import build, workloads
+from gpudash.workloads.running.context import MemoryLevel
+
+if TYPE_CHECKING:
+    from gpudash.simulator.dry_run.dry_run import DryRun
+
+
+class SupersededError(BaseException):
+    """A newer request has come. No `Exception`: what is raised by code that is followed is told as that code's."""
+
+
+def main() -> int:
+    """Answer until the standard input ends; returns only when nothing can be predicted here."""
+    answers = _own_stdout()
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    try:
+        version, dry = _prepare(lambda: not asked.empty())
+    except Exception as error:  # torch may be missing or broken in any way
+        _tell(answers, {"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
+        return 1
+    _warm_up(dry)
+    _tell(answers, {"ready": True, "torch": version})
+    threading.Thread(target=_read, args=(asked,), name="gpudash-requests", daemon=True).start()
+    while True:
+        with suppress(SupersededError):
+            for answer in _answers(json.loads(asked.get()), dry):
+                _tell(answers, answer)
+
+
+def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
+    """torch's version, and what makes dry runs until ``superseded``."""
+    import torch
+
+    torch.set_num_threads(1)
+    from gpudash.simulator.dry_run.dry_run import DryRun
+
+    class Heeding(DryRun):
+        def record(self, *args: Any, **options: Any) -> Trace:
+            if superseded():
+                raise SupersededError
+            return super().record(*args, **options)
+
+    return torch.__version__, Heeding()
+
+
+def _read(asked: queue.SimpleQueue[str]) -> None:
+    """Queue requests; whoever asked may be gone while a function that never returns is being followed."""
+    for line in sys.stdin:
+        if line.strip():
+            asked.put(line)
+    os._exit(0)
+
+
+def _own_stdout() -> TextIO:
+    """The pipe to whoever asks; what any code prints from now on goes to the standard error instead."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _tell(answers: TextIO, answer: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _warm_up(dry: DryRun) -> None:
+    """Import and cache now what the first prediction would otherwise wait for."""
+    from gpudash.specs import TrainingSpec
+    from gpudash.workloads.predicting.dry_run import trace_of
+
+    trace_of(TrainingSpec(width=8, depth=1, batch=1, sequence=4, steps=3), dry)
+
+
+def _answers(asked: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
+    from gpudash.simulator.dry_run.refusals import CannotPredictError
+
+    last: Estimate | None = None
+    try:
+        for last in _estimates(asked, dry):
+            yield {"id": asked["id"], "estimate": last.to_json(), "final": False}
+    except CannotPredictError as error:
+        told = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
+        yield {"id": asked["id"], "error": told, "final": True}
+        return
+    if last is not None:
+        yield {"id": asked["id"], "estimate": last.to_json(), "final": True}
+
+
+def _estimates(asked: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
+    from gpudash.simulator.dry_run.refusals import CannotPredictError
+    from gpudash.workloads.predicting.estimate import Question, estimate
+
+    target = Target.from_json(asked["target"])
+    elsewhere = tuple(Target.from_json(other) for other in asked.get("elsewhere", ()))
+    try:
+        spec = build(workloads()[asked["workload"]], asked["spec"])
+    except ValueError as error:
+        raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
+    ranks = tuple(Target.from_json(rank) for rank in asked.get("ranks", ()))
+    question = Question(spec, target, _level(target, asked.get("used_bytes")), elsewhere, ranks)
+    yield from estimate(question, dry, alternatives=bool(asked.get("alternatives", True)))
+
+
+def _level(target: Target, used: int | None) -> MemoryLevel | None:
+    """How full the device is once the context that is still to be made lies in it."""
+    if target.capacity_bytes is None or target.room_bytes is None or target.free_bytes is None:
+        return None
+    taken = target.capacity_bytes - target.free_bytes if used is None else used
+    return MemoryLevel(
+        used_bytes=taken + target.overhead_bytes,
+        free_bytes=max(0, target.room_bytes),
+        total_bytes=target.capacity_bytes,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

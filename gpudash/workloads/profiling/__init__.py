@@ -1,0 +1,1 @@
+"""torch.profiler around steps of a run, and what it found."""

@@ -1,0 +1,193 @@
+"""Where a training's batches come from: the same batch for the same seed and number, on any device.
+
+Generated sets of classes to tell apart: points and images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
+
+import torch
+
+from gpudash.specs import TrainingSpec
+from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, IMAGE_SIDE, SPREAD, TILE
+from gpudash.workloads.programs.placement import same_device
+from gpudash.workloads.programs.text import corpus
+from gpudash.workloads.running.context import Context
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Inputs and targets."""
+
+
+class Batches(Protocol):
+    """A training set cut into batches.
+
+    Attributes:
+        outputs: how many different targets there are.
+        items: items (characters or samples) a step's batch holds.
+        item: what one is called.
+        facts: what the result says about the data.
+    """
+
+    outputs: int
+    items: int
+    item: Literal["character", "sample"]
+    facts: dict[str, Any]
+
+    def batch(self, index: int) -> Batch:
+        """What step ``index`` of an epoch takes, on the CPU; `micro_batches` cuts it up."""
+        ...
+
+
+def text_batch(text: torch.Tensor, batch: int, sequence: int, seed: int, index: int) -> Batch:
+    """Windows of ``text`` at random places, and the same one character further: both (batch, sequence), int64."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + index)
+    starts = torch.randint(len(text) - sequence, (batch,), generator=generator)
+    characters = text[starts[:, None] + torch.arange(sequence + 1)]
+    return characters[:, :-1].contiguous(), characters[:, 1:].contiguous()
+
+
+class TextBatches:
+    """Windows of the corpus; the target of each character is the next one."""
+
+    item: Literal["character", "sample"] = "character"
+
+    def __init__(self, spec: TrainingSpec, context: Context) -> None:
+        found = corpus()
+        vocabulary = found.vocabulary
+        number = torch.zeros(256, dtype=torch.int64)
+        number[torch.tensor(list(vocabulary))] = torch.arange(len(vocabulary))
+        # A batch is made of its characters' places and values, and of inputs and targets copied out of these.
+        context.about_to_allocate(4 * 8 * spec.batch * (spec.sequence + 1), "cpu")
+        self._text = number[torch.frombuffer(bytearray(found.data), dtype=torch.uint8).to(torch.int64)]
+        self._spec = spec
+        self.outputs = len(vocabulary)
+        self.items = spec.step_batch * spec.sequence
+        told = {
+            "source": found.source,
+            "sha256": found.sha256,
+            "bytes": len(found.data),
+            "vocabulary": len(vocabulary),
+        }
+        self.facts = {
+            "unigram_entropy": found.unigram_entropy,
+            "most_frequent_share": found.most_frequent_share,
+            "corpus": told,
+        }
+        context.note(
+            "corpus",
+            f"Text: {found.source}, {len(found.data)} bytes, {len(vocabulary)} different characters; guessing without "
+            f"context gives a loss of {found.unigram_entropy:.2f}.",
+            **told,
+            unigram_entropy=found.unigram_entropy,
+            most_frequent_share=found.most_frequent_share,
+        )
+
+    def batch(self, index: int) -> Batch:
+        return text_batch(self._text, self._spec.step_batch, self._spec.sequence, self._spec.seed, index)
+
+
+class ClassBatches:
+    """Consecutive parts of the generated set: points for an MLP, images for a CNN."""
+
+    item: Literal["character", "sample"] = "sample"
+
+    def __init__(self, spec: TrainingSpec, context: Context) -> None:
+        numbers = COLOURS * IMAGE_SIDE**2 if spec.model == "cnn" else FEATURES
+        samples = spec.samples
+        context.about_to_allocate(samples * (numbers * 4 + 8), "cpu")
+        drawn = images(samples, IMAGE_SIDE, spec.seed) if spec.model == "cnn" else classes(samples, spec.seed)
+        self._points, self._labels = drawn
+        self._batch = self.items = spec.step_batch
+        self.outputs = CLASSES
+        shares = torch.bincount(self._labels, minlength=CLASSES).double() / samples
+        entropy = -sum(share * math.log(share) for share in shares.tolist() if share > 0)
+        share = float(shares.max())
+        self.facts = {
+            "unigram_entropy": None,
+            "class_entropy": entropy,
+            "most_frequent_share": share,
+        }
+        what = f"{IMAGE_SIDE} × {IMAGE_SIDE} pixels" if spec.model == "cnn" else f"{FEATURES} features"
+        context.note(
+            "classes",
+            f"{CLASSES} classes of {what}, {samples} samples; guessing without looking gives a loss of {entropy:.2f}.",
+            samples=samples,
+            class_entropy=entropy,
+            most_frequent_share=share,
+        )
+
+    def batch(self, index: int) -> Batch:
+        first = index * self._batch % len(self._points)
+        part = slice(first, first + self._batch)
+        return self._points[part], self._labels[part]
+
+
+def batches_per_epoch(spec: TrainingSpec) -> int:
+    """Batches of the training set: the steps shared out over the epochs, rounded up."""
+    return spec.batches_per_epoch
+
+
+def epoch_order(spec: TrainingSpec, epoch: int) -> list[int]:
+    """The batches of epoch ``epoch`` (from 1) in its own random order."""
+    generator = torch.Generator().manual_seed(spec.seed * 1_000_003 + epoch)
+    order: list[int] = torch.randperm(batches_per_epoch(spec), generator=generator).tolist()
+    return order
+
+
+def micro_batches(batch: Batch, rows: int) -> Iterator[Batch]:
+    """Parts of ``rows`` sequences or samples of a step's batch; one that is no larger is left as it is."""
+    inputs, targets = batch
+    if len(inputs) <= rows:
+        return iter((batch,))
+    return zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True)
+
+
+def placed(
+    stage: str, tensors: tuple[torch.Tensor, ...], device: torch.device, context: Context
+) -> tuple[torch.Tensor, ...]:
+    """``tensors``, which lie together, on ``device``; a stage, and where they are copied a transfer."""
+    source = tensors[0].device
+    copied = not same_device(source, device)
+    with context.stage(
+        stage,
+        bytes=sum(tensor.nbytes for tensor in tensors) if copied else 0,
+        from_device=str(source),
+        to_device=str(device),
+        copied=copied,
+    ):
+        return tuple(tensor.to(device) for tensor in tensors)
+
+
+def data(spec: TrainingSpec, context: Context) -> Batches:
+    """The training set of ``spec``."""
+    return TextBatches(spec, context) if spec.model == "transformer" else ClassBatches(spec, context)
+
+
+def classes(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points around `CLASSES` random centres, with unit Gaussian noise.
+
+    Returns:
+        points of shape (samples, `FEATURES`), float32, and their classes, shape (samples,), int64; on the CPU.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    centres = SPREAD * torch.randn(CLASSES, FEATURES, generator=generator)
+    labels = torch.randint(CLASSES, (samples,), generator=generator)
+    return centres[labels] + torch.randn(samples, FEATURES, generator=generator), labels
+
+
+def images(samples: int, side: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Noisy images of `CLASSES` random patterns, each a tile repeated over the image, with unit Gaussian noise.
+
+    Returns:
+        images of shape (samples, `COLOURS`, side, side), float32, and their classes, shape (samples,), int64; on the
+        CPU.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    tiles = CONTRAST * torch.randn(CLASSES, COLOURS, TILE, TILE, generator=generator)
+    labels = torch.randint(CLASSES, (samples,), generator=generator)
+    repeats = -(-side // TILE)
+    patterns = tiles.repeat(1, 1, repeats, repeats)[:, :, :side, :side]
+    return patterns[labels] + torch.randn(samples, COLOURS, side, side, generator=generator), labels

@@ -1,0 +1,249 @@
+"""One side of a comparison: the workload on its device, a repetition at a time."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpudash.specs import Spec
+from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Transfer
+from gpudash.workloads.programs.comparison.process import resident_bytes, waited_seconds
+from gpudash.workloads.running.context import Context
+
+if TYPE_CHECKING:
+    from gpudash.workloads.running.run import Workload
+
+WARM_UP = 2
+"""First steps of a repetition that are left out: the allocator's cache and the CPU's are another's until then."""
+
+LOOK_S = 0.02
+"""How often the process's memory is looked at."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What one repetition has shown; everything but the curves is of the measured steps alone.
+
+    Attributes:
+        times: seconds of each measured step; on the CPU without those in which other programs had its core.
+        lost: share of the measured time in which other programs had the core, 0 to 1.
+        copied, computed: shares of the measured time spent in stages that copy between memories, and in others; 0 to 1.
+        losses, accuracies: step by step from the first, where the workload tells them.
+        peak_bytes: highest use of the process's memory seen between two steps.
+        strays: tensors that the placement audit found elsewhere.
+        result: the workload's own.
+    """
+
+    times: list[float]
+    lost: float
+    copied: float
+    computed: float
+    losses: list[float]
+    accuracies: list[float]
+    peak_bytes: int | None
+    strays: list[str]
+    result: Mapping[str, Any]
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of a step: the mean.
+
+        It is what a run takes, divided by its steps. The shortest steps, which Python's `timeit` looks at, and the
+        median leave out whatever a device does at every tenth step only, and of steps that a GPU is merely asked for
+        they tell the asking. A repetition that was disturbed is dealt with where repetitions are put together.
+        """
+        return statistics.fmean(self.times)
+
+    @property
+    def kept_seconds(self) -> float:
+        """Seconds of a step without its copies."""
+        return self.step_seconds * (1 - self.copied)
+
+
+@dataclass
+class _Heard:
+    """What a repetition's events have told so far."""
+
+    copy_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+
+
+class Side:
+    """A workload on one device.
+
+    Attributes:
+        retries_before: times the allocator of the device's memory had to retry before the comparison.
+
+    Args:
+        context: of the whole comparison.
+        device: where this side computes.
+        label: what it is called: "cpu", "cuda:0", or "A" and "B" on one device.
+        workload: the function.
+    """
+
+    def __init__(self, context: Context, device: str, label: str, workload: Workload) -> None:
+        self.device = device
+        self.label = label
+        self.repetitions: list[Repetition] = []
+        self._context = context
+        self._workload = workload
+        self._torch_device = torch.device(device)
+        self.retries_before = 0
+        if self._torch_device.type == "cuda":
+            self.retries_before = retries(self._torch_device)
+            if self._torch_device != context.device:  # that one's peak is the run's, and the worker's to keep
+                torch.cuda.reset_peak_memory_stats(self._torch_device)
+
+    def run(self, spec: Spec, at_step: Callable[[], None] | None = None) -> Repetition:
+        """One repetition of ``spec``: its data and weights are made anew from the same seed.
+
+        Args:
+            spec: the workload, with as many steps as the repetition is to have.
+            at_step: called after every step.
+        """
+        heard = _Heard()
+        part = self._context.beside(_Part, self._torch_device, lambda event: self._hear(event, heard))
+        part.heard, part.at_step = heard, at_step
+        torch.manual_seed(spec.seed)
+        return self._on_device(lambda: part.whole(lambda: self._workload(spec, part)))
+
+    def measure(self, spec: Spec) -> Repetition:
+        """A repetition that counts."""
+        repetition = self.run(spec)
+        self.repetitions.append(repetition)
+        return repetition
+
+    @property
+    def step_seconds(self) -> list[float]:
+        """Seconds per step of every repetition that counts."""
+        return [repetition.step_seconds for repetition in self.repetitions]
+
+    @property
+    def kept_seconds(self) -> list[float]:
+        """Seconds per step without copies, of every repetition that counts."""
+        return [repetition.kept_seconds for repetition in self.repetitions]
+
+    def _on_device(self, call: Callable[[], Repetition]) -> Repetition:
+        device = self._torch_device
+        if device.type == "cpu":
+            return call()
+        with torch.cuda.device(device):
+            return call()
+
+    def _hear(self, event: Event, heard: _Heard) -> None:
+        if isinstance(event, StageFinished):
+            if event.copied and event.from_device != event.to_device:
+                heard.copy_seconds += event.seconds
+            else:
+                heard.compute_seconds += event.seconds
+            self._context.tell(replace(event, name=f"{self.label}: {event.name}", device=event.device or self.device))
+        elif isinstance(event, StepFinished):
+            if event.loss is not None:
+                heard.losses.append(event.loss)
+            if event.accuracy is not None:
+                heard.accuracies.append(event.accuracy)
+        elif isinstance(event, Note) and event.topic == "placement":
+            heard.strays = [str(stray) for stray in event.details.get("strays", ())]
+        elif isinstance(event, Transfer):
+            self._context.tell(event)
+
+
+def retries(device: torch.device) -> int:
+    """Times torch's allocator had to give memory back and ask again on ``device``, since the process began."""
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+
+
+class _Part(Context):
+    """The context of one repetition: notes when its measured steps begin and end.
+
+    Attributes:
+        at_step: called after every step.
+    """
+
+    heard: _Heard
+    at_step: Callable[[], None] | None = None
+    _began_s = 0.0
+    _before = (0.0, 0.0)
+    _looked_s = 0.0
+    _peak: int | None = None
+    _waited_s = _whole_s = _lost_s = 0.0
+    _times: list[float]
+
+    def begin_steps(self) -> None:
+        super().begin_steps()
+        self._count()
+
+    def progress(self, step: int, steps: int) -> None:
+        if step == steps:
+            self._settle()
+        ended = time.perf_counter()
+        self._times.append(self._own(ended - self._began_s))
+        super().progress(step, steps)
+        if step == min(WARM_UP, steps - 1):
+            self._count()
+        if ended - self._looked_s > LOOK_S:
+            self._looked_s, now = ended, resident_bytes()
+            self._peak = max(now or 0, self._peak or 0) or None
+        if self.at_step is not None:
+            self.at_step()
+        self._begin_step()
+
+    def whole(self, call: Callable[[], Mapping[str, Any]]) -> Repetition:
+        """Let ``call`` run the workload, and say what it has shown."""
+        self._count()
+        result = call()
+        self.flush()
+        self._settle()
+        ended = time.perf_counter()
+        times = self._times or [self._own(ended - self._began_s)]  # a workload without steps is one
+        seconds = max(self._whole_s, 1e-9)
+        copied = (self.heard.copy_seconds - self._before[0]) / seconds
+        computed = (self.heard.compute_seconds - self._before[1]) / seconds
+        return Repetition(
+            times=times,
+            lost=min(1.0, self._lost_s / seconds),
+            copied=min(1.0, copied),
+            computed=min(1.0, computed, max(0.0, 1 - copied)),
+            losses=self.heard.losses,
+            accuracies=self.heard.accuracies,
+            peak_bytes=self._peak,
+            strays=self.heard.strays,
+            result=result,
+        )
+
+    def _count(self) -> None:
+        """Let what follows count: stages told by now belong to what came before."""
+        self.flush()
+        self._settle()
+        self._times, self._whole_s, self._lost_s = [], 0.0, 0.0
+        self._before = self.heard.copy_seconds, self.heard.compute_seconds
+        self._begin_step()
+
+    def _settle(self) -> None:
+        """Wait for what the GPU has been asked for: it belongs to the steps before."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _begin_step(self) -> None:
+        self._waited_s = waited_seconds()
+        self._began_s = time.perf_counter()
+
+    def _own(self, seconds: float) -> float:
+        """Seconds of a step that were its own.
+
+        A CPU does nothing for a thread that waits for a core; a GPU works on, so there all of them are.
+        """
+        waited = waited_seconds() - self._waited_s
+        if waited >= seconds:  # it was kept waiting between the steps, while these figures were read
+            waited = 0.0
+        self._whole_s += seconds
+        self._lost_s += waited
+        return seconds - waited if self.device.type == "cpu" else seconds

@@ -1,0 +1,92 @@
+"""The table of epochs: means, time and one observation in words each."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from gpudash.devices.names import kind_of, shown_name
+from gpudash.units import format_duration
+
+NOTICEABLE = 0.2
+"""Relative change of an epoch's time that is worth a word."""
+
+SETTLED = 0.01
+"""Relative change of the loss below which it is said to have stayed."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass: means of loss (nats) and accuracy over its steps; of finite losses only, NaN when there is none."""
+
+    epoch: int
+    device: str
+    loss: float
+    accuracy: float
+    seconds: float
+    observation: str
+
+
+class Teller(Protocol):
+    """Who is told that an epoch is over. `Context` is one."""
+
+    def epoch(self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str) -> None:
+        """Take in an epoch."""
+        ...
+
+
+class Epochs:
+    """Gathers the epochs of a run and tells each when it is over."""
+
+    def __init__(self, context: Teller) -> None:
+        self._context = context
+        self._done: list[Epoch] = []
+
+    def begin(self, epoch: int, device: str) -> None:
+        """Begin an epoch."""
+        self._epoch, self._device = epoch, device
+        self._losses: list[float] = []
+        self._accuracies: list[float] = []
+        self._began_s = time.perf_counter()
+
+    def add(self, loss: float, accuracy: float) -> None:
+        """Take in a step."""
+        self._losses.append(loss)
+        self._accuracies.append(accuracy)
+
+    def end(self) -> list[dict[str, Any]]:
+        """End the epoch, tell it, and return all there have been."""
+        seconds = time.perf_counter() - self._began_s
+        finite = [loss for loss in self._losses if math.isfinite(loss)]
+        loss = math.fsum(finite) / len(finite) if finite else math.nan
+        accuracy = math.fsum(self._accuracies) / max(1, len(self._accuracies))
+        lost = len(self._losses) - len(finite)
+        words = observation(self._done[-1] if self._done else None, self._device, loss, seconds, lost)
+        self._done.append(Epoch(self._epoch, self._device, loss, accuracy, seconds, words))
+        self._context.epoch(**asdict(self._done[-1]))
+        return [asdict(epoch) for epoch in self._done]
+
+
+def observation(before: Epoch | None, device: str, loss: float, seconds: float, lost: int) -> str:
+    """What is worth saying of an epoch: the gravest of what differs from the one before."""
+    if lost:
+        return f"{lost} steps had no finite loss"
+    if before is None:
+        return "first epoch, with the warm-up"
+    simulated = "sim" in (kind_of(device), kind_of(before.device))
+    if before.device != device and simulated:
+        return f"moved from {shown_name(before.device)} to {shown_name(device)}, where times are the CPU's"
+    if before.device != device:
+        ratio = before.seconds / seconds
+        pace = f"{ratio:.1f}× as fast" if ratio >= 1 else f"{1 / ratio:.1f}× slower"
+        return f"moved from {before.device} to {device}: {pace}"
+    change = (loss - before.loss) / before.loss if before.loss else 0.0
+    if abs(change) < SETTLED or math.isnan(change):
+        words = "loss stayed where it was"
+    else:
+        words = f"loss {'fell' if change < 0 else 'rose'} by {abs(change) * 100:.0f} %"
+    if not simulated and abs(seconds - before.seconds) > NOTICEABLE * before.seconds:
+        words += f"; took {format_duration(seconds)} instead of {format_duration(before.seconds)}"
+    return words

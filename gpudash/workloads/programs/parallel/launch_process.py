@@ -1,0 +1,88 @@
+"""torchrun as the child of a run: ``python -c ... FOLDER PARENT [torchrun's arguments]``.
+
+It is torchrun's own ``main`` with its own restart policy; around it only three things are added: it ends with the
+process that started it, it looks beforehand whether the backend is there, and it tells over the run's socket which rank
+has ended how (``fell`` {local_rank, pid, exit_code}), since only the process that started the ranks can know.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpudash.agent.channel import Channel
+from gpudash.agent.wire import PROTOCOL
+from gpudash.devices.names import kind_of
+from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, read_job
+from gpudash.workloads.running.tied_process import die_with
+
+NAME = b"gpudash-torchrun"[:15]
+DRAIN_S = 1.0
+
+NO_TORCHRUN = "torchrun is missing: this torch was built without torch.distributed ({error})."
+NO_GLOO = "Gloo is missing: this torch cannot connect ranks on the CPU."
+NO_NCCL = "NCCL is missing: this torch cannot connect ranks on GPUs."
+INSTALL = "Install another build of torch: https://pytorch.org/get-started/locally; or name one --device."
+
+
+def main() -> None:
+    """Start the ranks and see them to their end; exits as torchrun does."""
+    folder, parent, arguments = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    die_with(parent, NAME)
+    channel = Channel(str(folder / SOCKET))
+    channel.post({"type": "hello", "protocol": PROTOCOL, "pid": os.getpid(), "role": "torchrun"}, keep=True)
+    missing = what_is_missing(read_job(folder).spec.device_names[0])
+    if missing is not None:
+        channel.post({"type": "missing", "message": missing, "remedy": INSTALL}, keep=True)
+        channel.drain(DRAIN_S)
+        sys.exit(1)
+    from torch.distributed import run
+
+    os.environ[TORCHRUN] = str(os.getpid())
+    _follow_falls(channel)
+    try:
+        run.main(arguments)
+    except BaseException as error:
+        _tell_falls(channel, getattr(error, "failures", {}))
+        raise
+    finally:
+        channel.drain(DRAIN_S)
+
+
+def what_is_missing(device: str) -> str | None:
+    """What this torch lacks to connect ranks on devices of this kind, in one sentence; ``None`` when nothing."""
+    try:
+        import torch.distributed as distributed
+        import torch.distributed.run  # noqa: F401 - whether it can be
+    except (ImportError, AttributeError, OSError) as error:
+        return NO_TORCHRUN.format(error=error)
+    if not distributed.is_available():
+        return NO_TORCHRUN.format(error="torch.distributed is not available")
+    if kind_of(device) == "cuda":
+        return None if distributed.is_nccl_available() else NO_NCCL
+    return None if distributed.is_gloo_available() else NO_GLOO
+
+
+def _follow_falls(channel: Channel) -> None:
+    """Tell of every process that torchrun sees fail, also where it starts all anew and keeps that to itself."""
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+
+    look = getattr(LocalElasticAgent, "_monitor_workers", None)
+    if look is None:  # another version: the falls of the last start are told at its end
+        return
+
+    def looked(*arguments: Any, **more: Any) -> Any:
+        found = look(*arguments, **more)
+        _tell_falls(channel, getattr(found, "failures", {}))
+        return found
+
+    LocalElasticAgent._monitor_workers = looked  # type: ignore[method-assign]  # noqa: SLF001 - nothing public tells
+
+
+def _tell_falls(channel: Channel, failures: Mapping[int, Any]) -> None:
+    for rank, failure in failures.items():
+        facts = {"local_rank": int(rank), "pid": int(failure.pid), "exit_code": int(failure.exitcode)}
+        channel.post({"type": "fell", **facts}, keep=True)

@@ -1,0 +1,296 @@
+"""One run on several devices, from its first event to the one that ends it, as the worker's thread sees it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpudash.agent.server import Peer
+from gpudash.agent.wire import Message
+from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
+from gpudash.specs import TrainingSpec
+from gpudash.telemetry.records import Event, OutOfMemory, Record, RunFinished, RunStarted
+from gpudash.workloads.programs.parallel.failures import Cause, Ended, cause_of, ending_of_cause
+from gpudash.workloads.programs.parallel.job import Job
+from gpudash.workloads.programs.parallel.joining import Joining
+from gpudash.workloads.programs.parallel.standing import HeldUp, held_up, overdue
+from gpudash.workloads.programs.parallel.torchrun import Torchrun
+from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.hosted.endings import MemoryKills
+from gpudash.workloads.running.run import Folder, RunRequest
+from gpudash.workloads.running.run_errors import Progress, WorkloadError, ending_of
+
+STOP_S = 0.6
+"""What the ranks have to leave together once they are to stop; then they are killed: Stop takes less than 1 s."""
+
+LOOK_S = 0.02
+"""How often wishes are looked for while the ranks tell nothing."""
+
+LEAVING_S = 10.0
+"""How long torchrun may take to end once every rank has said farewell."""
+
+GRACE_S = 10.0
+"""After the backend's own time limit, for its error to come; then the run ends without it."""
+
+LINGERS = "A rank's process does not end: a driver holds it, and what it took of its device is not free yet."
+NOT_PROFILED = "Steps of a run on several devices are not profiled; profile one on a single device."
+NOT_EXPLAINED = "What the memory of several devices holds is not explained; run on one of them alone for that."
+
+
+class ParallelRun:
+    """A run whose ranks torchrun starts.
+
+    Args:
+        emit, clock: as of `Worker`; readings are emitted too.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        wishes: Wishes,
+        emit: Callable[[Record], None],
+        clock: Callable[[], float],
+    ) -> None:
+        assert isinstance(request.spec, TrainingSpec)
+        self._request = request
+        self._spec = request.spec
+        self._wishes = wishes
+        self._emit = emit
+        self._clock = clock
+        self._began_s = clock()
+        self._joining = Joining(self._spec, request.devices, request.run_id, emit, clock)
+        self._ended = Ended()
+        self._peers: dict[int, Peer] = {}
+        self._held: dict[int, int] = {}
+        self._stop_asked_s: float | None = None
+        self._end_told = False
+        self._refusal: WorkloadError | None = None
+        self._kills = MemoryKills()
+        self._torchrun: Torchrun | None = None
+
+    def perform(self) -> Event:
+        """Run it, and end every process of it; every exception becomes an ending.
+
+        Returns:
+            the ending, not yet emitted.
+        """
+        request = self._request
+        self._emit(
+            RunStarted(
+                time_s=self._began_s,
+                run_id=request.run_id,
+                workload=self._spec.name,
+                device=request.device,
+                spec=self._spec.model_dump(mode="json"),
+            )
+        )
+        folder: Folder | None = None
+        try:
+            if request.on_ranks is not None:
+                request.on_ranks(self._joining.resident_bytes)
+            folder = (request.folder or _Temporary)()
+            self._torchrun = Torchrun(folder.path, self._job())
+            ending = self._until_its_end(self._torchrun)
+        except Exception as error:  # a process that cannot be started, or a callback: every run has an end
+            ending = ending_of(_in_words(error), self._progress(), self._spec.name, request.device)
+        if self._torchrun is not None and not self._torchrun.close():
+            self._joining.note("worker", LINGERS)
+        if request.on_ranks is not None:
+            request.on_ranks(None)
+        if folder is not None:
+            folder.remove()
+        return ending
+
+    def _job(self) -> Job:
+        request = self._request
+        uuids = [device.uuid for device in request.devices] or [None] * self._spec.world_size
+        return Job(
+            fields=self._spec.model_dump(mode="json", exclude_unset=True),
+            origin_s=time.monotonic() - self._clock(),
+            memory_cap=None if request.memory_cap is None else asdict(request.memory_cap),
+            uuids=uuids,
+            warn_ratio=request.warn_ratio,
+        )
+
+    def _until_its_end(self, torchrun: Torchrun) -> Event:
+        while True:
+            for peer, message in torchrun.receive(LOOK_S):
+                self._take(peer, message)
+            self._notice_losses(torchrun)
+            if self._refusal is not None:
+                raise self._refusal
+            if len(self._joining.done) == self._spec.world_size:
+                return self._whole(torchrun)
+            if self._wishes.stop.is_set() and self._stop_is_overdue(torchrun):
+                return self._stopped()
+            if torchrun.code is not None:
+                self._hear_out(torchrun)
+                return self._stopped() if self._wishes.stop.is_set() else self._failed(torchrun)
+            hang = self._hang()
+            if hang is not None:
+                return ending_of_cause(hang, self._progress())
+            self._pass_on_wishes(torchrun)
+
+    def _hear_out(self, torchrun: Torchrun) -> None:
+        """Take in what had been told before torchrun ended."""
+        heard = True
+        while heard:
+            heard = False
+            for peer, message in torchrun.receive(0):
+                heard = True
+                self._take(peer, message)
+        self._notice_losses(torchrun)
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        kind, rank = message["type"], peer.rank
+        if kind == "missing":
+            self._refusal = WorkloadError("torch", str(message["message"]), str(message["remedy"]))
+        elif kind == "fell":
+            self._fell(message)
+        elif rank is None or not 0 <= rank < self._spec.world_size:
+            return
+        elif kind == "failed":
+            self._failed_rank(rank, message)
+        elif kind == "held":
+            self._held[rank] = message["step"]
+        else:
+            if kind == "hello":
+                self._greet(rank, peer, message)
+            self._joining.take(rank, message)
+
+    def _greet(self, rank: int, peer: Peer, message: Message) -> None:
+        restart = int(message.get("restart", 0))
+        if restart > self._joining.restarts:
+            self._tell_restart(restart)
+        self._peers[rank] = peer
+
+    def _tell_restart(self, restart: int) -> None:
+        cause = self._cause("")
+        self._joining.note(
+            "restart",
+            f"{cause.message} torchrun has started all ranks anew, from step 1 (restart {restart} of "
+            f"{self._spec.max_restarts}).",
+            restart=restart,
+            rank=cause.rank,
+            error=cause.error,
+        )
+        self._ended = Ended()
+        self._peers.clear()
+        self._held.clear()
+        self._joining.begin_again(restart)
+
+    def _failed_rank(self, rank: int, message: Message) -> None:
+        standings = self._joining.standings
+        standings[rank].memory.update({k: v for k, v in message.items() if k.endswith("_bytes") and v is not None})
+        standings[rank].step = message["step"]
+        if message.get("because_of") == "late" and self._ended.late is None:
+            self._ended.late = held_up(standings, self._clock())
+            self._end_rank(self._ended.late)
+        self._ended.failed.append((rank, message))
+
+    def _end_rank(self, late: HeldUp | None) -> None:
+        """End the rank that hangs: one that stands still does not heed torchrun, which would wait for it."""
+        peer = None if late is None else self._peers.get(late.rank)
+        if peer is not None and self._torchrun is not None and self._torchrun.hears(peer):
+            self._torchrun.kill(peer.pid)
+
+    def _fell(self, message: Message) -> None:
+        pid = message["pid"]
+        rank = next((one.rank for one in self._joining.standings if one.pid == pid), message["local_rank"])
+        if 0 <= rank < self._spec.world_size:
+            self._ended.fell.setdefault(rank, message["exit_code"])
+
+    def _notice_losses(self, torchrun: Torchrun) -> None:
+        """Ranks whose connection has ended without a farewell."""
+        told = {rank for rank, _ in self._ended.failed} | set(self._joining.done)
+        for rank, peer in list(self._peers.items()):
+            if not torchrun.hears(peer):
+                del self._peers[rank]
+                if rank not in told:
+                    self._ended.gone.append(rank)
+
+    def _hang(self) -> Cause | None:
+        """Why the run cannot go on, when a rank has been waited for longer than the backend's own limit."""
+        standings, now = self._joining.standings, self._clock()
+        if not overdue(standings, now, self._spec.rank_timeout, GRACE_S):
+            return None
+        late = held_up(standings, now)
+        if late is not None:
+            self._ended.late = late
+        return self._cause("")
+
+    def _cause(self, printed: str) -> Cause:
+        standings = self._joining.standings
+        return cause_of(self._ended, standings, memory_was_full=self._kills.rose(), printed=printed)
+
+    def _failed(self, torchrun: Torchrun) -> Event:
+        return ending_of_cause(self._cause(torchrun.printed()), self._progress())
+
+    def _whole(self, torchrun: Torchrun) -> Event:
+        """Every rank has said farewell."""
+        stopped = self._wishes.stop.is_set() and any("digest" not in told for told in self._joining.done.values())
+        if stopped:
+            return self._stopped()
+        torchrun.wait(LEAVING_S)
+        self._joining.look(at_end=True)
+        return RunFinished(status="finished", **self._progress().fields())
+
+    def _stop_is_overdue(self, torchrun: Torchrun) -> bool:
+        """Whether the ranks, once told to stop, have had their time, or have not come so far that they could heed."""
+        now = time.monotonic()
+        if self._stop_asked_s is None:
+            self._stop_asked_s = now
+            if not all(one.ready for one in self._joining.standings):
+                return True
+            torchrun.tell_ranks({"type": "stop"})
+        if not self._end_told and len(self._held) == self._spec.world_size:
+            self._end_told = True
+            torchrun.tell_ranks({"type": "end_at", "step": max(self._held.values())})
+        return now - self._stop_asked_s > STOP_S
+
+    def _stopped(self) -> Event:
+        progress, because = self._progress(), self._wishes.because
+        if because is None:
+            return RunFinished(status="cancelled", **progress.fields())
+        message = because.removesuffix(GUARD_REMEDY).strip()
+        return OutOfMemory(error="guard", message=message, remedy=GUARD_REMEDY, **progress.fields())
+
+    def _pass_on_wishes(self, torchrun: Torchrun) -> None:
+        wishes = self._wishes
+        if wishes.free_cache.is_set():
+            wishes.free_cache.clear()
+            torchrun.tell_ranks({"type": "free_cache"})
+        if wishes.take_explain():
+            self._joining.note("explanation", NOT_EXPLAINED)
+        if wishes.profile is not None:
+            wishes.profile = None
+            self._joining.note("operators", NOT_PROFILED)
+
+    def _progress(self) -> Progress:
+        now = self._clock()
+        joining = self._joining
+        return Progress(now, self._request.run_id, now - self._began_s, joining.steps, joining.result())
+
+
+class _Temporary:
+    """A private folder where nobody has given one."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gpudash-ranks-")
+        self.path = Path(self._folder.name)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        self._folder.cleanup()
+
+
+def _in_words(error: Exception) -> Exception:
+    """A process or folder that cannot be made, as a sentence of the run's."""
+    if not isinstance(error, OSError):
+        return error
+    found: Any = error.strerror or error
+    return WorkloadError("torchrun", f"torchrun cannot be started ({found}).", "Close other programs, or try again.")

@@ -1,0 +1,127 @@
+"""One rank: ``python -c ... FOLDER``, started by torchrun, which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.
+
+It tells the run over the socket in FOLDER, in the frames of `gpudash.agent.wire`: ``hello``; ``beat`` {time_s,
+used_bytes, allocated_bytes, reserved_bytes, step, phase, where} ten times a second; ``ready`` {items, facts, memory},
+when the first step can begin; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy}; ``event`` {event},
+stages and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `rank_failure.facts_of`
+has it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gpudash.devices.names import kind_of
+from gpudash.telemetry.records import EpochFinished, Event, StepFinished
+from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, Job, read_job
+from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link
+from gpudash.workloads.programs.parallel.standing import START_S
+from gpudash.workloads.running.tied_process import die_with
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = b"gpudash-rank"
+
+START = timedelta(seconds=START_S)
+
+
+def main() -> None:
+    """Train as one rank; never returns."""
+    die_with(int(os.environ.get(TORCHRUN, str(os.getppid()))), NAME)
+    folder = Path(sys.argv[1])
+    job = read_job(folder)
+    link = Link(folder / SOCKET, job.origin_s)
+    device = job.spec.device_names[link.local_rank]
+    link.start(device)
+    try:
+        told = _train(job, link, device)
+    except BaseException as error:  # whatever ends a rank is told in words, and then torchrun's to act on
+        from gpudash.workloads.programs.parallel.rank_failure import facts_of
+
+        link.phase = LEAVING
+        link.tell("failed", **facts_of(error, link, device))
+        _leave(link, 1)
+    link.tell("done", **told)
+    _leave(link, 0)
+
+
+def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
+    import torch
+    from torch import distributed
+
+    from gpudash.workloads.programs.parallel.rank_training import RankTraining
+    from gpudash.workloads.programs.parallel.wrapping import BACKENDS
+    from gpudash.workloads.running.capped import capped
+    from gpudash.workloads.running.context import Context
+
+    spec, device = job.spec, torch.device(name)
+    torch.set_num_threads(spec.threads or max(1, (os.cpu_count() or 1) // link.world_size))
+    torch.manual_seed(spec.seed)
+    _take_device(job, link, device)
+    link.phase = COLLECTIVE
+    _connect(BACKENDS[kind_of(name)], device, timedelta(seconds=spec.rank_timeout))
+    link.phase = STARTING
+    context = Context(device, run_id=0, emit=_teller(link), clock=link.clock, warn_ratio=job.warn_ratio)
+    with capped(device, job.cap):
+        told = RankTraining(spec, context, link).train()
+    link.beat()
+    with suppress(RuntimeError):  # another rank may have left already: nothing is shared any more
+        distributed.destroy_process_group()
+    return told
+
+
+def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
+    """Join the other ranks of this start.
+
+    torchrun keeps one store for all starts, in which a rank would find where those of the start before listened
+    (https://github.com/pytorch/pytorch/issues/135712): each start has a part of it to itself.
+    """
+    from torch import distributed
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, world_size = next(iter(rendezvous("env://", timeout=START)))
+    own = PrefixStore(f"start_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    own.set(f"rank_{rank}", "here")
+    own.wait([f"rank_{other}" for other in range(world_size)], START)
+    identity: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+    distributed.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout, **identity)
+
+
+def _take_device(job: Job, link: Link, device: torch.device) -> None:
+    import torch
+
+    from gpudash.workloads.running.run import confirm
+
+    if device.type != "cuda":
+        return
+    confirm(device, job.uuids[link.local_rank])
+    torch.cuda.set_device(device)
+    from gpudash.workloads.running.allocator import AllocatorProbe
+
+    link.allocator = AllocatorProbe(device)
+
+
+def _teller(link: Link) -> Any:
+    """Takes what rank 0 tells of its stages, copies and data; steps and epochs are those of all ranks together."""
+
+    def tell(event: Event) -> None:
+        if link.rank == 0 and not isinstance(event, (StepFinished, EpochFinished)):
+            link.tell("event", event=event.to_json())
+
+    return tell
+
+
+def _leave(link: Link, code: int) -> NoReturn:
+    """End at once: what torch still holds of its connections must not hold the rank."""
+    link.leave()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

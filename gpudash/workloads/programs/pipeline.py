@@ -1,0 +1,284 @@
+"""Create a tensor on the CPU, move it to the device, operate on it, bring it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpudash.specs import DTYPE_BYTES, PipelineSpec
+from gpudash.specs.pipeline import COUNT_LIMIT
+from gpudash.units import format_duration
+from gpudash.workloads.programs.pitfalls import show
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.stages import Stage
+
+WHOLE = 1000
+"""Elements up to which the result is reported whole; of a larger one, the first `FIRST`."""
+
+FIRST = 9
+
+CHUNK = 2**22
+"""Elements filled or checked in one operation, so that Stop waits a few milliseconds."""
+
+CHECK_FLOPS = 2e9
+"""Floating-point operations spent on checking a matrix product; of a larger one, the first rows are checked."""
+
+SAME_DEVICE = "same device: torch returned the same tensor, 0 bytes copied"
+
+
+@dataclass
+class _Outcome:
+    original: torch.Tensor
+    returned: torch.Tensor
+    same_object: bool
+
+
+def run(spec: PipelineSpec, context: Context) -> Mapping[str, Any]:
+    """The pipeline, `spec.repeat` times; the last result is checked.
+
+    Returns:
+        ``values`` and ``expected`` (whole up to `WHOLE` elements, else the first `FIRST`), ``equal`` over all
+        ``checked`` elements, ``original_unchanged``, ``same_object`` (moving gave the same Python object), and
+        ``pitfall`` where one was asked for.
+
+    Raises:
+        GuardRefused, Cancelled: between operations.
+    """
+    _warm_up(spec, context)
+    context.begin_steps()
+    outcome: _Outcome | None = None
+    for repetition in range(1, spec.repeat + 1):
+        outcome = None  # the previous tensors go before the next ones come
+        context.check_cancelled()
+        outcome = _once(spec, context)
+        context.progress(repetition, spec.repeat)
+    assert outcome is not None
+    result = _check(spec, context, outcome)
+    del outcome
+    if spec.pitfall != "none":
+        result["pitfall"] = show(spec.pitfall, context)
+    return result
+
+
+def _warm_up(spec: PipelineSpec, context: Context) -> None:
+    """Let torch set up what it sets up once, a CUDA context above all, so that no stage is blamed for it."""
+    single = spec.model_copy(update={"rows": 1, "columns": 1, "size": None})
+    operated(spec, filled(single, torch.device("cpu"), context).to(context.device)).cpu()
+    filled(single, context.device, context)
+
+
+def _once(spec: PipelineSpec, context: Context) -> _Outcome:
+    context.about_to_allocate(spec.bytes, "cpu")
+    with context.stage("create", bytes=spec.bytes, to_device="cpu", copied=False) as created:
+        original = filled(spec, torch.device(context.host), context)
+    created.describe(original)
+    created.tell(same_object=False, remark="a new tensor in the CPU's memory")
+    if spec.move == "pinned":
+        context.about_to_allocate(spec.bytes, "cpu")
+        with context.stage("pin", bytes=spec.bytes, from_device="cpu", to_device="cpu", copied=True) as pinned:
+            pageable, original = original, original.pin_memory()
+        pinned.describe(original)
+        pinned.tell(
+            same_object=original is pageable, remark="copied into page-locked memory, shape and device unchanged"
+        )
+        del pageable
+    moved = _move(spec, context, original)
+    same_object = moved is original
+    if spec.move == "direct":
+        del moved
+        moved = _create_directly(spec, context)
+    operated = _operate(spec, context, moved)
+    del moved
+    return _Outcome(original, _return(spec, context, operated), same_object)
+
+
+def filled(spec: PipelineSpec, device: torch.device, context: Context) -> torch.Tensor:
+    """A new tensor on ``device`` of ``spec``'s shape and type, holding what ``spec.fill`` says."""
+    rows, columns = spec.shape
+    dtype = getattr(torch, spec.dtype)
+    if spec.fill == "ones":
+        return torch.ones(rows, columns, dtype=dtype, device=device)
+    tensor = torch.empty(rows, columns, dtype=dtype, device=device)
+    flat = tensor.view(-1)
+    if spec.fill == "count":
+        limit = COUNT_LIMIT[spec.dtype]
+        if flat.numel() <= min(limit, CHUNK):
+            torch.arange(1, flat.numel() + 1, out=flat)
+            return tensor
+        for first in range(0, flat.numel(), CHUNK):
+            context.check_cancelled()
+            part = flat[first : first + CHUNK]
+            part.copy_((torch.arange(first, first + part.numel(), device=device) % limit) + 1)
+        return tensor
+    # A simulated GPU has no generator of its own: its numbers are the CPU's.
+    generator = torch.Generator("cpu" if device.type in ("sim", "meta") else device).manual_seed(spec.seed)
+    for first in range(0, flat.numel(), CHUNK):
+        context.check_cancelled()
+        part = flat[first : first + CHUNK]
+        if dtype.is_floating_point:
+            part.uniform_(generator=generator)
+        else:
+            part.random_(0, 100, generator=generator)
+    return tensor
+
+
+def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch.Tensor:
+    device = context.device
+    if device.type != "cpu" or spec.move == "to_dtype":
+        wide = DTYPE_BYTES["float64"] if spec.move == "to_dtype" else DTYPE_BYTES[spec.dtype]
+        context.about_to_allocate(original.numel() * wide)
+    other = torch.empty(0, dtype=original.dtype, device=device)
+    ways: dict[str, Callable[[], torch.Tensor]] = {
+        "to": lambda: original.to(device),
+        "to_dtype": lambda: original.to(device, torch.float64),
+        "to_other": lambda: original.to(other),
+        "cuda": lambda: original.cuda(),
+        "cuda_index": lambda: original.cuda(device.index),
+        "pinned": lambda: original.to(device, non_blocking=True),
+        "direct": lambda: original.to(device),
+    }
+    move = ways[spec.move]
+    with context.stage("move", from_device="cpu", to_device=str(device)) as stage:
+        stage.memory = "pinned" if spec.move == "pinned" else "pageable"
+        moved = move()
+    _tell_move(stage, original, moved)
+    return moved
+
+
+def _tell_move(stage: Stage, before: torch.Tensor, after: torch.Tensor) -> None:
+    same = after is before
+    if same:
+        remark = SAME_DEVICE
+    elif after.device != before.device:
+        remark = f"shape unchanged, device changed: {before.device} → {after.device}"
+    else:
+        remark = f"same device: a new tensor of type {str(after.dtype).removeprefix('torch.')}, shape unchanged"
+    stage.describe(after)
+    stage.tell(bytes=0 if same else after.nbytes, copied=not same, same_object=same, remark=remark)
+
+
+def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:
+    context.about_to_allocate(spec.bytes)
+    device = str(context.device)
+    with context.stage("create on device", bytes=spec.bytes, to_device=device, copied=False) as stage:
+        direct = filled(spec, context.device, context)
+    stage.describe(direct)
+    stage.tell(same_object=False, remark=f"a new tensor in the memory of {device}: nothing to move")
+    if context.steps_done == 0:
+        directly = context.stage_seconds("create on device")
+        indirectly = context.stage_seconds("create") + context.stage_seconds("move")
+        context.note(
+            "direct",
+            f"Created on {device} in {format_duration(directly)}; created on the CPU and moved in "
+            f"{format_duration(indirectly)}.",
+            created_on_device_seconds=directly,
+            created_and_moved_seconds=indirectly,
+        )
+    return direct
+
+
+def _operate(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torch.Tensor:
+    rows, columns = spec.shape
+    product = spec.operation == "matmul"
+    size = (rows * rows if product else rows * columns) * tensor.element_size()
+    context.about_to_allocate(size)
+    flops = 2.0 * rows * rows * columns if product else float(rows * columns)
+    device = str(tensor.device)
+    with context.stage("operate", bytes=size, from_device=device, to_device=device, copied=False, flops=flops) as stage:
+        result = operated(spec, tensor)
+    stage.describe(result)
+    stage.tell(same_object=result is tensor, remark=f"computed on {result.device}, where its operand is")
+    return result
+
+
+def operated(spec: PipelineSpec, tensor: torch.Tensor) -> torch.Tensor:
+    """What ``spec.operation`` makes of ``tensor``; a whole-number scalar keeps integer types."""
+    scalar = spec.scalar if tensor.dtype.is_floating_point else int(spec.scalar)
+    match spec.operation:
+        case "add":
+            return tensor + scalar
+        case "multiply":
+            return tensor * scalar
+        case "matmul":
+            return tensor @ tensor.T
+        case "relu":
+            return torch.relu(tensor)
+
+
+def _return(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.device.type != "cpu":
+        context.about_to_allocate(tensor.nbytes, "cpu")
+    with context.stage("return", from_device=str(tensor.device), to_device="cpu") as stage:
+        returned = tensor.cpu() if spec.back == "cpu" else tensor.to("cpu")
+    _tell_move(stage, tensor, returned)
+    return returned
+
+
+def _check(spec: PipelineSpec, context: Context, outcome: _Outcome) -> dict[str, Any]:
+    expected_head, equal, checked = _compare(spec, context, outcome)
+    shown = outcome.returned if outcome.returned.numel() <= WHOLE else outcome.returned.reshape(-1)[:FIRST]
+    return {
+        "values": shown.tolist(),
+        "expected": expected_head,
+        "equal": equal,
+        "checked": checked,
+        "original_unchanged": _unchanged(spec, context, outcome.original),
+        "same_object": outcome.same_object,
+    }
+
+
+def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[list[Any], bool, int]:
+    """The first expected values, whether the result equals what float64 gives, and over how many elements."""
+    original, returned = outcome.original, outcome.returned
+    rows, columns = spec.shape
+    wide = torch.float64 if original.dtype.is_floating_point else torch.int64
+    scalars = _as_operands(spec.scalar, returned.dtype) if spec.operation in ("add", "multiply") else [spec.scalar]
+    specs = [spec.model_copy(update={"scalar": scalar}) for scalar in scalars]
+    limit = rows
+    if spec.operation == "matmul":
+        limit = max(1, min(rows, int(CHECK_FLOPS / (2 * rows * columns))))
+    step = max(1, CHUNK // max(columns, returned.shape[1]))
+    context.about_to_allocate(original.numel() * 8 if spec.operation == "matmul" else 0, "cpu")
+    transposed = original.to(wide).T if spec.operation == "matmul" and limit else None
+    heads: list[torch.Tensor] = []
+    equal = [True] * len(specs)
+    for first in range(0, limit, step):
+        context.check_cancelled()
+        part = original[first : min(first + step, limit)].to(wide)
+        for number, as_torch in enumerate(specs):
+            expected = part @ transposed if transposed is not None else operated(as_torch, part)
+            expected = expected.to(returned.dtype)
+            if first == 0:
+                heads.append(expected)
+            close = _close(returned[first : first + len(part)], expected, exact=transposed is None)
+            equal[number] = equal[number] and close
+    shown = heads[equal.index(True) if any(equal) else 0]
+    whole = returned.numel() <= WHOLE and limit == rows
+    return (shown.tolist() if whole else shown.reshape(-1)[:FIRST].tolist()), any(equal), limit * returned.shape[1]
+
+
+def _as_operands(scalar: float, dtype: torch.dtype) -> list[float]:
+    """The scalar as torch may use it: types narrower than float64 are computed with in float32.
+
+    Adding in half precision, the CPU rounds the scalar to the type of the tensor first where a GPU does not.
+    """
+    if dtype == torch.float64 or not dtype.is_floating_point:
+        return [scalar]
+    return list(dict.fromkeys(float(torch.tensor(scalar, dtype=kind)) for kind in (torch.float32, dtype)))
+
+
+def _close(found: torch.Tensor, expected: torch.Tensor, *, exact: bool) -> bool:
+    """Equal, or for a product's sums within the rounding of its type: 16 units in the last place."""
+    if exact or not found.dtype.is_floating_point:
+        return torch.equal(found, expected)
+    tolerance = 16 * torch.finfo(found.dtype).eps
+    return torch.allclose(found, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+
+
+def _unchanged(spec: PipelineSpec, context: Context, original: torch.Tensor) -> bool:
+    """Whether the original still holds what it was filled with, judged by filling another."""
+    context.about_to_allocate(spec.bytes, "cpu")
+    return torch.equal(original, filled(spec, torch.device("cpu"), context))

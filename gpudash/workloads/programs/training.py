@@ -1,0 +1,355 @@
+"""Training a small model, or running it for inference.
+
+Running a model without gradients, and how long an answer takes.
+
+Letting Stop reach into a long forward and backward pass.
+
+What the first step of a training allocates, estimated from its spec before there is a model to look at.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpudash.specs import CPU_FLOPS, TrainingSpec
+from gpudash.specs.training import IMAGE_SIDE
+from gpudash.workloads.programs.batches import (
+    Batch,
+    Batches,
+    batches_per_epoch,
+    data,
+    epoch_order,
+    micro_batches,
+    placed,
+)
+from gpudash.workloads.programs.epochs import Epochs
+from gpudash.workloads.programs.placement import audit, move
+from gpudash.workloads.programs.training_step import InferenceStep, TrainingStep, build_model, optimizer_of
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import WorkloadError
+
+WORKSPACE_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
+    """Train, or run for inference.
+
+    Returns:
+        ``steps_per_second, items_per_second, item``, ``unigram_entropy`` (nats; ``None`` for classes),
+        ``most_frequent_share``, ``corpus`` (source, hash, bytes, vocabulary), ``parameters``; of a training
+        ``epochs`` (list) and ``placement``; of inference ``latency_p50_seconds, latency_p95_seconds``.
+
+    Raises:
+        WorkloadError: when the loss is NaN or infinite and `spec.on_nan` says to stop.
+        GuardRefused, Cancelled: between operations.
+    """
+    source = data(spec, context)
+    context.keep(**source.facts, item=source.item, epochs=[])
+    with deterministic(spec.deterministic):
+        model = model_of(spec, source.outputs, context)
+        context.keep(parameters=sum(parameter.numel() for parameter in model.parameters()))
+        if spec.mode == "inference":
+            model.to(context.device)
+            make_interruptible(model, spec, context.device, context.check_stopped)
+            result = infer(model, spec, source, context)
+        else:
+            result = _Trainer(spec, context, source, model).train()
+    return {**context.kept, **result}
+
+
+def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:
+    """The model of ``spec`` on the CPU, freshly initialised; its memory announced before it is taken."""
+    with torch.device("meta"):
+        size = sum(parameter.nbytes for parameter in build_model(spec, outputs).parameters())
+    context.about_to_allocate(size, "cpu")
+    if context.device.type != "cpu":
+        context.about_to_allocate(size)
+    with torch.device(context.host):
+        return build_model(spec, outputs)
+
+
+class _Trainer:
+    """One training, from the first step to the last."""
+
+    def __init__(self, spec: TrainingSpec, context: Context, source: Batches, model: nn.Module) -> None:
+        self._spec = spec
+        self._context = context
+        self._source = source
+        self._model = model
+        self._device = torch.device("cpu") if spec.move_at_epoch > 1 else context.device
+        self._model.to(self._device)
+        make_interruptible(model, spec, self._device, context.check_stopped)
+        self._model = model = context.spread(model)
+        self._optimizer = optimizer_of(spec, model)
+        self._take_step = TrainingStep(spec, model, self._optimizer, self._device, context)
+        self._resident: list[Batch] | None = None
+        self._audited = False
+        self._to_audit: Batch | None = None
+        self._told_nan = False
+
+    def train(self) -> dict[str, Any]:
+        spec, context = self._spec, self._context
+        weights = sum(parameter.nbytes for parameter in self._model.parameters())
+        context.about_to_allocate(step_bytes(spec, weights, self._source.outputs), str(self._device))
+        if spec.batches == "resident":
+            self._make_resident()
+        epochs = Epochs(context)
+        context.begin_steps()
+        step, began = 0, time.perf_counter()
+        self._ended = began
+        for epoch in range(1, spec.passes + 1):
+            if epoch == spec.move_at_epoch:
+                self._move()
+            epochs.begin(epoch, str(self._device))
+            for index in epoch_order(spec, epoch)[: spec.steps - step]:
+                step += 1
+                loss, accuracy = self._step(index, step)
+                epochs.add(loss, accuracy)
+            context.keep(epochs=epochs.end())
+        seconds = time.perf_counter() - began
+        return {
+            "steps_per_second": step / seconds,
+            "items_per_second": step * self._source.items / seconds,
+            "epochs": context.kept["epochs"],
+        }
+
+    def _step(self, index: int, step: int) -> tuple[float, float]:
+        context = self._context
+        loss, right = self._take_step(self._batches(index))
+        with context.stage("read loss"):
+            read_loss, count = read_numbers(loss, right)
+        accuracy = count / self._source.items
+        if self._to_audit is not None:
+            self._audit(self._to_audit)
+        now = time.perf_counter()
+        throughput = self._source.items / (now - self._ended)
+        self._ended = now
+        context.step(step, self._spec.steps, loss=read_loss, accuracy=accuracy, throughput=throughput)
+        if not math.isfinite(read_loss):
+            self._not_finite(read_loss, step)
+        return read_loss, accuracy
+
+    def _batches(self, index: int) -> Iterator[Batch]:
+        """The micro-batches of a step on the device, each there by the time it is asked for."""
+        whole = self._source.batch(index) if self._resident is None else self._resident[index]
+        for part in micro_batches(whole, self._spec.batch):
+            batch = part if self._resident is not None else self._placed("batch", part, self._device)
+            if not self._audited:
+                self._to_audit = batch
+            yield batch
+            if self._spec.batches == "pingpong":
+                self._placed("batch back", batch, torch.device("cpu"))
+
+    def _placed(self, stage: str, batch: Batch, device: torch.device) -> Batch:
+        inputs, targets = placed(stage, batch, device, self._context)
+        return inputs, targets
+
+    def _make_resident(self) -> None:
+        self._resident = self._all_placed(map(self._source.batch, range(batches_per_epoch(self._spec))))
+
+    def _all_placed(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Every batch of the training set on the device, announced as one allocation."""
+        size = batches_per_epoch(self._spec) * sum(tensor.nbytes for tensor in self._source.batch(0))
+        self._context.about_to_allocate(size, str(self._device))
+        there: list[Batch] = []
+        for batch in batches:
+            self._context.check_cancelled()
+            there.append(self._placed("batches", batch, self._device))
+        return there
+
+    def _move(self) -> None:
+        source, self._device = self._device, self._context.device
+        if source != self._device:
+            weights = sum(parameter.nbytes for parameter in self._model.parameters())
+            self._context.about_to_allocate(step_bytes(self._spec, weights, self._source.outputs) + weights)
+            with self._context.stage(
+                "move model", from_device=str(source), to_device=str(self._device), copied=True
+            ) as stage:
+                stage.tell(bytes=move(self._model, self._optimizer, self._device))
+            self._take_step.move_to(self._device)
+            if self._resident is not None:
+                self._resident = self._all_placed(self._resident)
+        self._audited = False
+
+    def _audit(self, batch: Batch) -> None:
+        words, facts = audit(self._model, self._optimizer, batch, self._device)
+        self._audited, self._to_audit = True, None
+        self._context.note("placement", words, **facts)
+        self._context.keep(placement=facts)
+
+    def _not_finite(self, loss: float, step: int) -> None:
+        what = "NaN" if math.isnan(loss) else "infinite"
+        if self._spec.on_nan == "stop":
+            raise WorkloadError(
+                "nan",
+                f"The loss is {what} at step {step}.",
+                "Lower --learning-rate or choose fp32; --on-nan continue goes on all the same.",
+            )
+        if not self._told_nan:
+            self._told_nan = True
+            self._context.note("nan", f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
+
+
+def read_numbers(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
+    """Loss and count as numbers; from a GPU in one copy, since each waits for it."""
+    if loss.device.type == "cpu":
+        return loss.item(), right.item()
+    read_loss, count = torch.stack((loss.double(), right.double())).tolist()
+    return read_loss, count
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Deterministic algorithms for the block; cuBLAS needs its workspace fixed for them (cuBLAS docs, 2.1.4)."""
+    if not wanted:
+        yield
+        return
+    asked = os.environ.get(WORKSPACE_VARIABLE)
+    os.environ[WORKSPACE_VARIABLE] = asked or ":4096:8"
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        if asked is None:
+            del os.environ[WORKSPACE_VARIABLE]
+
+
+WARM_UP = 3
+"""First steps left out of the latencies."""
+
+
+def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Context) -> dict[str, Any]:
+    """``spec.steps`` forward passes under ``eval()`` and ``no_grad``.
+
+    Returns:
+        ``steps_per_second, items_per_second``, ``latency_p50_seconds`` and ``latency_p95_seconds`` (from the batch on
+        the CPU to the answer on the CPU; the first `WARM_UP` left out where there are more).
+    """
+    answer = InferenceStep(spec, model, context.device, context)
+    resident = _resident(source, context) if spec.batches == "resident" else None
+    latencies: list[float] = []
+    context.begin_steps()
+    began = time.perf_counter()
+    for step in range(1, spec.steps + 1):
+        context.check_cancelled()
+        given = resident if resident is not None else source.batch((step - 1) % batches_per_epoch(spec))[0]
+        asked = time.perf_counter()
+        inputs = given if resident is not None else placed("batch", (given,), context.device, context)[0]
+        logits = answer(inputs)
+        with context.stage("read output"):
+            logits.argmax(-1).cpu()
+        latencies.append(time.perf_counter() - asked)
+        context.step(step, spec.steps, throughput=source.items / latencies[-1])
+    seconds = time.perf_counter() - began
+    measured = torch.tensor(latencies[WARM_UP:] or latencies, dtype=torch.float64)
+    return {
+        "steps_per_second": spec.steps / seconds,
+        "items_per_second": spec.steps * source.items / seconds,
+        "latency_p50_seconds": float(measured.quantile(0.5)),
+        "latency_p95_seconds": float(measured.quantile(0.95)),
+    }
+
+
+def _resident(source: Batches, context: Context) -> torch.Tensor:
+    """The first batch's inputs on the run's device, where they stay."""
+    inputs = source.batch(0)[0]
+    context.about_to_allocate(inputs.nbytes)
+    return placed("batches", (inputs,), context.device, context)[0]
+
+
+GPU_FLOPS = 1e12
+"""Deliberately low estimate of a GPU's float32 FLOP/s; only decides whether to look for Stop within a batch."""
+
+COMPUTING_ON_THE_CPU = ("cpu", "sim")
+"""Kinds of device whose arithmetic is the CPU's: itself and the simulated GPU."""
+
+SHORT_BATCH_S = 0.1
+"""Batches expected to be shorter are not interrupted: half of what Stop may take, and it costs microseconds a layer."""
+
+
+def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.device, check: Callable[[], None]) -> None:
+    """Call ``check`` after every layer, forward and backward, where a batch is expected to take long.
+
+    Args:
+        check: raises to end the step.
+    """
+    flops = CPU_FLOPS if device.type in COMPUTING_ON_THE_CPU else GPU_FLOPS
+    # Backward costs twice as much as forward (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
+    if 3 * spec.forward_flops / flops <= SHORT_BATCH_S:
+        return
+
+    def after_backward(_gradient: torch.Tensor) -> None:
+        check()
+
+    def after_forward(_layer: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
+        check()
+        if output.requires_grad:
+            output.register_hook(after_backward)  # type: ignore[no-untyped-call]
+
+    for layer in model.modules():
+        if next(layer.children(), None) is None:
+            layer.register_forward_hook(after_forward)
+
+
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+"""Tensors of a parameter's size that each optimizer keeps for it."""
+
+BLOCK_ACTIVATIONS = 17
+"""Values of the width's size that a block's backward pass keeps per character: both norms' inputs and outputs (4),
+query, key and value (3), attention's output and its projection (2), the feed-forward's hidden layer before and after
+GELU (8)."""
+
+CONVOLUTION_ACTIVATIONS = 3
+"""Values of the width's size that a CNN's block keeps per pixel it puts out: what the convolution put out, ReLU's
+result and the sum."""
+
+LAYER_ACTIVATIONS = 2
+"""Values of the width's size that an MLP's layer takes per sample: what the product put out and ReLU's result."""
+
+
+def step_bytes(spec: TrainingSpec, weights_bytes: int, outputs: int) -> int:
+    """Estimate of what the first step allocates: gradients, optimizer state, activations; in bytes.
+
+    Autocast keeps half of the activations in 16 bits and a copy of the weights in 16 bits; checkpointing keeps each
+    layer's input and, while its gradients are computed, one layer's activations.
+    """
+    layers = _layer_values(spec)
+    kept = sum(layers)
+    if spec.checkpointing and layers:
+        kept = _checkpointed_values(spec, layers)
+    rows = spec.batch * (spec.sequence if spec.model == "transformer" else 1)
+    stem = IMAGE_SIDE**2 * spec.width if spec.model == "cnn" else 0
+    each = 4 if spec.precision == "fp32" else 3
+    activations = spec.batch * (kept + stem) * each + 4 * rows * 3 * outputs
+    casts = 0 if spec.precision == "fp32" else weights_bytes // 2
+    return (1 + OPTIMIZER_STATES[spec.optimizer]) * weights_bytes + casts + activations
+
+
+def _layer_values(spec: TrainingSpec) -> list[int]:
+    """Values that each hidden layer keeps per sequence or sample."""
+    if spec.model == "cnn":
+        return [CONVOLUTION_ACTIVATIONS * spec.width * side**2 for side in spec.sides]
+    if spec.model == "mlp":
+        return [LAYER_ACTIVATIONS * spec.width] * spec.depth
+    return [BLOCK_ACTIVATIONS * spec.width * spec.sequence] * spec.depth
+
+
+def _checkpointed_values(spec: TrainingSpec, layers: list[int]) -> int:
+    """Values kept per sequence or sample with checkpointing: inputs of the layers, or of an MLP's groups of them."""
+    if spec.model == "mlp":
+        groups = max(2, math.isqrt(spec.depth))
+        return groups * spec.width + -(-spec.depth // groups) * layers[0]
+    if spec.model == "cnn":
+        inputs = [IMAGE_SIDE**2, *(side**2 for side in spec.sides)]
+        return spec.width * sum(inputs[1:-1]) + max(layers)
+    return spec.depth * spec.width * spec.sequence + layers[0]

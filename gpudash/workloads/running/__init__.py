@@ -1,0 +1,1 @@
+"""Who runs a workload: the worker's thread, one run, what it is given, how it ends."""

@@ -1,0 +1,414 @@
+"""What a workload is given: its device, and the ways to tell what it does, to ask for memory and to be stopped.
+
+Telling a run's copies without a record for every one of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from gpudash.telemetry.records import EpochFinished, Event, Note, StepFinished, Transfer
+from gpudash.workloads.profiling.profiler import ProfileWish, Profiling
+from gpudash.workloads.running.host_heap import give_back
+from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
+from gpudash.workloads.running.stages import Follower, Stage, Stages
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+_Kind = TypeVar("_Kind", bound="Context")
+
+PROGRESS_PERIOD_S = 0.05
+"""Shortest time between two steps that carry no metric; those with one are all told."""
+
+RECENT_STEPS = 20
+"""Newest steps whose seconds are kept, to hold profiled ones against."""
+
+
+@dataclass(frozen=True)
+class MemoryLevel:
+    """How full the memory of the run's device is, in bytes, at the newest reading."""
+
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int
+
+
+class Wishes:
+    """What other threads want of the run: to stop, to give idle memory back, to explain what it holds, or a profile.
+
+    Attributes:
+        profile: the steps to profile; ``None`` again when the profile has been told.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.because: str | None = None
+        self.free_cache = threading.Event()
+        self.explain = threading.Event()
+        self.profile: ProfileWish | None = None
+
+    def take_explain(self) -> bool:
+        """Whether an explanation is wanted; the wish is then fulfilled."""
+        wanted = self.explain.is_set()
+        self.explain.clear()
+        return wanted
+
+
+class Context:
+    """A run as its workload sees it. Used by the worker's thread only.
+
+    Attributes:
+        device: where to compute.
+        host: where tensors of the host are made: "cpu"; "meta", without numbers, in a dry run.
+        warn_ratio: memory level of a warning, 0 to 1.
+        link_bytes_per_second: theoretical rate of the link to the device, where it is known.
+        steps_done: the newest step told.
+        kept: facts that belong to the result even when the run does not reach its end.
+        peaks: reads the run's highest allocated and reserved bytes until now, on a GPU.
+        energy_counter: reads the energy counter of "cpu" or a GPU: when and how many joules, or why there is none.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        run_id: int,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        wishes: Wishes | None = None,
+        refuse: Callable[[int, str], str | None] | None = None,
+        memory: Callable[[], MemoryLevel | None] | None = None,
+        warn_ratio: float = 0.85,
+        link_bytes_per_second: float | None = None,
+    ) -> None:
+        self.device = device
+        self.host = "cpu"
+        self.warn_ratio = warn_ratio
+        self.link_bytes_per_second = link_bytes_per_second
+        self.steps_done = 0
+        self.kept: dict[str, Any] = {}
+        self.peaks: Callable[[], Mapping[str, int | None]] | None = None
+        self.energy_counter: Callable[[str], tuple[float, float] | str] | None = None
+        self._run_id = run_id
+        self._emit = emit
+        self._clock = clock
+        self._wishes = wishes or Wishes()
+        self._refuse = refuse
+        self._memory = memory
+        self._traffic = Traffic(emit, clock, run_id)
+        self._stages = Stages(emit, clock, run_id, device, self._copied)
+        self._metrics: dict[str, float] = {}
+        self._untold: tuple[int, int, float] | None = None
+        self._step_told_s = -PROGRESS_PERIOD_S
+        self._step_ended_s = clock()
+        self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._profiling: Profiling | None = None
+
+    def stage(self, name: str, **facts: Any) -> Stage:
+        """Time a block as a stage called ``name``: CUDA events on a GPU, the monotonic clock on the CPU.
+
+        Args:
+            facts: fields of `StageFinished`; `Stage.tell` adds more.
+        """
+        return self._stages.open(name, facts)
+
+    def spread(self, model: nn.Module) -> nn.Module:
+        """``model``, which lies on the device, as this run trains it: one of several ranks wraps it."""
+        return model
+
+    def stage_seconds(self, name: str) -> float:
+        """How long the newest execution of stage ``name`` took, waiting for the GPU; NaN when there was none."""
+        return self._stages.newest_seconds(name)
+
+    def follow(self, follower: Follower) -> None:
+        """Tell ``follower`` at which step and stage the run is."""
+        self._stages.follower = follower
+
+    def metric(self, name: Literal["loss", "accuracy", "throughput"], value: float) -> None:
+        """Set a metric of the step that the next `progress` tells."""
+        self._metrics[name] = value
+
+    def progress(self, step: int, steps: int) -> None:
+        """Tell that ``step`` of ``steps`` is over. Steps without a metric are told at most 20 times a second."""
+        now = self._clock()
+        seconds = now - self._step_ended_s
+        self._step_ended_s = now
+        self.steps_done = step
+        if self._stages.follower is not None:
+            self._stages.follower.step = step + 1
+        if self._metrics or now - self._step_told_s >= PROGRESS_PERIOD_S or step == steps:
+            self._tell_step(step, steps, seconds, now)
+        else:
+            self._untold = (step, steps, seconds)
+        if self._wishes.profile is not None:
+            self._profile(step, seconds, last=step == steps)
+        else:
+            self._step_seconds.append(seconds)
+
+    def begin_steps(self) -> None:
+        """Let the first step's time begin now, after everything that happens once."""
+        if self._wishes.profile is not None and self._wishes.profile.from_start:
+            self._new_profiling(self._wishes.profile).begin(1)
+        self._step_ended_s = self._clock()
+        if self._stages.follower is not None:
+            self._stages.follower.step = 1
+
+    def step(
+        self,
+        step: int,
+        steps: int,
+        *,
+        loss: float | None = None,
+        accuracy: float | None = None,
+        throughput: float | None = None,
+    ) -> None:
+        """Tell a step with its metrics: loss in nats, accuracy as a ratio, throughput in items per second."""
+        for name, value in (("loss", loss), ("accuracy", accuracy), ("throughput", throughput)):
+            if value is not None:
+                self._metrics[name] = value
+        self.progress(step, steps)
+
+    def epoch(self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str) -> None:
+        """Tell that an epoch is over."""
+        self._emit(
+            EpochFinished(
+                time_s=self._clock(),
+                run_id=self._run_id,
+                epoch=epoch,
+                device=device,
+                loss=loss,
+                accuracy=accuracy,
+                seconds=seconds,
+                observation=observation,
+            )
+        )
+
+    def transfer(
+        self,
+        from_device: str,
+        to_device: str,
+        bytes: int,
+        seconds: float,
+        *,
+        memory: Literal["pageable", "pinned"] = "pageable",
+        blocking: bool = True,
+    ) -> None:
+        """Tell a copy of ``bytes`` that took ``seconds``; copies of a kind are added up between two events."""
+        self._traffic.add((from_device, to_device, memory, blocking), bytes, seconds)
+
+    def note(self, topic: str, text: str, **details: Any) -> None:
+        """Tell a fact in words, with its figures in ``details``."""
+        self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))
+
+    def keep(self, **facts: Any) -> None:
+        """Facts for the result that shall be there however the run ends."""
+        self.kept.update(facts)
+
+    def about_to_allocate(self, size: int, memory: str | None = None) -> None:
+        """Announce an allocation of ``size`` bytes of ``memory``: "cpu" or the run's device, which it is unless named.
+
+        Raises:
+            GuardRefused: when it would cross the guard's level; the run then ends as out of memory.
+            Cancelled: when the run was asked to stop.
+        """
+        self.check_cancelled()
+        if self._refuse is None:
+            return
+        sentence = self._refuse(size, memory or str(self.device))
+        if sentence is not None:
+            raise GuardRefused(sentence, size)
+
+    def memory(self) -> MemoryLevel | None:
+        """How full the run's device is; ``None`` without a reading."""
+        return self._memory() if self._memory is not None else None
+
+    def check_cancelled(self) -> None:
+        """To be called between operations.
+
+        Raises:
+            Cancelled: when the run was asked to stop.
+        """
+        self.check_stopped()
+        if self._wishes.free_cache.is_set():
+            self.free_cache()
+        if self._profiling is not None:
+            self._profiling.look()
+
+    def check_stopped(self) -> None:
+        """`check_cancelled` and nothing else: for the inside of torch's calls, on whichever thread they run it.
+
+        Raises:
+            Cancelled: when the run was asked to stop.
+        """
+        if self._wishes.stop.is_set():
+            raise Cancelled(self._wishes.because)
+
+    def wait(self, seconds: float) -> None:
+        """Let ``seconds`` pass, or less when the run is asked to stop.
+
+        Raises:
+            Cancelled: when it is.
+        """
+        self._wishes.stop.wait(max(0.0, seconds))
+        self.check_cancelled()
+
+    def beside(self, kind: type[_Kind], device: torch.device, emit: Callable[[Event], None]) -> _Kind:
+        """A context of the same run on ``device``, with steps and stages of its own.
+
+        Args:
+            kind: its class.
+            device: where the part of the run computes.
+            emit: takes what that part tells; `tell` passes it on.
+        """
+        same = device == self.device
+        return kind(
+            device,
+            run_id=self._run_id,
+            emit=emit,
+            clock=self._clock,
+            wishes=self._wishes,
+            refuse=self._refuse,
+            memory=self._memory if same else None,
+            warn_ratio=self.warn_ratio,
+            link_bytes_per_second=self.link_bytes_per_second if same else None,
+        )
+
+    def energy(self, device: str) -> tuple[float, float] | str:
+        """The energy counter of "cpu" or a GPU: when it was read (s) and what it said (J), or why there is none."""
+        return "nothing reads it" if self.energy_counter is None else self.energy_counter(device)
+
+    def tell(self, event: Event) -> None:
+        """Pass on an event that a part of the run has told."""
+        self._emit(event)
+
+    def free_cache(self) -> None:
+        """Give idle memory back, torch's cached segments and the host's freed heap."""
+        self._wishes.free_cache.clear()
+        if self.device.type != "cpu":
+            import torch
+
+            getattr(torch, self.device.type).empty_cache()
+        give_back()
+
+    def use_threads(self, threads: int) -> None:
+        """Let torch use ``threads`` CPU threads for the rest of the run."""
+        import torch
+
+        torch.set_num_threads(threads)
+
+    def flush(self) -> None:
+        """Tell everything that has been held back."""
+        self._stages.flush()
+        self._traffic.flush()
+        if self._untold is not None:
+            self._tell_step(*self._untold, self._clock())
+
+    def end_profile(self) -> None:
+        """Tell what has been profiled so far: the run has reached its end."""
+        if self._wishes.profile is not None:
+            (self._profiling or self._new_profiling(self._wishes.profile)).end()
+            self._profiling = self._wishes.profile = None
+
+    def drop_profile(self) -> None:
+        """Leave the profiler, if it is on: the run has been stopped or has failed."""
+        if self._wishes.profile is not None:
+            (self._profiling or self._new_profiling(self._wishes.profile)).drop()
+            self._profiling = self._wishes.profile = None
+
+    def drop_stages(self) -> None:
+        """Forget stages that a broken device will not report any more."""
+        self._stages.drop()
+
+    def _profile(self, step: int, seconds: float, *, last: bool) -> None:
+        """Let the profile that is wanted learn of a step; what that takes belongs to no step."""
+        wish = self._wishes.profile
+        if wish is None:
+            return
+        profiling = self._profiling or self._new_profiling(wish)
+        profiling.step_ended(step, seconds, last=last)
+        if profiling.done:
+            self._profiling = self._wishes.profile = None
+        self._step_ended_s = self._clock()
+
+    def _new_profiling(self, wish: ProfileWish) -> Profiling:
+        first = 0 if self.steps_done > RECENT_STEPS else 1  # the first step carries what happens once
+        plain = list(self._step_seconds)[first:]
+        self._profiling = Profiling(wish, self.device, self.note, self._stages.annotate_with, plain)
+        return self._profiling
+
+    def _copied(self, stage: Stage, seconds: float) -> None:
+        facts = stage.facts
+        source, target = facts.get("from_device"), facts.get("to_device")
+        if facts.get("bytes") and source and target and source != target:
+            self._traffic.add((source, target, stage.memory, stage.memory == "pageable"), facts["bytes"], seconds)
+
+    def _tell_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
+        self._stages.settle()
+        self._emit(
+            StepFinished(time_s=now_s, run_id=self._run_id, step=step, steps=steps, seconds=seconds, **self._metrics)
+        )
+        self._metrics.clear()
+        self._step_told_s = now_s
+        self._untold = None
+
+
+REPORT_PERIOD_S = 0.05
+"""Shortest time between two events of the same kind of copy: as fine as memory is read by default."""
+
+Kind = tuple[str, str, Literal["pageable", "pinned"], bool]
+"""From, to, memory of the host's end, blocking."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    told_s: float | None = None
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Traffic:
+    """The copies of one run, those of one kind added up between two events."""
+
+    def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float], run_id: int) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._run_id = run_id
+        self._sums: dict[Kind, _Sum] = {}
+
+    def add(self, kind: Kind, size: int, seconds: float) -> None:
+        """Take in a copy of ``size`` bytes that took ``seconds``."""
+        total = self._sums.setdefault(kind, _Sum())
+        total.bytes += size
+        total.seconds += seconds
+        now = self._clock()
+        if total.told_s is None or now - total.told_s >= REPORT_PERIOD_S:
+            self._tell(kind, total, now)
+
+    def flush(self) -> None:
+        """Tell what has not been told."""
+        for kind, total in self._sums.items():
+            if total.bytes:
+                self._tell(kind, total, self._clock())
+
+    def _tell(self, kind: Kind, total: _Sum, now_s: float) -> None:
+        source, target, memory, blocking = kind
+        self._emit(
+            Transfer(
+                time_s=now_s,
+                run_id=self._run_id,
+                from_device=source,
+                to_device=target,
+                memory=memory,
+                blocking=blocking,
+                bytes=total.bytes,
+                seconds=total.seconds,
+            )
+        )
+        total.told_s, total.bytes, total.seconds = now_s, 0, 0.0

@@ -1,0 +1,114 @@
+"""Timing copies between two memories as nvbandwidth does: buffers made once, events around the copies, medians.
+
+nvbandwidth (NVIDIA, Apache-2.0) pins outside its loop, times a series of copies by CUDA events and reports the median
+of its samples; the same is done here, on the CPU with the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from gpudash.specs.transfer import COMPUTE_MARGIN, COMPUTE_SIZE, SERIES, SERIES_BYTES
+from gpudash.workloads.running.context import Context
+
+MOST_PRODUCTS = 4096
+
+
+@dataclass(frozen=True)
+class Path:
+    """A way between two memories.
+
+    Attributes:
+        source, target: torch's names of the devices.
+        memory: what the host's memory is.
+        overlapped: the copies run beside a computation instead of alone.
+    """
+
+    source: str
+    target: str
+    memory: Literal["pageable", "pinned"]
+    overlapped: bool
+
+
+def buffers(path: Path, size: int, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+    """Source and target of ``size`` bytes, every page written; announced before they are taken."""
+    made: list[torch.Tensor] = []
+    for device in (path.source, path.target):
+        context.about_to_allocate(size, device)
+        pinned = device == "cpu" and path.memory == "pinned"
+        where = context.host if device == "cpu" else device
+        made.append(torch.empty(size, dtype=torch.uint8, device=where, pin_memory=pinned).fill_(len(made)))
+    return made[0], made[1]
+
+
+def series_of(size: int) -> int:
+    """Copies of ``size`` bytes that make a sample."""
+    return min(SERIES, max(1, math.ceil(SERIES_BYTES / size)))
+
+
+def sample(path: Path, source: torch.Tensor, target: torch.Tensor, context: Context, products: int = 0) -> float:
+    """Seconds a copy takes: the mean of a series, by events on the copying stream or, on the CPU, by the clock.
+
+    Args:
+        products: matrix products that run beside overlapped copies.
+    """
+    count = series_of(len(source))
+    if context.device.type == "cuda":
+        return _timed_by_events(path, source, target, count, products)
+    if len(source) * count > SERIES_BYTES * 2:
+        context.check_cancelled()
+    began = time.perf_counter()
+    for _ in range(count):
+        target.copy_(source)
+    return (time.perf_counter() - began) / count
+
+
+def products_beside(seconds: float) -> int:
+    """Matrix products that last longer than copies of ``seconds`` in all."""
+    matrix = _matrix()
+    torch.mm(matrix, matrix)
+    began, ended = _event(), _event()
+    began.record()
+    for _ in range(4):
+        torch.mm(matrix, matrix)
+    ended.record()
+    ended.synchronize()
+    one = began.elapsed_time(ended) / 1e3 / 4
+    wanted: int = math.ceil(COMPUTE_MARGIN * seconds / one)
+    return max(1, min(MOST_PRODUCTS, wanted))
+
+
+def _timed_by_events(path: Path, source: torch.Tensor, target: torch.Tensor, count: int, products: int) -> float:
+    on_host = path.source == path.target == "cpu"
+    if on_host:
+        began_s = time.perf_counter()
+        for _ in range(count):
+            target.copy_(source)
+        return (time.perf_counter() - began_s) / count
+    stream: Any = torch.cuda.Stream() if path.overlapped else torch.cuda.current_stream()  # type: ignore[no-untyped-call]
+    began, ended = _event(), _event()
+    torch.cuda.synchronize()
+    if path.overlapped:
+        matrix = _matrix()
+        for _ in range(products):
+            torch.mm(matrix, matrix)
+    with torch.cuda.stream(stream):
+        began.record()
+        for _ in range(count):
+            target.copy_(source, non_blocking=path.memory == "pinned")
+        ended.record()
+    torch.cuda.synchronize()
+    return float(began.elapsed_time(ended)) / 1e3 / count
+
+
+def _matrix() -> torch.Tensor:
+    return torch.ones(COMPUTE_SIZE, COMPUTE_SIZE, device="cuda")
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -1,0 +1,256 @@
+"""A run's own process: ``python -m gpudash.workloads.running.hosted.host_process DESCRIPTOR PARENT FAULTS``.
+
+It talks over the inherited socket DESCRIPTOR in the frames of `gpudash.agent.wire`, runs what one ``request`` asks for
+and ends. It ends at once when the process PARENT that started it does, and writes where it was to the inherited file
+FAULTS when it crashes.
+
+* It tells: ``ready`` {protocol, pid, torch}, once torch is imported; ``events`` {events}, in their order, as
+  `Event.to_json` writes them; ``reading`` {allocator, cards}, some 40 times a second; ``ask`` {number, what, ...};
+  ``ending`` {event}, the last of all.
+* It is told: ``request``, as `hosted_request` writes it; ``stop`` {because}, ``explain``, ``free_cache``, ``profile``
+  {steps, stem, from_start}; ``answer`` {number, value}.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError
+from gpudash.telemetry.records import Event, RunFailed, RunStarted
+from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.hosted.endings import UNHEARD
+from gpudash.workloads.running.hosted.outbox import Outbox
+from gpudash.workloads.running.hosted.request import request_from
+from gpudash.workloads.running.installed import torch_report
+from gpudash.workloads.running.run_errors import WorkloadError
+from gpudash.workloads.running.tied_process import die_with
+
+if TYPE_CHECKING:
+    from gpudash.simulator.device.simulated_gpu import Card
+    from gpudash.workloads.running.run import Probe
+
+ANSWER_S = 1.0
+"""Longest wait for an answer; without one the run goes on as without a reading."""
+
+READING_PERIOD_S = 0.025
+"""Between two readings of the allocator; half of the monitor's period, so that each of its readings is a new one."""
+
+POISONED_REMEDY = "Start the run again: it had a process of its own, which is gone, and the next one is not affected."
+
+NAME = b"gpudash-run"
+"""Of the process, at most 15 bytes."""
+
+_CHUNK = 65_536
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one request; never returns."""
+    descriptor, parent, faults = (int(word) for word in arguments or sys.argv[1:4])
+    die_with(parent, NAME)
+    faulthandler.enable(faults)
+    os.dup2(2, 1)  # what anybody prints is none of the dashboard's output
+    host = _Host(socket.socket(fileno=descriptor), parent)
+    host.tell_ready()
+    code = 0
+    try:
+        host.run()
+    except BaseException:  # nothing is left that could tell it in words; the file of faults has it
+        faulthandler.dump_traceback(faults)
+        code = 1
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+class _Host:
+    """This process's ends of the conversation."""
+
+    def __init__(self, link: socket.socket, parent: int) -> None:
+        self._link = link
+        self._parent = parent
+        self._outbox = Outbox(link.sendall, self._unheard)
+        self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._wishes = Wishes()
+        self._answers: dict[int, queue.SimpleQueue[Any]] = {}
+        self._asked = 0
+        self._readings: _Readings | None = None
+        self._cards: tuple[Card, ...] = ()
+        self._problem: str | None = None
+
+    def tell_ready(self) -> None:
+        """Import what a run needs, then say so."""
+        report = torch_report()
+        if report["version"] is None:
+            self._problem = report["problem"]
+        else:
+            from gpudash.simulator.device import backend  # noqa: F401 - imported ahead of a run on a simulated GPU
+        threading.Thread(target=self._listen, name="gpudash-listener", daemon=True).start()
+        self._outbox.put({"type": "ready", "protocol": PROTOCOL, "pid": os.getpid(), "torch": report}, urgent=True)
+
+    def run(self) -> None:
+        """Wait for the request, run it and tell its end."""
+        from gpudash.workloads.running.run import Run
+
+        message = self._requests.get()
+        origin_s = float(message["origin_s"])
+
+        def clock() -> float:
+            return time.monotonic() - origin_s
+
+        try:
+            request = request_from(message, self._ask)
+        except WorkloadError as error:
+            self._refuse(message, error, clock())
+            return
+        self._cards = request.cards if request.device.startswith("sim") else ()
+        ending = Run(request, self._wishes, self._emit, clock, self._probed).perform(self._problem)
+        if self._readings is not None:
+            self._readings.stop()
+        if isinstance(ending, RunFailed) and ending.error == "cuda_error":
+            ending = replace(ending, remedy=POISONED_REMEDY)
+        self._outbox.end(ending)
+
+    def _refuse(self, message: Message, error: WorkloadError, now_s: float) -> None:
+        run_id, device = message["run_id"], message["device"]
+        self._emit(
+            RunStarted(
+                time_s=now_s,
+                run_id=run_id,
+                workload=message["workload"],
+                device=device,
+                spec=message["fields"],
+                simulated=device.startswith("sim"),
+            )
+        )
+        self._outbox.end(
+            RunFailed(
+                time_s=now_s,
+                run_id=run_id,
+                error=error.kind,
+                message=str(error),
+                remedy=error.remedy,
+                seconds=0.0,
+                steps=0,
+            )
+        )
+
+    def _emit(self, event: Event) -> None:
+        self._outbox.put(event)
+
+    def _probed(self, _device: str, probe: Probe) -> None:
+        self._readings = _Readings(probe, self._cards, self._outbox)
+        self._readings.start()
+
+    def _ask(self, what: str, **facts: Any) -> Any:
+        """The answer of the process that started this one; ``None`` when it does not come soon."""
+        self._asked += 1
+        number, answered = self._asked, queue.SimpleQueue[Any]()
+        self._answers[number] = answered
+        self._outbox.put({"type": "ask", "number": number, "what": what, **facts}, urgent=True)
+        try:
+            return answered.get(timeout=ANSWER_S)
+        except queue.Empty:
+            return None
+        finally:
+            self._answers.pop(number, None)
+
+    def _listen(self) -> None:
+        decoder = Decoder()
+        while True:
+            try:
+                data = self._link.recv(_CHUNK)
+                messages = decoder.feed(data)
+            except (OSError, WireError):
+                _leave()
+            if not data:
+                _leave()
+            for message in messages:
+                self._heed(message)
+
+    def _unheard(self) -> NoReturn:
+        """Nothing can be sent: whoever listened is gone, or the workload has closed what is not its own."""
+        if os.getppid() != self._parent:
+            _leave()
+        os._exit(UNHEARD)
+
+    def _heed(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "request":
+            self._requests.put(message)
+        elif kind == "stop":
+            self._wishes.because = message.get("because")
+            self._wishes.stop.set()
+        elif kind == "explain":
+            self._wishes.explain.set()
+        elif kind == "profile":
+            self._wishes.profile = ProfileWish(message["steps"], message["stem"], message["from_start"])
+        elif kind == "free_cache":
+            self._wishes.free_cache.set()
+        elif kind == "answer":
+            answered = self._answers.get(message["number"])
+            if answered is not None:
+                answered.put(message.get("value"))
+
+
+class _Readings:
+    """Pushes what the allocator and the cards of this process hold."""
+
+    def __init__(self, probe: Probe, cards: tuple[Card, ...], outbox: Outbox) -> None:
+        self._probe = probe
+        self._cards = cards
+        self._outbox = outbox
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._push, name="gpudash-readings", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Push once more, and end."""
+        self._ended.set()
+        self._thread.join()
+
+    def _push(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(READING_PERIOD_S)
+            if ended or not self._outbox.crowded:  # reading resets the peak, so what is read must be told
+                with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
+                    reading = self._probe()
+                    cards = [_figures(card) for card in self._cards]
+                    self._outbox.put({"type": "reading", "allocator": dict(reading), "cards": cards}, urgent=True)
+
+
+def _figures(card: Card) -> dict[str, Any]:
+    return {
+        "index": card.index,
+        "capacity_bytes": card.capacity,
+        "reserved_bytes": card.reserved_bytes(),
+        "context_bytes": card.context_bytes,
+        "others_bytes": card.others,
+        "busy_s": card.busy_s,
+    }
+
+
+def _leave() -> NoReturn:
+    """Nobody listens any more: end with everything that was started here."""
+    if os.getpgrp() == os.getpid():
+        with suppress(OSError):
+            os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""What a run's own process is told of the run, as plain data, and made into a request again there."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.specs import Spec, build, workloads
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.workloads.running.context import MemoryLevel
+from gpudash.workloads.running.run import RunRequest
+from gpudash.workloads.running.run_errors import WorkloadError
+
+Ask = Callable[..., Any]
+"""Asks the process that hosts the run for ``what``, with facts; ``None`` when there is no answer."""
+
+
+def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any]:
+    """``request`` as a message. What it can be asked is asked of this process while the run is on.
+
+    Args:
+        clock: session time in seconds, of the system's monotonic clock, which is the same in every process.
+    """
+    spec = request.spec
+    return {
+        "type": "request",
+        "spec_type": [type(spec).__module__, type(spec).__qualname__],
+        "workload": spec.name,
+        "fields": spec.model_dump(mode="json", exclude_unset=True),
+        "device": request.device,
+        "run_id": request.run_id,
+        "origin_s": time.monotonic() - clock(),
+        "guarded": request.refuse is not None,
+        "warn_ratio": request.warn_ratio,
+        "expected_uuid": request.expected_uuid,
+        "link_bytes_per_second": request.link_bytes_per_second,
+        "cards": [_card_fields(card) for card in request.cards],
+        "memory_cap": None if request.memory_cap is None else asdict(request.memory_cap),
+    }
+
+
+def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
+    """The request that `message_of` wrote, in the process that is to run it.
+
+    Raises:
+        WorkloadError: one sentence, when the workload is not to be had there.
+    """
+
+    cards = tuple(_card(fields) for fields in message["cards"])
+    in_use = {f"sim:{card.index}": card.used_bytes for card in cards}
+
+    def refuse(size: int, device: str) -> str | None:
+        # A simulated card's readings are sent, so they come late; NVML's and the host's do not.
+        used = in_use[device]() if device in in_use else None
+        refused: str | None = ask("refuse", size=size, device=device, used=used)
+        return refused
+
+    def level() -> MemoryLevel | None:
+        found = ask("memory")
+        return None if found is None else MemoryLevel(**found)
+
+    def energy(device: str) -> tuple[float, float] | str:
+        found = ask("energy", device=device)
+        if found is None:
+            return "nothing reads it"
+        return found if isinstance(found, str) else (found[0], found[1])
+
+    cap = message["memory_cap"]
+    return RunRequest(
+        spec=_spec(message),
+        device=message["device"],
+        run_id=message["run_id"],
+        refuse=refuse if message["guarded"] else None,
+        memory=level,
+        warn_ratio=message["warn_ratio"],
+        expected_uuid=message["expected_uuid"],
+        link_bytes_per_second=message["link_bytes_per_second"],
+        cards=cards,
+        memory_cap=None if cap is None else MemoryCap(**cap),
+        surroundings=lambda: surroundings_from(ask("surroundings")),
+        energy=energy,
+    )
+
+
+def answer(request: RunRequest, question: Mapping[str, Any], host_pid: int) -> Any:
+    """What a run's own process has asked.
+
+    Args:
+        host_pid: its own number; what it holds is none of its surroundings.
+    """
+    what = question.get("what")
+    if what == "refuse" and request.refuse is not None:
+        size, device, used = question["size"], question["device"], question["used"]
+        return request.refuse(size, device) if used is None else request.refuse(size, device, used)
+    if what == "memory" and request.memory is not None:
+        level = request.memory()
+        return None if level is None else asdict(level)
+    if what == "surroundings" and request.surroundings is not None:
+        found = request.surroundings()
+        others = [asdict(process) for process in found.processes if process.pid != host_pid]
+        return {"processes": others, "context_bytes": found.context_bytes}
+    if what == "energy" and request.energy is not None:
+        return request.energy(question["device"])
+    return None
+
+
+def surroundings_from(answered: Mapping[str, Any] | None) -> Surroundings:
+    """The surroundings as `answer` tells them; nothing known without an answer."""
+    if answered is None:
+        return Surroundings()
+    return Surroundings(tuple(Process(**process) for process in answered["processes"]), answered["context_bytes"])
+
+
+def _spec(message: Mapping[str, Any]) -> Spec:
+    module, name = message["spec_type"]
+    try:
+        found = workloads().get(message["workload"])
+        if found is None or [found.__module__, found.__qualname__] != [module, name]:
+            found = getattr(importlib.import_module(module), name)
+        return build(found, message["fields"])
+    except Exception as error:  # a third party's module may raise anything
+        first = next(iter(str(error).splitlines()), "")
+        raise WorkloadError(
+            "workload",
+            f"The workload {message['workload']} cannot be had in a process of its own ({type(error).__name__}: "
+            f"{first}).",
+            "Run it with --no-isolate, or install the package it comes from.",
+        ) from error
+
+
+def _card_fields(card: Card) -> dict[str, Any]:
+    """A card of this process, on which another process is to run; what this one holds of it is another's there."""
+    others, ours = dict(card.others), card.reserved_bytes() + card.context_bytes
+    if ours:
+        others[os.getpid()] = ours
+    return {
+        "index": card.index,
+        "capacity": card.capacity,
+        "others": others,
+        "settings": asdict(card.settings),
+        "product": card.product,
+        "architecture": asdict(card.architecture),
+    }
+
+
+def _card(fields: Mapping[str, Any]) -> Card:
+    settings = dict(fields["settings"])
+    divisions = settings["roundup_power2_divisions"]
+    if not isinstance(divisions, int):
+        settings["roundup_power2_divisions"] = {int(interval): parts for interval, parts in divisions.items()}
+    others, design = {int(pid): held for pid, held in fields["others"].items()}, fields["architecture"]
+    return Card(
+        fields["index"],
+        fields["capacity"],
+        others=others,
+        settings=AllocatorSettings(**settings),
+        architecture=Architecture(tuple(design["capability"]), design["multiprocessors"]),
+        product=fields["product"],
+    )

@@ -1,0 +1,229 @@
+"""One run in a process of its own, from its first event to the one that ends it, as the worker's thread sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gpudash.agent.wire import Message
+from gpudash.devices.names import kind_of
+from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
+from gpudash.telemetry.pushed import PushedReading
+from gpudash.telemetry.records import (
+    OPERATORS,
+    Event,
+    Note,
+    OutOfMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    event_from_json,
+)
+from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.hosted.endings import MemoryKills, died
+from gpudash.workloads.running.hosted.hosting import DYING_S, Host
+from gpudash.workloads.running.hosted.request import answer, message_of
+from gpudash.workloads.running.run import Probe, RunRequest
+from gpudash.workloads.running.run_errors import Progress, ending_of
+
+STOP_S = 0.6
+"""What a run has to end by itself once it is to stop; then its process is killed, so that Stop takes less than 1 s."""
+
+LOOK_S = 0.02
+"""How often wishes are looked for while the process tells nothing."""
+
+START_S = 120.0
+"""A cold import of a CUDA build of torch from a network disk has been seen to take over a minute."""
+
+LINGERS = "The run's process does not end: a driver holds it, and what it took of the device is not free yet."
+
+START_REMEDY = "Try: python -c 'import torch'; or run it with --no-isolate."
+
+
+class HostedRun:
+    """A run that another process is asked for.
+
+    Args:
+        emit, clock, on_probe: as of `Worker`.
+
+    Attributes:
+        torch: what torch is and sees there (`torch_report`); ``None`` when it never got so far.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        wishes: Wishes,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        on_probe: Callable[[str, Probe], None] | None = None,
+    ) -> None:
+        self._request = request
+        self._wishes = wishes
+        self._emit = emit
+        self._clock = clock
+        self._on_probe = on_probe
+        self._began_s = clock()
+        self._started = False
+        self._steps = 0
+        self._allocator: PushedReading | None = None
+        self._stop_asked_s: float | None = None
+        self._profile: ProfileWish | None = None
+        self._ending: Event | None = None
+        self._kills = MemoryKills()
+        self.torch: Mapping[str, Any] | None = None
+
+    def perform(self, find_host: Callable[[], Host]) -> Event:
+        """Run it, and end its process, with which all it held is given back; every exception becomes an ending.
+
+        Returns:
+            the ending, not yet emitted.
+        """
+        host: Host | None = None
+        try:
+            host = find_host()
+            if self._request.on_host is not None:
+                self._request.on_host(host.pid)
+            ending = self._until_its_end(host)
+            self.torch = host.torch
+        except Exception as error:  # a process that cannot be started, or a callback: every run has an end
+            ending = ending_of(error, self._progress(), self._request.spec.name, self._request.device)
+        if host is not None:
+            try:
+                self._let_go(host)
+            except Exception as error:  # nor may a callback keep the end from being told
+                self._note(f"What the run's process held may still be shown ({type(error).__name__}: {error}).")
+        return ending
+
+    def _let_go(self, host: Host) -> None:
+        """End the process, and show what it held no longer."""
+        host.close()
+        if host.lingers:  # it still counts as ours
+            self._note(LINGERS)
+            return
+        if self._request.on_host is not None:
+            self._request.on_host(None)
+        if self._allocator is not None:
+            self._allocator.end()
+        if self._request.on_cards is not None:
+            self._request.on_cards(host.pid, ())
+
+    def _note(self, text: str) -> None:
+        self._emit(Note(time_s=self._clock(), run_id=self._request.run_id, topic="worker", text=text))
+
+    def _until_its_end(self, host: Host) -> Event:
+        asked, start_until = False, time.monotonic() + START_S
+        while self._ending is None:
+            if host.ready and not asked:
+                asked = True
+                self._pass_on_wishes(host)  # ahead of the request: a short run may be over before the next look
+                host.send(message_of(self._request, self._clock))
+            for message in host.receive(LOOK_S):
+                self._take(message, host)
+            if self._ending is not None:
+                break
+            if host.gone:
+                return self._died(host)
+            if self._wishes.stop.is_set() and (not asked or self._stop_is_overdue(host)):
+                return self._stopped()
+            if not asked and time.monotonic() > start_until:
+                return self._never_ready()
+            if asked:
+                self._pass_on_wishes(host)
+        return self._ending
+
+    def _pass_on_wishes(self, host: Host) -> None:
+        if self._wishes.take_explain():
+            host.send({"type": "explain"})
+        if self._wishes.free_cache.is_set():
+            self._wishes.free_cache.clear()
+            host.send({"type": "free_cache"})
+        profile = self._wishes.profile
+        if profile is not None and profile is not self._profile:
+            self._profile = profile
+            host.send({"type": "profile", **asdict(profile)})
+
+    def _stop_is_overdue(self, host: Host) -> bool:
+        """Whether the process, once told to stop, has had its time."""
+        now = time.monotonic()
+        if self._stop_asked_s is None:
+            self._stop_asked_s = now
+            host.send({"type": "stop", "because": self._wishes.because})
+        return now - self._stop_asked_s > STOP_S
+
+    def _take(self, message: Message, host: Host) -> None:
+        kind = message["type"]
+        if kind == "events":
+            for text in message["events"]:
+                self._pass_on(event_from_json(text))
+        elif kind == "ending":
+            self._ending = event_from_json(message["event"])
+        elif kind == "reading":
+            self._read(message, host.pid)
+        elif kind == "ask":
+            value = answer(self._request, message, host.pid)
+            host.send({"type": "answer", "number": message["number"], "value": value})
+
+    def _pass_on(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._started = True
+        elif isinstance(event, StepFinished):
+            self._steps = event.step
+        elif isinstance(event, Note) and event.topic == OPERATORS:
+            self._wishes.profile = None
+        self._emit(event)
+
+    def _read(self, message: Message, pid: int) -> None:
+        if self._request.on_cards is not None and message["cards"]:
+            self._request.on_cards(pid, message["cards"])
+        if self._allocator is not None:
+            self._allocator.put(message["allocator"])
+            return
+        self._allocator = PushedReading(time.monotonic)
+        self._allocator.put(message["allocator"])
+        if self._on_probe is not None:
+            self._on_probe(self._request.device, self._allocator)
+
+    def _stopped(self) -> Event:
+        progress = self._progress()
+        because = self._wishes.because
+        if because is None:
+            return RunFinished(status="cancelled", **progress.fields())
+        message = because.removesuffix(GUARD_REMEDY).strip()
+        return OutOfMemory(error="guard", message=message, remedy=GUARD_REMEDY, **progress.fields())
+
+    def _died(self, host: Host) -> Event:
+        code = host.end(patience_s=DYING_S)
+        if self._wishes.stop.is_set():
+            return self._stopped()
+        full, details = self._kills.rose(), host.faults()
+        name = self._request.spec.name
+        return died(code, self._progress(), name, memory_was_full=full, details=details)
+
+    def _never_ready(self) -> Event:
+        message = (
+            "The run's own process was not ready within two minutes, which is how long importing PyTorch may take."
+        )
+        return RunFailed(error="host", message=message, remedy=START_REMEDY, **self._progress().fields())
+
+    def _progress(self) -> Progress:
+        """How far the run has come by what its process told; it has begun before it ends, whoever tells that."""
+        request = self._request
+        if not self._started:
+            self._pass_on(
+                RunStarted(
+                    time_s=self._began_s,
+                    run_id=request.run_id,
+                    workload=request.spec.name,
+                    device=request.device,
+                    spec=request.spec.model_dump(mode="json"),
+                    simulated=kind_of(request.device) == "sim",
+                )
+            )
+        now = self._clock()
+        peaks: Mapping[str, Any] = (self._allocator or PushedReading(time.monotonic)).peaks()
+        return Progress(now, request.run_id, now - self._began_s, self._steps, {"memory": dict(peaks)})

@@ -1,0 +1,376 @@
+"""One run: torch set up as the spec asks, the workload called, everything put back."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gpudash.devices.names import SPEED_REMARK, Device, kind_of
+from gpudash.memory.explaining.explanation import Explanation, Growth
+from gpudash.memory.explaining.memory_state import Surroundings
+from gpudash.memory.watching.growth_notice import growth_warning
+from gpudash.memory.watching.levels import HOST
+from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.specs import Spec
+from gpudash.specs.memory_cap import MemoryCap
+from gpudash.specs.pressure import fills_memory
+from gpudash.telemetry.records import EXPLANATION, Event, Note, RunFinished, RunStarted
+from gpudash.workloads.explaining.post_mortem import PostMortem, Wanted, collector_for, explained
+from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.running import sim_backend as simulated
+from gpudash.workloads.running.capped import capped
+from gpudash.workloads.running.context import Context, MemoryLevel, Wishes
+from gpudash.workloads.running.host_heap import give_back
+from gpudash.workloads.running.installed import gpu_uuid
+from gpudash.workloads.running.run_errors import Progress, WorkloadError, ending_of
+
+if TYPE_CHECKING:
+    import torch
+
+Probe = Callable[[], Mapping[str, int | None]]
+Workload = Callable[[Any, Context], Mapping[str, Any]]
+
+DEVICES_REMEDY = "gpudash devices lists what there is."
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run.
+
+    Attributes:
+        spec: what to run.
+        device: torch's name of the device: "cpu", "cuda:0", "sim:0".
+        run_id: its number in the session.
+        refuse: asked with the bytes of an announced allocation, its memory, "cpu" or `device`, and maybe what is known
+            to be in use there; a sentence refuses it.
+        memory: how full the device is; ``None`` without a reading.
+        warn_ratio: memory level of a warning, 0 to 1.
+        expected_uuid: the GPU that NVML says ``device`` is; any other ends the run.
+        link_bytes_per_second: theoretical rate of the link to the device, where it is known.
+        cards: the simulated GPUs ``sim:0``, ``sim:1`` and so on.
+        memory_cap: the most that torch may reserve on the device.
+        surroundings: what else holds memory of the device, for explaining an out-of-memory.
+        energy: reads the energy counter of a device, as `Context.energy` answers.
+        isolate: whether the run has a process of its own.
+        profile: steps to profile from the run's beginning, or after its first step.
+        on_host: given that process's number before the run begins there, and ``None`` once it has ended.
+        on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
+            it has ended.
+        devices: what is known of the devices of a run on several, one a rank.
+        folder: makes the private folder of such a run.
+        on_ranks: given what reads its ranks' resident bytes by their processes' numbers, and ``None`` at its end.
+    """
+
+    spec: Spec
+    device: str
+    run_id: int
+    refuse: Callable[..., str | None] | None = None
+    memory: Callable[[], MemoryLevel | None] | None = None
+    warn_ratio: float = 0.85
+    expected_uuid: str | None = None
+    link_bytes_per_second: float | None = None
+    cards: tuple[Card, ...] = ()
+    memory_cap: MemoryCap | None = None
+    surroundings: Callable[[], Surroundings] | None = None
+    energy: Callable[[str], tuple[float, float] | str] | None = None
+    isolate: bool = False
+    profile: ProfileWish | None = None
+    on_host: Callable[[int | None], None] | None = None
+    on_cards: Callable[[int, Sequence[Mapping[str, Any]]], None] | None = None
+    devices: tuple[Device, ...] = ()
+    folder: Callable[[], Folder] | None = None
+    on_ranks: Callable[[Callable[[], Mapping[int, int]] | None], None] | None = None
+
+
+class Folder(Protocol):
+    """A folder that nobody else may enter."""
+
+    path: Path
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        ...
+
+
+class Run:
+    """A run on the worker's thread, from its first event to the one that ends it."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        wishes: Wishes,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        on_probe: Callable[[str, Probe], None] | None = None,
+    ) -> None:
+        self._request = request
+        self._wishes = wishes
+        self._emit = emit
+        self._clock = clock
+        self._on_probe = on_probe
+        self._context: Context | None = None
+        self._post_mortem: PostMortem | None = None
+        self._peaks: dict[str, int | None] = {"peak_allocated_bytes": None, "peak_reserved_bytes": None}
+
+    def perform(self, torch_problem: str | None = None) -> Event:
+        """Run the workload; every exception becomes the event that tells it.
+
+        Args:
+            torch_problem: why there is no torch, which ends the run at once.
+
+        Returns:
+            the ending, not yet emitted: memory may be given back before anybody hears of it.
+        """
+        request, began_s = self._request, self._clock()
+        self._emit(
+            RunStarted(
+                time_s=began_s,
+                run_id=request.run_id,
+                workload=request.spec.name,
+                device=request.device,
+                spec=request.spec.model_dump(mode="json"),
+                simulated=kind_of(request.device) == "sim",
+            )
+        )
+        try:
+            if torch_problem is not None:
+                raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", "Run: pip install torch")
+            result = self._run()
+        except BaseException as error:  # a workload may raise anything, and every run has an end
+            ending = ending_of(error, self._progress(began_s, {}), request.spec.name, request.device)
+            return explained(ending, self._post_mortem)
+        return RunFinished(status="finished", **self._progress(began_s, result).fields())
+
+    def _progress(self, began_s: float, result: Mapping[str, Any]) -> Progress:
+        now, context = self._clock(), self._context
+        return Progress(
+            time_s=now,
+            run_id=self._request.run_id,
+            seconds=now - began_s,
+            steps=context.steps_done if context is not None else 0,
+            result={**(context.kept if context is not None else {}), **result, "memory": self._peaks},
+        )
+
+    def _run(self) -> Mapping[str, Any]:
+        import torch
+
+        request = self._request
+        problems = request.spec.run_problems(request.device)
+        if problems:
+            raise WorkloadError("request", f"{'; '.join(problems)}.", DEVICES_REMEDY)
+        if kind_of(request.device) == "sim":
+            simulated.add(request.cards)
+        device = torch.device(request.device)
+        confirm(device, request.expected_uuid)
+        workload = resolve(request.spec)
+        self._context = context = Context(
+            device,
+            run_id=request.run_id,
+            emit=self._emit,
+            clock=self._clock,
+            wishes=self._wishes,
+            refuse=request.refuse,
+            memory=within(request.memory, request.memory_cap),
+            warn_ratio=request.warn_ratio,
+            link_bytes_per_second=request.link_bytes_per_second,
+        )
+        context.energy_counter = request.energy
+        if device.type == "sim":
+            context.keep(remark=SPEED_REMARK.format(device=device))
+        with (
+            _torch_as_asked(request.spec, device),
+            capped(device, request.memory_cap),
+            self._probed(device),
+            self._followed(device, context),
+        ):
+            context.check_cancelled()
+            try:
+                result = workload(request.spec, context)
+                context.end_profile()
+                context.flush()
+            except BaseException:
+                context.drop_profile()
+                self._tell_what_was_done(context)
+                raise
+            return dict(result)
+
+    @staticmethod
+    def _tell_what_was_done(context: Context) -> None:
+        try:
+            context.flush()
+        except Exception:  # a broken device answers nothing more, and the first error is the one worth telling
+            context.drop_stages()
+
+    @contextmanager
+    def _followed(self, device: torch.device, context: Context) -> Iterator[None]:
+        """Who allocates what is followed on a GPU, so that a full memory can be explained."""
+        collector = collector_for(device, self._clock)
+        if collector is None:
+            yield
+            return
+        wanted = Wanted(
+            self._request.surroundings,
+            self._grows,
+            self._is_explained,
+            self._wishes.take_explain,
+            replays=not fills_memory(self._request.spec),
+        )
+        self._post_mortem = PostMortem(collector, self._clock, wanted)
+        context.follow(self._post_mortem)
+        with self._post_mortem.following():
+            yield
+
+    def _grows(self, growing: Sequence[Growth]) -> None:
+        memory = self._request.expected_uuid or (HOST if self._request.device == "cpu" else self._request.device)
+        self._emit(growth_warning(growing, memory, self._clock(), self._request.run_id))
+
+    def _is_explained(self, explanation: Explanation) -> None:
+        self._emit(
+            Note(
+                time_s=self._clock(),
+                run_id=self._request.run_id,
+                topic=EXPLANATION,
+                text=f"{explanation.headline} {explanation.request_words}",
+                details=explanation.to_json(),
+            )
+        )
+
+    @contextmanager
+    def _probed(self, device: torch.device) -> Iterator[None]:
+        """The allocator is read from the run's beginning on, and after it too: torch keeps what it has reserved."""
+        if device.type == "cpu":
+            yield
+            return
+        from gpudash.workloads.running.allocator import AllocatorProbe
+
+        probe = AllocatorProbe(device)
+        if self._context is not None:
+            self._context.peaks = probe.peaks
+        if self._on_probe is not None:
+            self._on_probe(self._request.device, probe)
+        try:
+            yield
+        finally:
+            self._peaks = {**probe.peaks()}
+
+
+def resolve(spec: Spec) -> Workload:
+    """The function that ``spec.run`` names.
+
+    Raises:
+        WorkloadError: one sentence, when it cannot be imported.
+    """
+    module, _, function = spec.run.partition(":")
+    try:
+        found: Workload = getattr(importlib.import_module(module), function)
+    except Exception as error:  # a third party's module may raise anything
+        first = next(iter(str(error).splitlines()), "")
+        raise WorkloadError(
+            "workload",
+            f"The workload {spec.name} cannot be loaded from {spec.run} ({type(error).__name__}: {first}).",
+            "Mend or uninstall the package it comes from.",
+        ) from error
+    return found
+
+
+def within(
+    memory: Callable[[], MemoryLevel | None] | None, cap: MemoryCap | None
+) -> Callable[[], MemoryLevel | None] | None:
+    """Reads how full a memory is, of which no more is free than ``cap`` allows."""
+    if memory is None or cap is None:
+        return memory
+
+    def capped_level() -> MemoryLevel | None:
+        level = memory()
+        if level is None:
+            return None
+        allowed = int(cap.fraction(level.total_bytes) * level.total_bytes)
+        return replace(level, free_bytes=min(level.free_bytes, allowed))
+
+    return capped_level
+
+
+def confirm(device: torch.device, expected_uuid: str | None) -> None:
+    """Make sure that torch has ``device``, may use it in this process and means the same GPU by it as NVML.
+
+    Raises:
+        WorkloadError: one sentence, when not.
+    """
+    import torch
+
+    if device.type == "cpu":
+        return
+    if device.type == "sim":
+        count = getattr(torch, device.type).device_count()
+        if (device.index or 0) >= count:
+            raise WorkloadError("device", f"There is no {device}: {count} GPUs are simulated.", DEVICES_REMEDY)
+        return
+    simulated.refuse_cuda()
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.index or 0) >= there:
+        build = "a CPU build" if torch.version.cuda is None else f"built for CUDA {torch.version.cuda}"
+        raise WorkloadError(
+            "device", f"torch has no {device}: it sees {there} CUDA devices and is {build}.", DEVICES_REMEDY
+        )
+    found = gpu_uuid(torch.cuda.get_device_properties(device))
+    if expected_uuid is not None and found is not None and found.partition("-")[2] != expected_uuid.partition("-")[2]:
+        raise WorkloadError(
+            "device",
+            f"torch's {device} is the GPU {found}, not {expected_uuid} as expected.",
+            "Set CUDA_DEVICE_ORDER=PCI_BUS_ID before starting gpudash.",
+        )
+
+
+def release(*, cache: bool = False) -> tuple[int | None, int | None]:
+    """Let go of what a run has left: garbage, cuBLAS workspaces and the host's freed heap.
+
+    Args:
+        cache: also give back the segments that torch holds idle.
+
+    Returns:
+        bytes torch had and has reserved on all GPUs, the simulated ones too; ``None`` where no run has used any, which
+        are then left untouched.
+
+    Raises:
+        RuntimeError: torch's, when CUDA is broken for this process.
+    """
+    give_back()
+    backend = simulated.in_use()
+    if backend is not None:
+        return simulated.release(backend, cache=cache)
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None, None
+    before = _reserved_bytes(torch)
+    clear_workspaces = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # noqa: SLF001 - torch has no public name for it
+    if clear_workspaces is not None:
+        clear_workspaces()
+    if cache:
+        torch.cuda.empty_cache()
+    return before, _reserved_bytes(torch)
+
+
+def _reserved_bytes(torch: Any) -> int:
+    return sum(torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count()))
+
+
+@contextmanager
+def _torch_as_asked(spec: Spec, device: torch.device) -> Iterator[None]:
+    """Seeds and CPU threads for a run; a workload whose operations are large may raise the latter."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(spec.threads or 1)
+    torch.manual_seed(spec.seed)
+    random.seed(spec.seed)
+    try:
+        with nullcontext() if device.type == "cpu" else getattr(torch, device.type).device(device):
+            yield
+    finally:
+        torch.set_num_threads(threads)

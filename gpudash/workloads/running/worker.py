@@ -1,0 +1,288 @@
+"""The thread that runs workloads: the only one that imports and touches torch."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from gpudash.telemetry.records import Event, Note, OutOfMemory, Record
+from gpudash.units import format_bytes
+from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.running.context import MemoryLevel, Wishes
+from gpudash.workloads.running.hosted.hosting import Host
+from gpudash.workloads.running.hosted.run import START_S, HostedRun
+from gpudash.workloads.running.installed import torch_report, torch_words
+from gpudash.workloads.running.run import Probe, Run, RunRequest, release
+from gpudash.workloads.running.run_errors import WorkloadError
+
+__all__ = ["MemoryLevel", "RunRequest", "Worker"]
+
+_Found = TypeVar("_Found")
+
+SPARE_DELAY_S = 1.0
+"""Leisure after a run in a process of its own before the next such process is started, which takes seconds of CPU."""
+
+LOOK_S = 0.05
+"""How often a process that is getting ready is asked for, and whether to go on waiting."""
+
+
+class Worker:
+    """Runs one workload at a time on its own daemon thread, or in a process that this thread starts and follows.
+
+    Such a process runs one workload and ends. The next is started ahead, so that a run need not wait for torch.
+
+    Args:
+        emit: takes every event, and the readings of ranks; called on the worker's thread.
+        clock: session time in seconds.
+        on_probe: given the device and a callable that reads its allocator when a run on a GPU begins; it stays good
+            after the run, and the next run on the device brings a new one.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Record], None],
+        clock: Callable[[], float],
+        on_probe: Callable[[str, Probe], None] | None = None,
+    ) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._on_probe = on_probe
+        self._lock = threading.Lock()
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._wishes: Wishes | None = None
+        self._torch: dict[str, Any] | None = None
+        self._loading = False
+        self._closing = False
+        self._spare: Host | None = None
+        self._wants_spare = False
+        self._thread = threading.Thread(target=self._work, name="gpudash-worker", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def warm_up(self, isolate: bool = False) -> None:
+        """Import torch ahead of the first run; a note of topic "torch" tells when it is there, or why it is not.
+
+        Where CUDA can be used, a process for the first run there is started too.
+
+        Args:
+            isolate: import it in such a process only, which every run is going to have.
+        """
+        self._orders.put(self._load_aside if isolate else self._load)
+
+    def submit(self, request: RunRequest) -> None:
+        """Run ``request`` as soon as the thread is free of lesser duties.
+
+        Raises:
+            RuntimeError: when a run is on, or the worker is closed.
+        """
+        with self._lock:
+            if self._wishes is not None:
+                raise RuntimeError("A run is on; stop it before starting another.")
+            if self._closing:
+                raise RuntimeError("The worker is closed.")
+            wishes = self._wishes = Wishes()
+            wishes.profile = request.profile
+        self._orders.put(lambda: self._run(request, wishes))
+
+    def stop(self, because: str | None = None) -> None:
+        """Ask the run to end after its current operation; returns at once.
+
+        Args:
+            because: the guard's sentence: the run then ends as out of memory instead of cancelled.
+        """
+        with self._lock:
+            if self._wishes is not None and not self._wishes.stop.is_set():
+                self._wishes.because = because
+                self._wishes.stop.set()
+
+    def explain(self) -> None:
+        """Ask the run what its memory holds; a note of topic `EXPLANATION` answers at the end of the step."""
+        with self._lock:
+            if self._wishes is not None:
+                self._wishes.explain.set()
+
+    def profile(self, wish: ProfileWish) -> None:
+        """Profile the next steps of the run; a note of topic `OPERATORS` answers.
+
+        Raises:
+            RuntimeError: when no run is on, or steps of it are being profiled.
+        """
+        with self._lock:
+            if self._wishes is None:
+                raise RuntimeError("No run is on whose steps could be profiled; start one.")
+            if self._wishes.profile is not None:
+                raise RuntimeError("Steps of this run are being profiled already.")
+            self._wishes.profile = wish
+
+    def free_cache(self) -> None:
+        """Give idle memory back: between two operations of the run, or now when there is none."""
+        with self._lock:
+            if self._wishes is not None:
+                self._wishes.free_cache.set()
+                return
+        self._orders.put(self._free_cache)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is on: from `submit` until just before its last event."""
+        return self._wishes is not None
+
+    @property
+    def loading(self) -> bool:
+        """Whether torch is being imported now."""
+        return self._loading
+
+    def close(self, timeout_s: float) -> bool:
+        """Stop the run, end the thread, and wait for both at most ``timeout_s``.
+
+        Returns:
+            Whether the thread is gone; one that is not is a daemon and does not keep the process.
+        """
+        with self._lock:
+            self._closing = True
+        self.stop()
+        self._orders.put(None)
+        if self._thread.ident is None:
+            return True
+        self._thread.join(max(0.0, timeout_s))
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            while True:
+                order = self._next_order()
+                if order is None or (self._closing and self._wishes is None):
+                    return
+                self._tried(order, "The worker met an error and goes on")
+        finally:
+            if self._spare is not None:
+                self._spare.close()
+
+    def _next_order(self) -> Callable[[], None] | None:
+        if self._wants_spare:
+            try:
+                return self._orders.get(timeout=SPARE_DELAY_S)
+            except queue.Empty:
+                return self._start_spare
+        return self._orders.get()
+
+    def _tried(self, action: Callable[[], _Found], failure: str) -> _Found | None:
+        """What ``action`` returns; ``None`` after an error, which a note tells: the thread goes on."""
+        try:
+            return action()
+        except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
+            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            told = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            self._note("worker", f"{failure} ({told}).", details=str(error))
+            return None
+
+    def _load(self) -> None:
+        if self._torch is not None and self._torch["version"] is not None:
+            return
+        self._loading = True
+        try:
+            report = torch_report()
+        finally:
+            self._loading = False
+        self._tell_torch(report)
+        self._wants_spare = bool(report["cuda_available"])
+
+    def _load_aside(self) -> None:
+        """Learn from a run's own process what torch is, and keep the process for the run."""
+        if self._torch is not None:
+            return
+        self._loading = True
+        try:
+            with suppress(OSError):  # the run itself tells that no process can be started
+                self._start_spare()
+            spare, until = self._spare, time.monotonic() + START_S
+            while spare is not None and spare.torch is None and not (spare.gone or self._closing):
+                spare.receive(LOOK_S)
+                if time.monotonic() > until:
+                    break
+        finally:
+            self._loading = False
+        if spare is not None and spare.torch is not None:
+            self._tell_torch(dict(spare.torch))
+        elif not self._closing:
+            self._load()
+
+    def _tell_torch(self, report: dict[str, Any]) -> None:
+        self._torch = report
+        self._note("torch", torch_words(report), **report)
+
+    def _start_spare(self) -> None:
+        self._wants_spare = False
+        if self._spare is None and not self._closing:
+            self._spare = Host()
+
+    def _host(self) -> Host:
+        """A process for a run: the one that waits for it, or a new one."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.receive(0)
+            if spare.alive:
+                return spare
+            spare.close()
+        try:
+            return Host()
+        except OSError as error:
+            message = f"The run's own process cannot be started ({error.strerror or error})."
+            raise WorkloadError("host", message, "Close other programs, or run it with --no-isolate.") from error
+
+    def _note(self, topic: str, text: str, **details: Any) -> None:
+        self._emit(Note(time_s=self._clock(), topic=topic, text=text, details=details))
+
+    def _run(self, request: RunRequest, wishes: Wishes) -> None:
+        ending = self._route(request)(request, wishes)
+        with self._lock:
+            self._wishes = None
+        self._emit(ending)
+
+    def _route(self, request: RunRequest) -> Callable[[RunRequest, Wishes], Event]:
+        if getattr(request.spec, "device_names", ()):
+            return self._on_several
+        return self._hosted if request.isolate else self._run_here
+
+    def _on_several(self, request: RunRequest, wishes: Wishes) -> Event:
+        from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
+
+        return ParallelRun(request, wishes, self._emit, self._clock).perform()
+
+    def _run_here(self, request: RunRequest, wishes: Wishes) -> Event:
+        self._tried(self._load, "Torch could not be looked at")
+        problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
+        ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
+        # After an out-of-memory the device goes back to its level before: idle segments too.
+        full = isinstance(ending, OutOfMemory)
+        self._tried(lambda: release(cache=full), "What the run has left could not all be given back")
+        return ending
+
+    def _hosted(self, request: RunRequest, wishes: Wishes) -> Event:
+        run = HostedRun(request, wishes, self._emit, self._clock, self._on_probe)
+        ending = run.perform(self._host)
+        if self._torch is None and run.torch is not None:
+            self._tell_torch(dict(run.torch))
+        self._wants_spare = True
+        return ending
+
+    def _free_cache(self) -> None:
+        released = self._tried(lambda: release(cache=True), "Idle memory could not be given back")
+        if released is None:
+            return
+        before, after = released
+        if before is None or after is None:
+            self._note("cache", "Freed heap was given back to the system.")
+            return
+        self._note(
+            "cache",
+            f"Idle memory was given back: PyTorch holds {format_bytes(after)} instead of {format_bytes(before)}.",
+            reserved_bytes_before=before,
+            reserved_bytes_after=after,
+        )
