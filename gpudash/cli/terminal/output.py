@@ -1,6 +1,6 @@
 """What commands print: exactly one JSON document on stdout, everything else on stderr.
 
-Printing in a terminal: apart from `gpudash.cli.terminal.output`, for a window that opens needs none of it.
+rich is imported where something is printed with it: a window that opens needs none of it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
 
 from gpudash.telemetry.records import plain
 
@@ -65,7 +63,14 @@ class RequestInterruptedError(RequestError):
 
 
 def stdout() -> Console:
-    """The console for a command's own output."""
+    """The console for a command's own output: it prints no more when its reader has gone away, and the command keeps
+    the exit code that it earns."""
+    from rich.console import Console
+
+    class QuietConsole(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            discard_stdout()
 
     return QuietConsole(highlight=False)
 
@@ -114,11 +119,3 @@ def leave(code: int, joined: bool) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-class QuietConsole(Console):
-    """Prints no more when its reader has gone away, and keeps the exit code that the command earns."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        discard_stdout()
