@@ -395,3 +395,10 @@ def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str
     if not cuda:
         return "cpu"
     return max(cuda, key=lambda device: free_bytes.get(device.uuid or "", 0)).name
+
+
+def short_product(product: str) -> str:
+    """A product's name without its maker's: "RTX 4090", "EPYC 9554"."""
+    for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
+        product = product.removeprefix(maker)
+    return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()

@@ -21,12 +21,13 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from gpudash.session.fleet import Fleet
 from gpudash.settings import Settings
+from gpudash.ui.colours import DARK
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.layout import Rect
 from gpudash.ui.fleet.painting import SMALL_PT, TINY_PT, sized
 from gpudash.ui.fleet.words import Cell
-from gpudash.ui.widgets.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 
 MACHINES, GPUS = 64, 8
 FRAMES, POLLS = 60, 20

@@ -18,11 +18,12 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.plots.shaping import Floats
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 
 PLOTS = 4
 CURVES = 3

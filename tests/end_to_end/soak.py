@@ -25,10 +25,11 @@ from gpudash.sources.processes import ProcessReader
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Record, Sample, StepFinished
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.live_plots import plots_for
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 
 TICKS = 72_000
 REFRESHES = 20_000

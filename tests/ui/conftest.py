@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.ui.widgets.theme import Choice, Palette, apply_colours, apply_theme
+from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.fake_session import FakeSession
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QLabel, QVBoxLayout
 
-from gpudash.ui.widgets.document import Document
-from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.document import Document
 from gpudash.ui.window.main_window import MainWindow
 
 

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QGuiApplication, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QMessageBox, QTextBrowser
 
-from gpudash.ui.widgets.theme import DARK
+from gpudash.ui.colours import DARK
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession

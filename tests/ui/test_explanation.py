@@ -19,10 +19,10 @@ from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Pr
 from gpudash.session import Replay
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import EXPLANATION, Note, OutOfMemory, Record, RunStarted, Sample, Warning
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.owners import Choice, owner_rows
 from gpudash.ui.explanation.stack import folded
-from gpudash.ui.widgets.theme import DARK, LIGHT
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle

@@ -8,8 +8,8 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate_words import CONTEXT, HELD_BACK, segments
+from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.forms.fit_bar import FitBar, part_colour
-from gpudash.ui.widgets.theme import DARK, LIGHT, Palette
 from tests.ui.estimates import FITS, SHORT
 
 

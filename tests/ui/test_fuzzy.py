@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.ui.window.palette import rank, score
+from gpudash.ui.widgets.fuzzy import rank, score
 
 COMMANDS = [
     ("Open…", "File"),

@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.ui.widgets.theme import DARK, LIGHT, Palette
+from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.window.picture import write_graphs
 from tests.ui.test_picture import recorded
 

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import Note
+from gpudash.ui.colours import LIGHT
 from gpudash.ui.widgets.remembered import RECENT_FILES, add_recent, recall, recent_files, remember
-from gpudash.ui.widgets.theme import LIGHT
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import FakeDocument, front, opened, snapshot, with_fakes

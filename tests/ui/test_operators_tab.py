@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.specs import MatmulSpec
 from gpudash.telemetry.records import OPERATORS, Note, RunStarted
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.tabs.operators_tab import (
     EMPTY,
     EMPTY_RECORDING,
@@ -25,7 +26,6 @@ from gpudash.ui.dashboard.tabs.operators_tab import (
     OperatorsTab,
 )
 from gpudash.ui.features.profiling import why_no_profile
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession

@@ -9,9 +9,9 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.watching.output_log import OutputLine, OutputLog, Stream
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.tabs import output_pane
 from gpudash.ui.dashboard.tabs.output_pane import LINES_A_FRAME, MOST_LINES, OutputPane
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_count
 
 Key = Qt.Key

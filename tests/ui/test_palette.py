@@ -14,10 +14,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
+from gpudash.ui.colours import DARK
 from gpudash.ui.features.guide import keys_page
 from gpudash.ui.features.tool_commands import open_palette
 from gpudash.ui.widgets.remembered import add_recent
-from gpudash.ui.widgets.theme import DARK
 from gpudash.ui.window.actions import PLOT_KEYS
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.ui.window.palette import ROWS, CommandPalette, PaletteEntry

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from gpudash.session import Replay
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Record
-from gpudash.ui.widgets.theme import DARK, LIGHT
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.ui.window.picture import draw
 from tests.ui.conftest import OpenWindow, settle

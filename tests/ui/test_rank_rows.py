@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpudash.telemetry.ranks.places import places_of
 from gpudash.telemetry.records import RunFailed, RunFinished, Sample
-from gpudash.ui.dashboard.tabs.rank_rows import SILENT_S, RankRow, places_of, rank_rows, rest_words, sentence
+from gpudash.ui.dashboard.tabs.rank_rows import SILENT_S, RankRow, rank_rows, rest_words, sentence
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import PERIOD_S, RankFeed

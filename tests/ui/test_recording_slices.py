@@ -8,8 +8,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
+from gpudash.ui.colours import LIGHT
 from gpudash.ui.recordings.document import RecordingDocument
-from gpudash.ui.widgets.theme import LIGHT
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.recordings import trained
 

@@ -19,8 +19,8 @@ from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.opener import OpenedRecording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.colours import LIGHT
 from gpudash.ui.recordings.document import RecordingDocument
-from gpudash.ui.widgets.theme import LIGHT
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import opened

@@ -8,10 +8,10 @@ from PySide6.QtGui import QColor
 
 from gpudash.devices.names import SIMULATED, simulated_gpu
 from gpudash.telemetry.records import Transfer
+from gpudash.ui.colours import Palette, contrast
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.lower_tabs import epoch_rows, stage_rows
 from gpudash.ui.widgets.fields import enabled_choices
-from gpudash.ui.widgets.theme import Palette, contrast
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu

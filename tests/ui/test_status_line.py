@@ -9,7 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Status
-from gpudash.ui.window.status_line import StatusLine
+from gpudash.ui.dashboard.status_line import StatusLine
 
 STATUS = Status(
     recording=Path("/somewhere/2026-11-21-101500-session.gpudash"),

@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import REMOVED, Marker
 from gpudash.ui.dashboard.tabs.lower_tabs import event_row
+from gpudash.ui.widgets.undo import MOST_STEPS, Undoing
 from gpudash.ui.window.main_window import MainWindow
-from gpudash.ui.window.undo import MOST_STEPS, Undoing
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.recordings import open_recording

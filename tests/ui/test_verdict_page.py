@@ -13,9 +13,10 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import RunFinished, RunStarted
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
-from gpudash.ui.widgets.theme import DARK, LIGHT, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 
 
 def side(label: str, seconds: float, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect,
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QScrollArea, QWidget
 
 from gpudash.settings import data_folder
-from gpudash.ui.widgets.theme import DARK
+from gpudash.ui.colours import DARK
 from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
@@ -158,7 +158,7 @@ from PySide6.QtCore import QRect
 from PySide6.QtWidgets import QApplication
 from gpudash.ui.app import application
 from gpudash.ui.window.main_window import MainWindow
-from gpudash.ui.widgets.theme import DARK
+from gpudash.ui.colours import DARK
 from gpudash.ui.widgets.theme import apply_colours
 from tests.ui.conftest import settle
 from tests.ui.test_window_layout import busy_session, inside

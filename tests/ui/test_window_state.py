@@ -12,8 +12,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from gpudash.telemetry.records import RunStarted
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
-from gpudash.ui.widgets.theme import DARK, LIGHT, ThemeFollower
+from gpudash.ui.widgets.theme import ThemeFollower
 from gpudash.ui.window import main_window
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle

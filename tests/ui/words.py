@@ -11,8 +11,8 @@ from PySide6.QtCore import QPoint, QRect, QRectF
 from PySide6.QtGui import QColor, QFontMetricsF, QImage
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QScrollArea, QStyle, QTabBar, QWidget
 
+from gpudash.ui.colours import contrast
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.widgets.theme import contrast
 from gpudash.ui.window.main_window import MainWindow
 
 MEANT = ("PyTorch loading…", "Preparing…", "Stopping…", "Stopping after this step…", "predicting…", "…")

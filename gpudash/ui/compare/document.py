@@ -17,12 +17,12 @@ from gpudash.session.recordings.comparison_loader import CancelledError, load_ru
 from gpudash.telemetry.comparing import ComparedRun, Comparison, compare
 from gpudash.telemetry.comparing.words import headline
 from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.ui.colours import Palette
 from gpudash.ui.compare.controls import Controls
 from gpudash.ui.compare.legend import MOST_RUNS, RunLegend
 from gpudash.ui.compare.overlay import Overlay
 from gpudash.ui.compare.tables import FiguresTable, SpecsTable
-from gpudash.ui.widgets.document import Document
-from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.dashboard.document import Document
 
 Load = Callable[[Path, int | None, Callable[[], bool]], ComparedRun]
 

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from gpudash.devices.names import shown_name
 from gpudash.telemetry.comparing import ComparedRun
-from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.colours import Palette
 
 _LINE = QSize(46, 14)
 

@@ -20,11 +20,11 @@ from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.alignment import MEMORY, Alignment, Quantity, aligned, shared_memory
 from gpudash.telemetry.comparing.curves import EMPTY, difference
 from gpudash.telemetry.comparing.words import MINUS
+from gpudash.ui.colours import Palette
 from gpudash.ui.compare.legend import LETTERS, run_pen
 from gpudash.ui.plots.axes import Autoscale, value_ticks
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.curve import Unit, format_value
-from gpudash.ui.widgets.theme import Palette
 
 APART = "A and B have no common part: drag B over A."
 """What is said instead while there is nothing to subtract."""

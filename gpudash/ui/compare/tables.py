@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from gpudash.telemetry.comparing import Comparison, Difference, FieldPair
 from gpudash.telemetry.comparing.words import FIGURE_TITLES, SPEC_TITLES, figure_row, specs_row
+from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.widgets.tables import Column, Index, Table
-from gpudash.ui.widgets.theme import Palette, mixed
 
 LEAST_STRENGTH = 0.35
 """Share of full colour that even the smallest difference beyond the noise gets."""

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QEnterEvent, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
-from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.labels import first_words, whole_words
 from gpudash.units import format_number, format_pair, memory_unit
 
 SHORT_NAME_WORDS = 4
@@ -190,7 +191,7 @@ class Card(QFrame):
         if self._compact:
             for label in (self._used, self._total):
                 room -= label.sizeHint().width() + self._top.spacing()
-        short = metrics.horizontalAdvance(_beginning(self._full_name, SHORT_NAME_WORDS))
+        short = metrics.horizontalAdvance(first_words(self._full_name, SHORT_NAME_WORDS))
         facts = list(self._all_facts)
         while facts and metrics.horizontalAdvance(_SEPARATOR.join(facts)) + short > room:
             facts.pop()
@@ -217,26 +218,6 @@ class Card(QFrame):
 
     def sizeHint(self) -> QSize:
         return QSize(300, 42 if self._compact else 84)
-
-
-def short_product(product: str) -> str:
-    """A product's name without its maker's: "RTX 4090", "EPYC 9554"."""
-    for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
-        product = product.removeprefix(maker)
-    return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()
-
-
-def whole_words(text: str, metrics: QFontMetrics, room: float) -> str:
-    """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
-    for count in range(len(text.split(" ")), 1, -1):
-        words = _beginning(text, count)
-        if metrics.horizontalAdvance(words) <= room:
-            return words
-    return _beginning(text, 1)
-
-
-def _beginning(text: str, count: int) -> str:
-    return " ".join(text.split(" ")[:count]).rstrip(" ·,")
 
 
 class DeviceCards(QWidget):

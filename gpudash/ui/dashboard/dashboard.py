@@ -15,10 +15,12 @@ from gpudash.devices.names import shown_name
 from gpudash.session import Replay, Session
 from gpudash.telemetry.outcome import is_comparison
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import DeviceCards
 from gpudash.ui.dashboard.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.dashboard.readings import device_rows, gpu_card, host_card
+from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.explanation.view import ExplanationView
@@ -28,8 +30,6 @@ from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.theme import Palette
-from gpudash.ui.window.status_line import StatusLine
 
 TITLE = "gpudash"
 """Of the window, while no document is in front."""
@@ -135,7 +135,7 @@ class Dashboard(QWidget):
         self.rows.addWidget(self.banner)
         self.rows.addLayout(middle, 1)
         self.rows.addWidget(self.status_line)
-        self.explanation = ExplanationView(self, whole)
+        self.explanation = ExplanationView(self.session, self.panel, whole, palette, live=self.live)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(self.explanation)
@@ -149,6 +149,8 @@ class Dashboard(QWidget):
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
         self.plots.mark_requested.connect(self.mark_requested)
+        self.explanation.start_requested.connect(self.start_requested)
+        self.explanation.told.connect(self.status_line.tell)
         self.plots.told.connect(self.status_line.tell)
         self.plots.failed.connect(self.status_line.tell)
         self.tabs.collapsed_changed.connect(self.rebalance)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from gpudash.devices.names import SIMULATED, Gpu, shown_name
+from gpudash.telemetry.ranks.places import places_of
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
-from gpudash.ui.dashboard.tabs.rank_rows import places_of
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec, Unit
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from gpudash.devices.names import kind_of
 from gpudash.telemetry.ranks.envelope import ENVELOPE, LEAST_RANKS
+from gpudash.telemetry.ranks.places import RankPlace
 from gpudash.telemetry.ranks.shares import MEAN
 from gpudash.telemetry.store import Store
-from gpudash.ui.dashboard.tabs.rank_rows import RankPlace
 from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec, Style, Unit
 
 LOOKS: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gpudash.devices.names import Device, Gpu
+from gpudash.devices.names import Device, Gpu, short_product
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
-from gpudash.ui.dashboard.cards import CardContent, short_product
+from gpudash.ui.dashboard.cards import CardContent
 from gpudash.units import (
     NOT_REPORTED,
     format_bytes,

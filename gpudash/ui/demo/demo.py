@@ -20,9 +20,9 @@ from gpudash.session.demo import SCENES, Scene, Tour
 from gpudash.session.demo.scenes import Place
 from gpudash.session.demo.tour import Pace, Playing
 from gpudash.specs import Spec
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.demo.bar import DemoBar
-from gpudash.ui.widgets.theme import Palette
 
 if TYPE_CHECKING:
     from gpudash.ui.window.main_window import MainWindow

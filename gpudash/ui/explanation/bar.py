@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from gpudash.memory.explaining.explanation import Explanation, Part
 from gpudash.memory.explaining.explanation_text import part_name
 from gpudash.memory.explaining.wording import needed
-from gpudash.ui.widgets.theme import Palette, text_on
+from gpudash.ui.colours import Palette, text_on
 from gpudash.units import format_bytes, format_count
 
 BAR_HEIGHT = 26

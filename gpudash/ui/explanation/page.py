@@ -13,6 +13,7 @@ from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.explaining.explanation import Explanation
 from gpudash.memory.explaining.explanation_text import evidence_words, report, total_words
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.owners import OwnersPanel
 from gpudash.ui.explanation.remedies import Remedies
@@ -21,7 +22,6 @@ from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.labels import title_label, worded_button, worded_label
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_clock
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05

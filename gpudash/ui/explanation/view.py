@@ -6,30 +6,47 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.memory.explaining.explanation import Explanation, Remedy, explanation_from_json
+from gpudash.session import Replay, Session
+from gpudash.telemetry.ranks.places import failed_rank, places_of
 from gpudash.telemetry.records import EXPLANATION, Event, Note
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.dashboard.tabs.rank_rows import failed_rank, places_of
+from gpudash.ui.colours import Palette
+from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 if TYPE_CHECKING:
-    from gpudash.ui.dashboard.dashboard import Dashboard
     from gpudash.ui.explanation.page import ExplanationPage
-    from gpudash.ui.widgets.theme import Palette
 
 
 class ExplanationView(QStackedWidget):
     """The parts of a dashboard, and in their place the explanation while it is looked at.
 
     Args:
-        dashboard: whose session is shown; not yet whole.
+        session: whose memory is explained.
+        panel: where a remedy puts the run that it changes.
         parts: what there is to go back to.
+        palette: colours at the start.
+        live: whether the session can be commanded.
+
+    Signals:
+        start_requested: what the panel holds is to be run.
+        told: a passing message for the status line.
     """
 
-    def __init__(self, dashboard: Dashboard, parts: QWidget) -> None:
-        super().__init__(dashboard)
-        self._dashboard = dashboard
+    start_requested = Signal()
+    told = Signal(str)
+
+    def __init__(
+        self, session: Session | Replay, panel: WorkloadPanel, parts: QWidget, palette: Palette, *, live: bool
+    ) -> None:
+        super().__init__()
+        self._session = session
+        self._panel = panel
+        self._palette = palette
+        self._live = live
         self.addWidget(parts)
 
     @cached_property
@@ -37,7 +54,7 @@ class ExplanationView(QStackedWidget):
         """The explanation; it is built when it is first asked for, for most sessions end without one."""
         from gpudash.ui.explanation.page import ExplanationPage
 
-        page = ExplanationPage(self._dashboard.session.store, self._dashboard.palette_)
+        page = ExplanationPage(self._session.store, self._palette)
         self.addWidget(page)
         page.closed.connect(self.close_page)
         page.applied.connect(self.apply)
@@ -50,6 +67,7 @@ class ExplanationView(QStackedWidget):
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
+        self._palette = palette
         if "page" in vars(self):
             self.page.set_palette(palette)
 
@@ -64,26 +82,26 @@ class ExplanationView(QStackedWidget):
             if not isinstance(event, Note) or event.topic != EXPLANATION:
                 continue
             if "parts" in event.details:
-                if self._dashboard.live:
+                if self._live:
                     self._show(explanation_from_json(event.details))
             elif self.open:
                 self.show_newest()
 
     def explain(self) -> None:
         """Open the explanation of the last out-of-memory; while a run is on a GPU, ask where its memory is now."""
-        session = self._dashboard.session
+        session = self._session
         with session.store.lock:
             run = session.store.run
-        if run is not None and run.running and run.device != "cpu" and self._dashboard.live:
+        if run is not None and run.running and run.device != "cpu" and self._live:
             session.explain()
-            self._dashboard.status_line.tell("The explanation opens at the end of this step.")
+            self.told.emit("The explanation opens at the end of this step.")
         elif not self.show_newest():
-            self._dashboard.status_line.tell("There is nothing to explain: no run on a GPU ran out of memory here.")
+            self.told.emit("There is nothing to explain: no run on a GPU ran out of memory here.")
 
     def show_newest(self) -> bool:
         """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""
-        with self._dashboard.session.store.lock:
-            run = self._dashboard.session.store.run
+        with self._session.store.lock:
+            run = self._session.store.run
         error = None if run is None else run.error
         if error is None or error.explanation is None:
             return False
@@ -91,8 +109,8 @@ class ExplanationView(QStackedWidget):
         return True
 
     def _show(self, found: Explanation) -> None:
-        session = self._dashboard.session
-        live = self._dashboard.live
+        session = self._session
+        live = self._live
         with session.store.lock:
             run = session.store.run
         began_s = 0.0 if run is None else run.began_s
@@ -111,17 +129,17 @@ class ExplanationView(QStackedWidget):
 
     def apply(self, remedy: Remedy) -> None:
         """Put the run into the form, with the change, and start it."""
-        session = self._dashboard.session
+        session = self._session
         with session.store.lock:
             run = session.store.run
         if run is None or session.running:
             return
         self.close_page()
         self._put_in_form(run, remedy)
-        self._dashboard.start_requested.emit()
+        self.start_requested.emit()
 
     def _put_in_form(self, run: RunView, remedy: Remedy) -> None:
-        panel = self._dashboard.panel
+        panel = self._panel
         row = panel.workload.findData(run.workload)
         if row >= 0:
             panel.workload.setCurrentIndex(row)

@@ -46,7 +46,7 @@ from gpudash.ui.window.preferences import Preferences
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard.dashboard import Dashboard
-    from gpudash.ui.widgets.document import Document
+    from gpudash.ui.dashboard.document import Document
     from gpudash.ui.window.main_window import MainWindow
 
 PLAY_WORDS = "Play or Pause the Recording"

@@ -14,10 +14,10 @@ from gpudash.session.recordings.file_kinds import FoundFile, find_file
 from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 from gpudash.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.ui.colours import Palette
 from gpudash.ui.features.demo import list_samples
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.widgets.remembered import add_recent, forget_recent, recent_files
-from gpudash.ui.widgets.theme import Palette
 
 if TYPE_CHECKING:
     from gpudash.ui.snapshot.document import SnapshotDocument

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from gpudash.ui.fleet.words import Level, short_name
-from gpudash.ui.window.palette import rank
+from gpudash.ui.widgets.fuzzy import rank
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu

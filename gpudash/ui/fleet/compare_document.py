@@ -20,18 +20,18 @@ from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.ui.compare.legend import LETTERS, LinePiece, run_pen
 from gpudash.ui.compare.overlay import OverlayPlot
+from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import gpu_name
 from gpudash.ui.plots.curve import NO_VALUE, Unit, format_value
-from gpudash.ui.widgets.document import Document
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetView
     from gpudash.telemetry.series import Statistics
     from gpudash.telemetry.store import Store
-    from gpudash.ui.widgets.theme import Palette
+    from gpudash.ui.colours import Palette
 
 
 POINT = "Point at a plot to read values · wheel zooms · drag pans · a double click shows everything again"

@@ -13,17 +13,17 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
+from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.arranging import Order, group_of
 from gpudash.ui.fleet.controls import FleetControls
 from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import TRYING, FleetHeader
 from gpudash.ui.fleet.warnings_strip import WarningsStrip, count_words
 from gpudash.ui.fleet.words import Level, cell_of, clock_words, details, format_age, levels, one_line, summary
-from gpudash.ui.widgets.document import Document
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetWarning
-    from gpudash.ui.widgets.theme import Palette
+    from gpudash.ui.colours import Palette
 
 
 ASKING = "Asking {address} which GPUs it knows…"

@@ -16,19 +16,19 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
+from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import clock_words, gpu_name
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
-from gpudash.ui.widgets.document import Document
 
 if TYPE_CHECKING:
     from gpudash.session import Replay
     from gpudash.session.fleet import FleetGpu, FleetView
     from gpudash.settings import Settings
     from gpudash.telemetry.store import Store
-    from gpudash.ui.widgets.theme import Palette
+    from gpudash.ui.colours import Palette
 
 
 FIRST = Range()

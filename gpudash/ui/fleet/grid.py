@@ -20,11 +20,11 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.fleet.arranging import Section
 from gpudash.ui.fleet.layout import Density, Layout
 from gpudash.ui.fleet.painting import LEFT, CellPainter
 from gpudash.ui.fleet.words import Cell
-from gpudash.ui.widgets.theme import Palette
 
 REST_S = 8.0
 """Seconds after the last move of the pointer in the grid, or the last key, for which its order is left alone."""

@@ -8,10 +8,10 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPen
 
 from gpudash.devices.names import SIMULATED
+from gpudash.ui.colours import Palette, mixed, text_on
 from gpudash.ui.fleet.layout import Density, Rect
 from gpudash.ui.fleet.words import Cell, Level
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.ui.widgets.theme import Palette, mixed, text_on
 
 PAD = 8
 """Logical pixels between a cell's edge and its words."""

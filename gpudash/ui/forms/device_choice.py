@@ -9,8 +9,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction, QKeyEvent, QMouseEvent, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QMenu, QToolButton, QWidget
 
-from gpudash.devices.names import Device, simulated_words
-from gpudash.ui.dashboard.cards import short_product, whole_words
+from gpudash.devices.names import Device, short_product, simulated_words
+from gpudash.ui.widgets.labels import whole_words
 from gpudash.units import format_bytes
 
 WORDS_WIDTH = 116

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.estimate_words import COMMUNICATION, HELD_BACK, bar_bytes, headline, segments
-from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.colours import Palette
 from gpudash.units import format_bytes
 
 HEIGHT = 16

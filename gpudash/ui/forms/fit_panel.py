@@ -40,8 +40,8 @@ from gpudash.memory.predicting.estimate_words import (
     segments,
     verdict,
 )
+from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.forms.fit_bar import FitBar, part_colour
-from gpudash.ui.widgets.theme import DARK, Palette
 from gpudash.units import format_bytes
 
 LOOKS = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("warn", "≈ "), "unknown": ("muted", "")}

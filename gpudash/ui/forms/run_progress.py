@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.specs import ComparisonSpec
+from gpudash.telemetry.ranks.places import ranks_words
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.dashboard.tabs.rank_rows import ranks_words
 from gpudash.units import format_clock, format_count, format_percent, format_throughput
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}

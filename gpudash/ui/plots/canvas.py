@@ -23,6 +23,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QWidget
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry
 from gpudash.ui.plots.curve import CurveSpec, Style
 from gpudash.ui.plots.layers import Bands, Frame
@@ -30,7 +31,6 @@ from gpudash.ui.plots.mouse import Gestures
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, Overlay
 from gpudash.ui.plots.shaping import Floats, Points, dashes
 from gpudash.ui.widgets.text_size import text_scale
-from gpudash.ui.widgets.theme import Palette
 
 MIN_HEIGHT_PX = 96
 

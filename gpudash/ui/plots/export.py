@@ -25,11 +25,11 @@ from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import Canvas
 from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.reading import ALL_SAMPLES
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_clock
 
 SIGNATURE = "recorded with gpudash"

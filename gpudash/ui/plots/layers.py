@@ -17,9 +17,9 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPaintEngine, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry, Ticks
 from gpudash.ui.plots.shaping import Points
-from gpudash.ui.widgets.theme import Palette
 
 GAP_PX = 6.0
 """Between an axis and its labels."""

@@ -9,10 +9,10 @@ from PySide6.QtCore import QEvent, QMargins, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QWidget
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.ui.widgets.theme import Palette
 
 HEIGHT_PX = 18
 

@@ -16,9 +16,9 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, SourceFailed, SourceRecovered
 from gpudash.telemetry.store import MAX_EVENTS, Store
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry
 from gpudash.ui.plots.layers import Label, Layer
-from gpudash.ui.widgets.theme import Palette
 
 CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
 """Kinds of marks that can be hidden on their own."""

@@ -10,6 +10,7 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, time_ticks, value_ticks
 from gpudash.ui.plots.canvas import Canvas, drawn
 from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec, format_value
@@ -21,7 +22,6 @@ from gpudash.ui.plots.reading import PlotData, Row
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.ui.widgets.theme import Palette
 
 RIGHT_HIGH = 1.04
 """Top of the right axis, which goes from 0 to 100 %."""

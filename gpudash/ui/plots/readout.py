@@ -23,12 +23,12 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.telemetry.series import Statistics
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, PlotSpec, format_value
 from gpudash.ui.plots.legend import Button, swatch
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_clock
 
 WIDTH_PX = 236

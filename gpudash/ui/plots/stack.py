@@ -20,6 +20,7 @@ from PySide6.QtGui import QGuiApplication, QImage, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QFrame, QGridLayout, QMenu, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.curve import CurveSpec, PlotChoice, PlotSpec
 from gpudash.ui.plots.export import Caption, as_png, picture, selection_text, vector_picture, write_csv, write_picture
 from gpudash.ui.plots.frame_data import FrameData, FrameReader
@@ -30,7 +31,6 @@ from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.file_name import completed
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.ui.widgets.theme import Palette
 
 
 class Steering:

@@ -20,13 +20,13 @@ from gpudash.settings import Settings
 from gpudash.specs import workloads
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
+from gpudash.ui.dashboard.document import Document
 from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.recordings.replay_bar import ReplayBar
-from gpudash.ui.widgets.document import Document
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_count, format_duration
 
 READ_ADVICE = "The file is only read, never changed. No data leaves this computer."

@@ -27,15 +27,15 @@ from gpudash.session.recordings.library import Entry, Librarian, Library
 from gpudash.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.trash import KEPT_S
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.document import Document
 from gpudash.ui.recordings.library_details import Details
 from gpudash.ui.recordings.library_table import RecordingsTable
 from gpudash.ui.recordings.library_trash import Moves
 from gpudash.ui.recordings.library_words import named
-from gpudash.ui.widgets.document import Document
 from gpudash.ui.widgets.labels import title_label, worded_button
 from gpudash.ui.widgets.notice import Notice
-from gpudash.ui.widgets.theme import Palette
-from gpudash.ui.window.undo import Undoing
+from gpudash.ui.widgets.undo import Undoing
 from gpudash.units import format_bytes
 
 TITLE = "Recordings"

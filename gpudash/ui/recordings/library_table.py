@@ -11,6 +11,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
 from gpudash.session.recordings.library import Entry
+from gpudash.ui.colours import Palette
 from gpudash.ui.recordings.library_words import (
     ALARMING,
     device_of,
@@ -22,7 +23,6 @@ from gpudash.ui.recordings.library_words import (
     workload_of,
 )
 from gpudash.ui.widgets.tables import Column, Index
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_bytes
 
 SORT = Qt.ItemDataRole.UserRole

@@ -22,10 +22,10 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.document import Document
 from gpudash.ui.snapshot.source_lines import SourceLines
-from gpudash.ui.widgets.document import Document
 from gpudash.ui.widgets.opening_page import OpeningPage
-from gpudash.ui.widgets.theme import Palette
 
 if TYPE_CHECKING:
     from gpudash.ui.snapshot.page import SnapshotPage

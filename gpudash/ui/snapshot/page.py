@@ -29,6 +29,7 @@ from gpudash.memory.explaining.explanation import Explanation
 from gpudash.memory.explaining.explanation_text import evidence_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.remedies import Remedies
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import WhoPane
@@ -45,7 +46,6 @@ from gpudash.ui.snapshot.study import Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
 from gpudash.ui.widgets.labels import worded_button, worded_label
 from gpudash.ui.widgets.tables import Column, Table
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_count
 
 

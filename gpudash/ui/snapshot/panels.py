@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit,
 
 from gpudash.memory.explaining.explanation import short
 from gpudash.memory.explaining.wording import needed
+from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.snapshot.drawing.timeline import Timeline
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.labels import title_label
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_bytes
 
 NO_HISTORY = (

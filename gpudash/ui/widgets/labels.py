@@ -1,10 +1,11 @@
-"""Labels and buttons as the pages that explain memory use them."""
+"""Labels, buttons and shortened words that several parts of the window use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy
 
 
@@ -31,3 +32,17 @@ def worded_button(words: str, tip: str, act: Callable[[], object]) -> QPushButto
     button.setToolTip(tip)
     button.clicked.connect(lambda _checked=False: act())
     return button
+
+
+def whole_words(text: str, metrics: QFontMetrics, room: float) -> str:
+    """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
+    for count in range(len(text.split(" ")), 1, -1):
+        words = first_words(text, count)
+        if metrics.horizontalAdvance(words) <= room:
+            return words
+    return first_words(text, 1)
+
+
+def first_words(text: str, count: int) -> str:
+    """The first ``count`` words of ``text``, without what joins them to the next."""
+    return " ".join(text.split(" ")[:count]).rstrip(" ·,")

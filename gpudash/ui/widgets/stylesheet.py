@@ -9,13 +9,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from string import Template
-from typing import TYPE_CHECKING
 
 from gpudash.files import resource
+from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import text_scale
-
-if TYPE_CHECKING:
-    from gpudash.ui.widgets.theme import Palette
 
 _SHEET = Template(
     """

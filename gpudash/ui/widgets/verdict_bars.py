@@ -10,7 +10,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPalette, QPen, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gpudash.ui.widgets.theme import DARK, LIGHT, Palette, luminance
+from gpudash.ui.colours import DARK, LIGHT, Palette, luminance
 from gpudash.units import format_duration, format_percent
 
 HEIGHT = 16

@@ -11,11 +11,11 @@ from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar
 from gpudash.ui.dashboard.readings import gpu_card, host_card
 from gpudash.ui.plots.shaping import Points
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_duration, format_pair
 
 if TYPE_CHECKING:

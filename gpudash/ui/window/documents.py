@@ -7,12 +7,12 @@ from pathlib import Path
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QTabBar, QToolButton, QVBoxLayout, QWidget
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
-from gpudash.ui.widgets.document import Document
+from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.widgets.notice import Notice
-from gpudash.ui.widgets.theme import Palette
 from gpudash.ui.window.dropping import leave_drops
-from gpudash.ui.window.status_line import StatusLine
 
 DASHBOARD = "Dashboard"
 """Title of the first tab, which is always there."""

@@ -9,7 +9,7 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, QRectF, Qt
 from PySide6.QtGui import QColor, QDropEvent, QFont, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QLineEdit, QWidget
 
-from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.colours import Palette
 
 WORDS = "Drop a snapshot, an out-of-memory report or a recording"
 TRUST = "No data leaves this computer."

@@ -18,9 +18,12 @@ from gpudash.session import Replay, Session
 from gpudash.settings import Settings, data_folder
 from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, Warning
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import DeviceCards
 from gpudash.ui.dashboard.dashboard import TITLE, Dashboard
+from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.explanation.view import ExplanationView
 from gpudash.ui.features.commands import Commands
@@ -30,14 +33,12 @@ from gpudash.ui.forms.run_again import put_into_panel
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.document import Document
-from gpudash.ui.widgets.theme import Choice, Palette, dress
+from gpudash.ui.widgets.theme import Choice, dress
+from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.documents import Documents
 from gpudash.ui.window.dropping import Dropping
 from gpudash.ui.window.onboarding import FirstMinute
-from gpudash.ui.window.status_line import StatusLine
 from gpudash.ui.window.tools import Tools
-from gpudash.ui.window.undo import Undoing
 from gpudash.units import format_duration
 
 ISOLATION: Mapping[str, bool | None] = {"automatic": None, "always": True, "never": False}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpudash.ui.features.tool_commands import PRESENTATION, fit_panels, restore_text_size
+from gpudash.ui.widgets.undo import follow_action
 from gpudash.ui.window.compact_card import CompactCards
 from gpudash.ui.window.presentation import Presentation
-from gpudash.ui.window.undo import ViewHistory, follow_action
+from gpudash.ui.window.view_history import ViewHistory
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard.dashboard import Dashboard

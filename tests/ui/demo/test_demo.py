@@ -263,7 +263,7 @@ def test_every_sentence_of_the_demo_fits_a_narrow_window(
 
 
 def test_the_frame_takes_the_colours_of_the_other_theme(begin: Callable[..., Demo], window: MainWindow) -> None:
-    from gpudash.ui.widgets.theme import LIGHT
+    from gpudash.ui.colours import LIGHT
 
     demo = begin()
     window.set_palette(LIGHT)

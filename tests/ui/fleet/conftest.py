@@ -9,8 +9,9 @@ from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 
 from gpudash.session.fleet import FleetGpu
+from gpudash.ui.colours import Palette
 from gpudash.ui.fleet.document import FleetDocument
-from gpudash.ui.widgets.theme import Palette, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 from tests.ui.fleet.fake_fleet import NOW_S, FakeFleet
 
 

@@ -11,9 +11,10 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel
 
 from gpudash.telemetry.series import Statistics
+from gpudash.ui.colours import LIGHT
 from gpudash.ui.fleet.compare_document import METRICS, NOTHING, FleetComparison, Side, axis_of, comparison_words
 from gpudash.ui.fleet.range_bar import Range
-from gpudash.ui.widgets.theme import LIGHT, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
 from tests.ui.fleet.fake_view import FakeView

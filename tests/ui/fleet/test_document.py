@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdi
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.fleet import FleetWarning
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.fleet.document import NO_WARNINGS, NONE_FOUND
-from gpudash.ui.widgets.theme import DARK, LIGHT
 from tests.ui.fleet.conftest import OpenOverview, Overview
 from tests.ui.fleet.fake_fleet import ADDRESS, FakeFleet, generated, gpu
 

@@ -14,8 +14,8 @@ from gpudash.session.recordings.library import Librarian
 from gpudash.settings import Settings, recordings_folder
 from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.widgets.theme import apply_theme
+from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.main_window import MainWindow
-from gpudash.ui.window.undo import Undoing
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.unit.telemetry.recordings import dated, record

@@ -14,8 +14,8 @@ from pytestqt.qtbot import QtBot
 from gpudash.telemetry.marks import set_locked
 from gpudash.telemetry.recording.facts import read_facts
 from gpudash.ui.recordings.library import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
+from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.main_window import MainWindow
-from gpudash.ui.window.undo import Undoing
 from tests.ui.conftest import settle
 from tests.ui.library.conftest import compared, opened, read, started
 from tests.ui.recordings import open_recording

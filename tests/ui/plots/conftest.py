@@ -10,10 +10,11 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK
 from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.theme import DARK, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
 
 GPU = "GPU-1"

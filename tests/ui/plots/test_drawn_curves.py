@@ -8,10 +8,11 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.telemetry.records import Transfer
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.theme import DARK, LIGHT, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
 from tests.ui.plots.conftest import GPU, MEMORY, Feed, refresh
 

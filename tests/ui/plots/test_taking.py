@@ -6,10 +6,10 @@ import pytest
 from PySide6.QtGui import QColor, QGuiApplication, QImage
 
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.plots.reading import ALL_SAMPLES
 from gpudash.ui.plots.stack import PlotMenu, PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.theme import DARK, LIGHT
 from gpudash.units import GIB
 from tests.ui.plots.conftest import Feed, refresh
 

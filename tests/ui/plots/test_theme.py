@@ -3,7 +3,8 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.widgets.theme import DARK, LIGHT, Palette, ThemeFollower, apply_theme, contrast, luminance
+from gpudash.ui.colours import DARK, LIGHT, Palette, contrast, luminance
+from gpudash.ui.widgets.theme import ThemeFollower, apply_theme
 
 BOTH = pytest.mark.parametrize("palette", [DARK, LIGHT], ids=lambda p: p.name)
 

@@ -11,8 +11,9 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.ui.colours import Palette
 from gpudash.ui.snapshot.document import SnapshotDocument
-from gpudash.ui.widgets.theme import Palette, apply_theme
+from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import MIB
 from tests.ui.snapshot.opened import FakeOpened
 from tests.unit.memory.snapshot.made import WEIGHTS, Made

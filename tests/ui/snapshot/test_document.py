@@ -18,9 +18,9 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.session.watching.flight_recorder import explanation_of
 from gpudash.session.watching.report_folder import write_json, write_steps
+from gpudash.ui.colours import LIGHT, Palette
 from gpudash.ui.snapshot.document import SnapshotDocument, fullest
 from gpudash.ui.widgets.opening_page import progress_words
-from gpudash.ui.widgets.theme import LIGHT, Palette
 from gpudash.units import MIB
 from tests.ui.snapshot.conftest import OpenDocument, wait_until_ready
 from tests.ui.snapshot.opened import FakeOpened

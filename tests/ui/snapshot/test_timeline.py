@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.phases import Band
+from gpudash.ui.colours import Palette
 from gpudash.ui.snapshot.drawing.levels import Levels
 from gpudash.ui.snapshot.drawing.timeline import Timeline
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import MIB
 
 LEFT = Qt.MouseButton.LeftButton

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QStackedWidget, 
 from gpudash.devices.names import shown_name
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.ranks.places import places_of
 from gpudash.telemetry.records import (
     REMOVED,
     EpochFinished,
@@ -38,7 +39,6 @@ from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import MAX_EVENTS, Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
-from gpudash.ui.dashboard.tabs.rank_rows import places_of
 from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
 from gpudash.ui.widgets.text_size import scaled

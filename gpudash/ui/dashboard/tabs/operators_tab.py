@@ -29,10 +29,10 @@ from gpudash.telemetry.recording.naming import TRACE_SUFFIX
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import OPERATORS, Note
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.tabs.operators_table import OperatorsTable
 from gpudash.ui.dashboard.tabs.operators_timeline import OperatorsTimeline
 from gpudash.ui.widgets.labels import worded_button, worded_label
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_duration
 
 EMPTY = (

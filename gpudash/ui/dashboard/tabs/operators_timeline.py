@@ -9,7 +9,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QHelpEvent, QMouseEvent, QPainter, QPaintEvent, QWheelEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from gpudash.ui.widgets.theme import DARK, DARK_TEXT, LIGHT_TEXT, Palette
+from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
 from gpudash.units import format_count, format_duration
 
 ROW_PX = 16

@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.session.watching.output_log import OutputLine
-from gpudash.ui.widgets.theme import DARK, Palette
+from gpudash.ui.colours import DARK, Palette
 from gpudash.units import format_count
 
 MOST_LINES = 10_000

@@ -19,11 +19,12 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import shown_name
+from gpudash.telemetry.ranks.places import RankPlace
 from gpudash.telemetry.store import Store
-from gpudash.ui.dashboard.tabs.rank_rows import RankPlace, RankRow, rank_rows, rest_words, sentence
+from gpudash.ui.colours import DARK, LIGHT, luminance
+from gpudash.ui.dashboard.tabs.rank_rows import RankRow, rank_rows, rest_words, sentence
 from gpudash.ui.widgets.tables import ROW_PX, Column, Index
 from gpudash.ui.widgets.text_size import scaled
-from gpudash.ui.widgets.theme import DARK, LIGHT, luminance
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
 NOTHING = "-"

@@ -21,8 +21,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.snapshot.drawing.memory_map import IDLE, NOTHING, Ints, Lines, Map, fitting_scale, lay_out
-from gpudash.ui.widgets.theme import Palette, mixed
 from gpudash.units import format_bytes
 
 ROW, ROW_GAP = 18, 5

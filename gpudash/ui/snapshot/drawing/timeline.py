@@ -24,9 +24,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Ticks, value_ticks
 from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_bytes, format_count, format_duration
 
 DRAG_PX = 5

@@ -9,9 +9,9 @@ from PySide6.QtGui import QColor, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, 
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.explaining.memory_state import Frame, is_library
+from gpudash.ui.colours import Palette, mixed, text_on
 from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_words, icicle, treemap
 from gpudash.ui.snapshot.selection import Path
-from gpudash.ui.widgets.theme import Palette, mixed, text_on
 from gpudash.units import format_bytes, format_count, format_percent
 
 ROW = 20

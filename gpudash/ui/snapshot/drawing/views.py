@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QPushButton, QScro
 
 from gpudash.memory.explaining.explanation import short
 from gpudash.memory.snapshot.history.categories import NO_STACK
+from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import category_curve
 from gpudash.ui.snapshot.drawing.call_tree import Branch
 from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map
@@ -16,7 +17,6 @@ from gpudash.ui.snapshot.drawing.memory_map_view import MemoryMap
 from gpudash.ui.snapshot.drawing.tree_views import Icicle, Treemap, TreeView
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
-from gpudash.ui.widgets.theme import Palette
 from gpudash.units import format_bytes, format_count
 
 SHOWN_CRUMBS = 3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from gpudash.ui.widgets.theme import Palette
+from gpudash.ui.colours import Palette
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard.dashboard import Dashboard

@@ -1,22 +1,15 @@
-"""One stack of what can be undone in a window: deleted and renamed recordings, marks, hidden curves, the layout.
-
-Makes what the user changes of a dashboard's view undoable: hidden curves, tables, side panel, the splitter.
-"""
+"""One stack of what can be undone in a window: deleted and renamed recordings, marks, hidden curves, the layout."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
-import shiboken6
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QAction, QUndoCommand, QUndoStack
-from PySide6.QtWidgets import QSplitter
 
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
-from gpudash.ui.plots.stack import PlotStack
 
 MOST_STEPS = 100
 """Steps that are kept."""
@@ -133,89 +126,6 @@ class _Step(QUndoCommand):
         self._done = True
 
 
-Hidden = Mapping[str, frozenset[str]]
-"""Plot → names of its hidden curves."""
-
-
-class ViewHistory:
-    """Notices changes and puts them on the stack.
-
-    Args:
-        undoing: the window's stack.
-        plots: whose curves can be hidden.
-        tabs: the tables, which can be collapsed.
-        splitter: between plots and tables.
-    """
-
-    def __init__(self, undoing: Undoing, plots: PlotStack, tabs: LowerTabs, splitter: QSplitter) -> None:
-        self._undoing = undoing
-        self._plots, self._tabs, self._splitter = plots, tabs, splitter
-        self._hidden: Hidden = self._hidden_now()
-        self._collapsed = tabs.collapsed
-        self._sizes = splitter.sizes()
-        plots.hidden_changed.connect(self._hidden_changed)
-        tabs.collapsed_changed.connect(self._collapsed_changed)
-        splitter.splitterMoved.connect(self._moved)
-
-    def settle(self) -> None:
-        """Take what is now for what was before the user's next change: the window itself changes some of it too."""
-        self._hidden = self._hidden_now()
-        self._collapsed = self._tabs.collapsed
-        self._sizes = self._splitter.sizes()
-
-    def _hidden_now(self) -> Hidden:
-        return {plot.spec.id: plot.hidden for plot in self._plots.plots}
-
-    def _hidden_changed(self) -> None:
-        before, after = self._hidden, self._hidden_now()
-        self._hidden = after
-        hides = sorted({name for plot, names in after.items() for name in names - before.get(plot, frozenset())})
-        shows = sorted({name for plot, names in before.items() for name in names - after.get(plot, frozenset())})
-        if hides:
-            self._push_hidden(f"Hide of {_named(hides)}", before, after)
-        elif shows:
-            self._push_hidden(f"Show of {_named(shows)}", before, after)
-
-    def _push_hidden(self, text: str, before: Hidden, after: Hidden) -> None:
-        self._undoing.push(text, partial(self._hide, before), partial(self._hide, after))
-
-    def _there(self) -> None:
-        if not shiboken6.isValid(self._plots):
-            raise RuntimeError("The tab that this was done in is closed.")
-
-    def _hide(self, hidden: Hidden) -> None:
-        self._there()
-        for plot in self._plots.plots:
-            plot.legend.set_hidden(hidden.get(plot.spec.id, frozenset()))
-
-    def _collapsed_changed(self) -> None:
-        before, after = self._collapsed, self._tabs.collapsed
-        self._collapsed = after
-        if before != after:
-            text = "Hide of Tables" if after else "Show of Tables"
-            self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
-
-    def _collapse(self, collapsed: bool) -> None:
-        self._there()
-        self._tabs.set_collapsed(collapsed)
-        self._tabs.collapsed_changed.emit()
-
-    def _moved(self) -> None:
-        before, after = self._sizes, self._splitter.sizes()
-        self._sizes = after
-        self._undoing.push(
-            "Change of Layout",
-            partial(self._resize, before),
-            partial(self._resize, after),
-            kind=f"splitter {id(self._splitter)}",
-        )
-
-    def _resize(self, sizes: list[int]) -> None:
-        self._there()
-        self._splitter.setSizes(sizes)
-        self._splitter.splitterMoved.emit(sizes[0], 1)
-
-
 def follow_action(undoing: Undoing, action: QAction, thing: str) -> None:
     """Make every change of a checkable ``action`` that shows ``thing`` undoable."""
     action.toggled.connect(
@@ -225,7 +135,3 @@ def follow_action(undoing: Undoing, action: QAction, thing: str) -> None:
             partial(action.setChecked, shown),
         )
     )
-
-
-def _named(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names)} Curves"

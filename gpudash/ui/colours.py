@@ -1,0 +1,216 @@
+"""The colours of the window: the palette of each theme, and what colours are to one another.
+
+The curve colours follow Okabe and Ito's colour-blind-safe set (https://jfly.uni-koeln.de/color/), darkened for the
+light theme and lightened for the dark one until each reaches a contrast of 3:1 on its panel; text reaches 4.5:1 (WCAG
+2.1, 1.4.3 and 1.4.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from PySide6.QtGui import QColor
+
+DARK_TEXT, LIGHT_TEXT = "#0c1116", "#ffffff"
+"""Of words on a coloured ground."""
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colours of one theme, as "#rrggbb".
+
+    Attributes:
+        name: which theme this is.
+        window, panel, field: grounds, from the back to the front; `field` is what text is typed on.
+        border, grid: lines; `grid` is the fainter.
+        text, muted: words; both reach 4.5:1 on every ground.
+        accent, good, warn, critical: meanings, readable as text on `panel`.
+        banner_note, banner_warn, banner_critical: grounds of the banner by level.
+        button: ground of a button; `on_accent` is text on `accent`.
+        curves: colour of each named curve, 3:1 on `panel`.
+    """
+
+    name: Literal["light", "dark"]
+    window: str
+    panel: str
+    field: str
+    border: str
+    grid: str
+    text: str
+    muted: str
+    accent: str
+    on_accent: str
+    good: str
+    warn: str
+    critical: str
+    banner_note: str
+    banner_warn: str
+    banner_critical: str
+    button: str
+    button_hover: str
+    curves: Mapping[str, str]
+
+    @property
+    def dark(self) -> bool:
+        """Whether text is light on a dark ground."""
+        return self.name == "dark"
+
+
+def _curves(
+    sky: str,
+    blue: str,
+    green: str,
+    orange: str,
+    purple: str,
+    yellow: str,
+    brown: str,
+    red: str,
+    grey: str,
+    faint: str,
+    slate: str,
+    violet: str,
+) -> Mapping[str, str]:
+    return MappingProxyType(
+        {
+            "allocated": sky,
+            "idle": blue,
+            "context": grey,
+            "other": faint,
+            "process": sky,
+            "cache": blue,
+            "free": faint,
+            "used": sky,
+            "reserved": blue,
+            "h2d": green,
+            "d2h": purple,
+            "h2h": sky,
+            "d2d": yellow,
+            "gpu": sky,
+            "memory_controller": yellow,
+            "cpu": green,
+            "process_cpu": purple,
+            "loss": orange,
+            "accuracy": green,
+            "throughput": sky,
+            "temperature": red,
+            "power": yellow,
+            "capacity": red,
+            "warning": orange,
+            "forecast": orange,
+            "link": grey,
+            "reference": grey,
+            "weights": sky,
+            "gradients": orange,
+            "optimizer state": purple,
+            "activations": green,
+            "inputs": yellow,
+            "temporary": brown,
+            "workspace": faint,
+            "KV cache": red,
+            "no stack recorded": slate,
+            "other tensors": violet,
+        }
+    )
+
+
+DARK = Palette(
+    name="dark",
+    window="#14181d",
+    panel="#1b2027",
+    field="#12161b",
+    border="#323a45",
+    grid="#2b323b",
+    text="#e6e9ed",
+    muted="#a3acb8",
+    accent="#56b4e9",
+    on_accent="#0c1116",
+    good="#2fc292",
+    warn="#eda81c",
+    critical="#ff7468",
+    banner_note="#1d2b38",
+    banner_warn="#3a2c10",
+    banner_critical="#43201d",
+    button="#262d37",
+    button_hover="#303946",
+    curves=_curves(
+        sky="#56b4e9",
+        blue="#3d76a6",
+        green="#25b388",
+        orange="#eda81c",
+        purple="#d98cb8",
+        yellow="#f0e442",
+        brown="#b08d6a",
+        red="#ff7468",
+        grey="#98a2ae",
+        faint="#6f7a87",
+        slate="#4f8388",
+        violet="#9a90e0",
+    ),
+)
+
+LIGHT = Palette(
+    name="light",
+    window="#eef1f4",
+    panel="#ffffff",
+    field="#ffffff",
+    border="#c3cad3",
+    grid="#e4e8ed",
+    text="#1a2027",
+    muted="#545f6c",
+    accent="#0b6bb0",
+    on_accent="#ffffff",
+    good="#087a55",
+    warn="#8f5a00",
+    critical="#c0281f",
+    banner_note="#dcebf7",
+    banner_warn="#fdf0d3",
+    banner_critical="#fbdfdc",
+    button="#f4f6f8",
+    button_hover="#e6ebf0",
+    curves=_curves(
+        sky="#3089cc",
+        blue="#12507f",
+        green="#008560",
+        orange="#b87300",
+        purple="#b0528a",
+        yellow="#8c7d00",
+        brown="#8a6746",
+        red="#d03a2f",
+        grey="#6b7683",
+        faint="#8a95a2",
+        slate="#5f8f96",
+        violet="#6a5cc0",
+    ),
+)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "#rrggbb", 0 to 1 (WCAG 2.1)."""
+    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear: Callable[[float], float] = lambda c: c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4  # noqa: E731
+    red, green, blue = map(linear, channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two colours, 1 to 21 (WCAG 2.1)."""
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def text_on(ground: QColor) -> QColor:
+    """Dark or light text, whichever can be read better on ``ground``."""
+    return QColor(max(DARK_TEXT, LIGHT_TEXT, key=lambda words: contrast(words, ground.name())))
+
+
+def mixed(colour: QColor, ground: QColor, share: float) -> QColor:
+    """``colour`` with ``share`` of ``ground``, 0 to 1."""
+    own = 1 - share
+    return QColor(
+        round(colour.red() * own + ground.red() * share),
+        round(colour.green() * own + ground.green() * share),
+        round(colour.blue() * own + ground.blue() * share),
+    )
