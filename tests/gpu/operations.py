@@ -167,6 +167,12 @@ OPERATIONS: dict[str, Build] = {
     "conv2d_bf16": _module(lambda: nn.Conv2d(32, 64, 3, padding=1), 16, 32, 64, 64, dtype=BF16),
     "conv2d_stride": _module(lambda: nn.Conv2d(64, 128, 3, stride=2, padding=1, bias=False), 16, 64, 64, 64),
     "conv2d_1x1": _module(lambda: nn.Conv2d(64, 256, 1), 16, 64, 32, 32),
+    "conv2d_patches": _function(
+        lambda x, w, b: functional.conv2d(x, w, b, stride=16).flatten(2).transpose(1, 2).contiguous(),
+        *((16, 3, 224, 224), (384, 3, 16, 16), (384,)),
+    ),
+    "conv1d": _module(lambda: nn.Conv1d(64, 128, 3, padding=1), 16, 64, 400),
+    "conv_transpose2d": _module(lambda: nn.ConvTranspose2d(64, 32, 2, stride=2), 8, 64, 32, 32),
     "conv3d": _module(lambda: nn.Conv3d(16, 32, 3, padding=1), 2, 16, 16, 32, 32),
     "max_pool2d": _module(lambda: nn.MaxPool2d(2), 16, 64, 64, 64),
     "adaptive_avg_pool2d": _module(lambda: nn.AdaptiveAvgPool2d(1), 16, 64, 64, 64),

@@ -12,7 +12,7 @@ from gpudash.simulator.device import registration
 from gpudash.simulator.device.mismatch import COMPOSITE
 from gpudash.simulator.device.registration import KEY
 from gpudash.simulator.device.storage import AS_ON_CPU
-from gpudash.simulator.operations import accumulation, functional
+from gpudash.simulator.operations import accumulation, convolution, functional
 from gpudash.simulator.operations.operations import Engine
 
 WHOLE = (
@@ -23,7 +23,6 @@ WHOLE = (
     "addr",
     "addr.out",
     "convolution",
-    "convolution_backward",
     "linalg__powsum",
     "mish_backward",
     "native_group_norm",
@@ -45,7 +44,9 @@ def install(engine: Engine) -> list[Any]:
     everything = registration.library("_")
     everything.fallback(engine.run_boxed, KEY)
     library = registration.library("aten")
-    own_kernels = {**_making(engine), **_sizing(engine), **accumulation.kernels(engine), **functional.kernels(engine)}
+    own_kernels = {**_making(engine), **_sizing(engine)}
+    for subject in (accumulation, convolution, functional):
+        own_kernels.update(subject.kernels(engine))
     for name, kernel in own_kernels.items():
         library.impl(name, kernel, KEY)
     for key in ("Conjugate", "Negative"):

@@ -415,6 +415,14 @@ class Engine:
                 target.zero_()
         return target
 
+    def copied(self, tensor: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
+        """A copy in a memory format, which counts as workspace; ``tensor`` itself where it lies so already."""
+        if tensor.device.type != DEVICE or tensor.is_contiguous(memory_format=layout):
+            return tensor
+        made = self.empty(tensor.shape, tensor.dtype, tensor.device.index, layout)
+        self._label_workspace(self.card(tensor.device.index), made.untyped_storage())
+        return self.copy(tensor, made)
+
     def _tell_copied_in(self, target: torch.Tensor) -> None:
         block = self.storages.block(target.untyped_storage())
         for told in self.on_copied_in if block is not None else ():

@@ -75,12 +75,16 @@ def convolution(values: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch
 def convolution_backward(
     grad: torch.Tensor, values: torch.Tensor, weight: torch.Tensor, *rest: Any
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of `convolution`, laid in the same way (``convolution_backward``, ConvShared.cpp)."""
+    """Gradients of `convolution`, laid as cuDNN lays them (``cudnn_convolution_backward``, ConvShared.cpp)."""
     made: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default(grad, values, weight, *rest)
     if not grad.is_meta:
         return made
-    layout = temporaries.layout_of_convolution(values, weight)
-    return *(one if one is None else torch.empty_like(one, memory_format=layout) for one in made[:2]), made[2]
+    layouts = temporaries.layout_of_convolution(grad, weight), temporaries.layout_of_convolution(values, grad)
+    laid = (
+        one if one is None else torch.empty_like(one, memory_format=layout)
+        for one, layout in zip(made, layouts, strict=False)
+    )
+    return *laid, made[2]
 
 
 def fused_sgd(weights: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:

@@ -342,32 +342,17 @@ def _convolution(given: Arguments, _architecture: Architecture) -> Script:
     return (*inputs, RESULT, *_copies([weight], layout))
 
 
-def _convolution_backward(given: Arguments, architecture: Architecture) -> Script:
-    """The input and then the gradient are copied until the results are there, where they do not lie as the convolution
-    reads; a copy of the weight takes no more than the weight's gradient does. The gradients of the bias are a sum of
-    the gradients as they came (Convolution.cpp, `convolution_backward`; cudnn/ConvShared.cpp)."""
+def _convolution_backward(given: Arguments, _architecture: Architecture) -> Script:
+    """The gradient of the input or that of the weight, of which `convolution.kernels` asks for one at a time.
+
+    What does not lie as cuDNN wants it is copied: behind the gradient of the input, and before that of the weight
+    (cudnn/ConvShared.cpp).
+    """
     grad, values, weight = given["grad_output"], given["input"], given["weight"]
-    layout = layout_of_convolution(values, weight)
-    first: list[int] = []
-    if given["output_mask"][1] and layout != torch.contiguous_format:
-        first = _copies([values], layout)
-    wanted = layout if given["output_mask"][1] else suggested_layout(values)
-    late: list[int] = []
-    if not given["transposed"] and suggested_layout(grad) != wanted:
-        first.append(_size(grad))
-    elif given["transposed"]:
-        first += _dense_copies(grad)
-    else:
-        late = _dense_copies(grad)
-    script: Script = (*first, RESULT, *late)
-    if not given["transposed"] and not late:
-        script = (*script, *(-place for place in range(len(first), 0, -1)))
-    if not given["output_mask"][2] or not grad.numel():
-        return script
-    known = sum(step > 0 for step in script)
-    dims = [0, *range(2, grad.dim())]
-    adding = _reduction(_summing)({"self": grad, "dim": dims}, architecture)[1:]
-    return (*script, *(step - known if step < 0 else step for step in adding))
+    if given["output_mask"][0]:
+        return (RESULT, *_copies((weight, grad), layout_of_convolution(grad, weight)))
+    read = (values, grad) if given["transposed"] else (grad, values)
+    return (*_copies(read, layout_of_convolution(values, grad)), RESULT)
 
 
 def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:

@@ -140,15 +140,19 @@ def test_a_mean_squared_error_keeps_the_room_of_the_errors(dry: Backend) -> None
     assert asked == [values.nbytes, values.nbytes, 1728, 4, -4, -1728, -values.nbytes]
 
 
-def test_a_convolution_copies_the_part_of_a_gradient_that_lies_beside_another(dry: Backend) -> None:
+def test_a_convolution_copies_the_part_of_a_gradient_that_lies_beside_another_for_each_result(dry: Backend) -> None:
     asked = like(dry)
     images = torch.empty(5, 48, 28, 28, device="sim", requires_grad=True)
     both = torch.empty(5, 48, 28, 28, device="sim")
-    for part, copies in ((both[:, :24], 1), (both[:, :24].contiguous(), 0)):
+    of_images, copy, of_weight, of_bias = 752_640, 376_320, 4608, 96
+    for part, expected in (
+        (both[:, :24], [of_images, copy, -copy, copy, of_weight, -copy, of_bias]),
+        (both[:, :24].contiguous(), [of_images, of_weight, of_bias]),
+    ):
         result = torch.nn.Conv2d(48, 24, 1, device="sim")(images)
         asked.clear()
         result.backward(part)
-        assert asked.count(part.numel() * 4) == asked.count(-part.numel() * 4) == copies
+        assert asked == expected
         images.grad = None
 
 
@@ -184,16 +188,77 @@ def test_a_convolution_copies_what_lies_otherwise_and_leaves_channels_last_where
     assert all(one.is_contiguous(memory_format=layout) for one in (result, *gradients[:2]))
 
 
+LAYOUTS: dict[str, Callable[[tuple[int, ...]], torch.Tensor]] = {
+    "first": lambda shape: torch.empty(shape, device="sim"),
+    "last": lambda shape: torch.empty(shape, device="sim", memory_format=torch.channels_last),
+    "part": lambda shape: torch.empty(shape[0], 2 * shape[1], *shape[2:], device="sim")[:, : shape[1]],
+    "one": lambda shape: torch.empty((), device="sim").expand(shape),
+    "tokens": lambda shape: (
+        torch.empty(shape[0], math.prod(shape[2:]), shape[1], device="sim").transpose(1, 2).view(shape)
+    ),
+}
+"""Channels first or last, a part of the channels, one number for all, and channels of tokens in a row."""
+
+ALL, WITHOUT_IMAGES, WITHOUT_WEIGHT, BIAS = (
+    (True, True, True),
+    (False, True, True),
+    (True, False, True),
+    (False, False, True),
+)
+
+BACKWARD = [
+    # dimensions, transposed, groups; layouts of gradient, input and weight; what is wanted; requests
+    (2, False, 1, "first last last", ALL, [46080, 30720, 13824, -46080, 96]),
+    (2, False, 1, "first first last", ALL, [30720, 46080, 30720, 13824, -46080, -30720, 96]),
+    (2, False, 1, "tokens first first", WITHOUT_IMAGES, [46080, 13824, -46080, 96]),
+    (2, False, 1, "one part first", ALL, [30720, 30720, 46080, -46080, 46080, 13824, -46080, -30720, 96]),
+    (2, False, 1, "one last first", BIAS, [46080, -46080, 96]),
+    (2, False, 2, "part tokens first", ALL, [46080, 30720, 6912, -6912, 6912, -46080, 96]),
+    (2, True, 1, "first last first", ALL, [46080, 30720, 13824, -13824, 13824, -46080, 96]),
+    (2, True, 1, "part first last", WITHOUT_WEIGHT, [46080, 30720, 46080, -46080, -46080, 96]),
+    (2, True, 1, "tokens part first", ALL, [30720, 46080, 30720, 13824, -46080, -30720, 96]),
+    (1, False, 1, "tokens tokens first", ALL, [3072, 4608, 3072, 4608, -4608, 96, -3072]),
+    (1, True, 1, "tokens part first", WITHOUT_WEIGHT, [3072, 4608, 3072, -4608, 96, -3072]),
+]
+
+
+@pytest.mark.parametrize(("dims", "transposed", "groups", "layouts", "mask", "requests"), BACKWARD)
+def test_a_convolutions_gradients_are_made_one_by_one_and_that_of_the_bias_when_every_copy_is_given_back(
+    dry: Backend,
+    dims: int,
+    transposed: bool,
+    groups: int,
+    layouts: str,
+    mask: tuple[bool, ...],
+    requests: list[int],
+) -> None:
+    asked = like(dry)
+    side = (10, 12)[-dims:]
+    of_weight = (16, 24) if transposed else (24, 16 // groups)
+    shapes = (4, 24, *side), (4, 16, *side), (*of_weight, *[3] * dims)
+    grad, images, weight = (LAYOUTS[name](shape) for name, shape in zip(layouts.split(), shapes, strict=True))
+    ones = [1] * dims
+    asked.clear()
+    gradients = torch.ops.aten.convolution_backward(
+        grad, images, weight, [24], ones, ones, ones, transposed, [0] * dims, groups, list(mask)
+    )
+    assert asked == requests
+    expected = zip((images.shape, weight.shape, (24,)), mask, strict=True)
+    assert [None if one is None else one.shape for one in gradients] == [
+        shape if known else None for shape, known in expected
+    ]
+
+
 def test_a_convolutions_bias_adds_up_gradients_as_they_lie_when_their_copy_is_given_back(dry: Backend) -> None:
     asked = like(dry, "9.0", 132)
     patches = torch.empty(16, 196, 384, device="sim").transpose(1, 2).view(16, 384, 14, 14)
     few = torch.empty(8, 3, 512, 512, device="sim")
     for grad, side, expected in (
-        (patches, 16, [4816896, 1179648, 1536, -4816896, 9633792, 12, -12, -9633792]),
+        (patches, 16, [4816896, 1179648, -4816896, 1536, 9633792, 12, -12, -9633792]),
         (few, 1, [36, 12, 2112, 12, -12, -2112]),
     ):
         channels, high, wide = grad.shape[1:]
-        images = torch.empty((), device="sim").expand(len(grad), 3, high * side, wide * side)
+        images = torch.empty(len(grad), 3, high * side, wide * side, device="sim")
         weight = torch.empty(channels, 3, side, side, device="sim")
         asked.clear()
         results = torch.ops.aten.convolution_backward(
@@ -201,6 +266,19 @@ def test_a_convolutions_bias_adds_up_gradients_as_they_lie_when_their_copy_is_gi
         )
         assert asked == expected
         del results
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_a_convolutions_gradients_are_those_of_the_cpu(sim: Backend, dims: int, transposed: bool) -> None:
+    side = (6, 5, 4)[:dims]
+    grad, images = torch.randn(2, 6, *side).transpose(0, 1).contiguous().transpose(0, 1), torch.randn(2, 4, *side)
+    weight = torch.randn(*((4, 6) if transposed else (6, 4)), *[3] * dims)
+    rest = [6], [1] * dims, [1] * dims, [1] * dims, transposed, [0] * dims, 1, [True, True, True]
+    expected = torch.ops.aten.convolution_backward(grad, images, weight, *rest)
+    found = torch.ops.aten.convolution_backward(grad.to("sim"), images.to("sim"), weight.to("sim"), *rest)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other)
 
 
 def test_weights_given_another_dtype_are_replaced_one_by_one(dry: Backend) -> None:
