@@ -90,6 +90,11 @@ class FakeSession:
             if device.uuid is not None:
                 self.store.link(device.name, device.uuid)
 
+    @property
+    def live(self) -> FakeSession | None:
+        """Itself: runs can be started."""
+        return self
+
     def clock(self) -> float:
         return self.now_s
 

@@ -1,4 +1,4 @@
-"""The past of one GPU of a fleet, where a window takes a replay.
+"""The past of one GPU of a fleet, where a dashboard takes a recording.
 
 The store of a fleet's drill-down: a range of one GPU's past, and parts of it in more detail.
 """
@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.fleet.gpu import FleetGpu
-from gpudash.session.recordings.replay import Replay
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client
@@ -56,8 +55,8 @@ class _Wish(NamedTuple):
     ended_wall_s: float
 
 
-class FleetView(Replay):
-    """A range of one GPU's past. Everything a `Replay` has; session time 0 is the beginning of the range asked.
+class FleetView:
+    """A range of one GPU's past, a `DashboardSource`; session time 0 is the beginning of the range asked.
 
     Args:
         gpu: whose past it is.
@@ -70,18 +69,24 @@ class FleetView(Replay):
 
     Attributes:
         gpu: as it was when the view was made.
+        store: what was told, at the position that `seek` chose.
+        recording: the GPU's name: what a file that is saved is called after.
         began_wall_s: seconds since the epoch at session time 0.
         points: of a curve, at most: pixels of the plots.
         fetched: grows with everything that has come.
         asked_points: points of one curve that the newest question asked the server for.
     """
 
+    live = None
+    running = False
+    torch_ready = True
+    gpu_problem: str | None = None
+
     def __init__(
         self, gpu: FleetGpu, client: Client, began_wall_s: float, ended_wall_s: float, points: int = 1024
     ) -> None:
-        # nothing of a recording is opened: what a replay has of one is given here
         self.gpu = gpu
-        self.recording = Path(gpu.name.replace("/", " "))
+        self.recording: Path | None = Path(gpu.name.replace("/", " "))
         self.settings = Settings()
         self.output = OutputLog()
         self.host_capacity_source = "memory"
@@ -102,11 +107,10 @@ class FleetView(Replay):
         self.fetched = self.asked_points = 0
         self.points = points
         self.began_wall_s, self._length_s = began_wall_s, ended_wall_s - began_wall_s
-        store = FleetStore(uuid, gpu.torch_name)
-        self.store: FleetStore = store
-        store.whole.ask = self._ask
-        store.whole.newest_s = self._length_s
-        store.show_end()
+        self.store = FleetStore(uuid, gpu.torch_name)
+        self.store.whole.ask = self._ask
+        self.store.whole.newest_s = self._length_s
+        self.store.show_end()
         self.show_range(began_wall_s, ended_wall_s, points)
 
     @property
@@ -129,11 +133,6 @@ class FleetView(Replay):
     def ended_wall_s(self) -> float:
         """Seconds since the epoch at the end of the range."""
         return self.began_wall_s + self._length_s
-
-    @property
-    def following(self) -> bool:
-        """A range of the past does not grow."""
-        return False
 
     @property
     def empty(self) -> bool:
@@ -178,10 +177,6 @@ class FleetView(Replay):
             thread.join(timeout_s)
         return thread is None or not thread.is_alive()
 
-    def sharpened(self, timeout_s: float) -> bool:
-        """As `settle`: parts in more detail are asked for in the same way."""
-        return self.settle(timeout_s)
-
     def close(self) -> bool:
         """Ask nothing more; false when the thread did not end in time."""
         with self._lock:
@@ -191,6 +186,20 @@ class FleetView(Replay):
         if ended:
             self._client.drop()
         return ended
+
+    def clock(self) -> float:
+        """The position in session time."""
+        return self.store.newest_s
+
+    def set_settings(self, settings: Settings) -> None:
+        """Look at the past with other settings."""
+        self.settings = settings
+
+    def status(self) -> None:
+        """Nothing is measured here."""
+
+    def forecast(self, device: str) -> None:
+        """Nothing grows any more."""
 
     def devices(self) -> list[Device]:
         """The GPU, behind its machine."""

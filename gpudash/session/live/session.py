@@ -111,6 +111,11 @@ class Session(KnownDevices):
         self._runs = Running(self._machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
 
+    @property
+    def live(self) -> Session:
+        """This one can be commanded."""
+        return self
+
     def clock(self) -> float:
         """Session time: monotonic seconds since the session began."""
         return time.monotonic() - self._origin

@@ -21,7 +21,6 @@ from gpudash.session.recordings.looking_back import LookingBack
 from gpudash.session.recordings.refining import Sharpening
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
-from gpudash.specs import Spec
 from gpudash.telemetry.recording.moments import read_moment
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording, open_recording
@@ -39,6 +38,8 @@ CLOSE_S = 2.0
 class Replay:
     """A recording, in a store that answers as of any moment of it: of its end, until `seek` goes elsewhere.
 
+    A `DashboardSource` in which nothing can be run.
+
     Reading takes up to a second or two, so that it belongs in a thread. Close it when it is done with.
 
     Args:
@@ -53,6 +54,7 @@ class Replay:
         output: what a watched program printed, the newest lines.
     """
 
+    live = None
     running = False
     torch_ready = True
     gpu_problem: str | None = None
@@ -260,34 +262,6 @@ class Replay:
 
     def forecast(self, device: str) -> None:
         """Nothing grows any more."""
-
-    def start_run(self, spec: Spec, device: str) -> int:
-        """Nothing runs in a recording.
-
-        Raises:
-            RuntimeError: always.
-        """
-        raise RuntimeError("This is a recording; nothing can be run in it.")
-
-    def stop_run(self) -> None:
-        """Nothing runs in a recording."""
-
-    def explain(self) -> None:
-        """Nothing runs in a recording."""
-
-    def free_cache(self) -> None:
-        """A recording holds no memory."""
-
-    def load_torch(self) -> None:
-        """A recording needs no torch."""
-
-    def mark(self, label: str, time_s: float | None = None) -> None:
-        """A recording is not changed.
-
-        Raises:
-            RuntimeError: always.
-        """
-        raise RuntimeError("This is a recording; marks are made while a session is recorded.")
 
     def save_recording(self, target: Path) -> None:
         """Copy the recording.

@@ -12,7 +12,7 @@ from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QTableView, QVBoxLayout, QWidget
 
 from gpudash.devices.names import shown_name
-from gpudash.session import Replay, Session
+from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
 from gpudash.ui.colours import Palette
@@ -56,9 +56,9 @@ class Dashboard(QWidget):
     Args:
         session: what is shown; it is not closed here.
         palette: colours at the start.
-        live: whether the session can be commanded; a recording can only be looked at.
 
     Attributes:
+        live: whether the session can be commanded; a recording can only be looked at.
         palette_: colours in force.
         fit: predicts what the panel holds; ``None`` over a recording.
 
@@ -76,15 +76,13 @@ class Dashboard(QWidget):
     happened = Signal(object)
     refreshed = Signal()
 
-    def __init__(
-        self, session: Session | Replay, palette: Palette, parent: QWidget | None = None, *, live: bool = True
-    ) -> None:
+    def __init__(self, session: DashboardSource, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
         self.palette_ = palette
-        self.live = live
+        self.live = session.live is not None
         self.view = TimeView(session.settings.window_s, self)
-        self.view.live = live
+        self.view.live = self.live
         self._selected: str | None = None
         self._awaited_device: str | None = None
         self.layout_key: object = None
@@ -135,7 +133,7 @@ class Dashboard(QWidget):
         self.rows.addWidget(self.banner)
         self.rows.addLayout(middle, 1)
         self.rows.addWidget(self.status_line)
-        self.explanation = ExplanationView(self.session, self.panel, whole, palette, live=self.live)
+        self.explanation = ExplanationView(self.session, self.panel, whole, palette)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(self.explanation)
@@ -144,7 +142,6 @@ class Dashboard(QWidget):
         self.cards.chosen.connect(self.select_device)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
-        self.panel.stop_requested.connect(self.session.stop_run)
         self.banner.action.connect(self.action)
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
@@ -154,12 +151,14 @@ class Dashboard(QWidget):
         self.plots.told.connect(self.status_line.tell)
         self.plots.failed.connect(self.status_line.tell)
         self.tabs.collapsed_changed.connect(self.rebalance)
-        if self.live:
+        live = self.session.live
+        if live is not None:
+            self.panel.stop_requested.connect(live.stop_run)
             self.tabs.verdict.again.connect(self._run_again)
         self.tabs.output.told.connect(self.status_line.tell)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
         self.plots.set_smoothing(self.session.settings.smoothing)
-        self.fit = None if isinstance(self.session, Replay) or not self.live else FitFollower(self.session, self.panel)
+        self.fit = None if live is None else FitFollower(live, self.panel)
 
     def select_device(self, key: str) -> None:
         """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
@@ -384,7 +383,7 @@ SHOWN_S = 60.0
 """Remaining time below which the plot shows where memory is going."""
 
 
-def draw_forecast(session: Session | Replay, plots: PlotStack, selected: str) -> None:
+def draw_forecast(session: DashboardSource, plots: PlotStack, selected: str) -> None:
     """Draw the forecast of the memory ``selected`` ("host" or a GPU's UUID), or take the line away."""
     ahead = session.forecast(selected)
     if ahead is None or ahead.seconds > SHOWN_S:

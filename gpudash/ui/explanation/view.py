@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.memory.explaining.explanation import Explanation, Remedy, explanation_from_json
-from gpudash.session import Replay, Session
+from gpudash.session.source import DashboardSource
 from gpudash.telemetry.ranks.places import failed_rank, places_of
 from gpudash.telemetry.records import EXPLANATION, Event, Note
 from gpudash.telemetry.runs import RunView
@@ -29,7 +29,6 @@ class ExplanationView(QStackedWidget):
         panel: where a remedy puts the run that it changes.
         parts: what there is to go back to.
         palette: colours at the start.
-        live: whether the session can be commanded.
 
     Signals:
         start_requested: what the panel holds is to be run.
@@ -39,14 +38,12 @@ class ExplanationView(QStackedWidget):
     start_requested = Signal()
     told = Signal(str)
 
-    def __init__(
-        self, session: Session | Replay, panel: WorkloadPanel, parts: QWidget, palette: Palette, *, live: bool
-    ) -> None:
+    def __init__(self, session: DashboardSource, panel: WorkloadPanel, parts: QWidget, palette: Palette) -> None:
         super().__init__()
         self._session = session
         self._panel = panel
         self._palette = palette
-        self._live = live
+        self._live = session.live is not None
         self.addWidget(parts)
 
     @cached_property
@@ -92,8 +89,8 @@ class ExplanationView(QStackedWidget):
         session = self._session
         with session.store.lock:
             run = session.store.run
-        if run is not None and run.running and run.device != "cpu" and self._live:
-            session.explain()
+        if run is not None and run.running and run.device != "cpu" and session.live is not None:
+            session.live.explain()
             self.told.emit("The explanation opens at the end of this step.")
         elif not self.show_newest():
             self.told.emit("There is nothing to explain: no run on a GPU ran out of memory here.")

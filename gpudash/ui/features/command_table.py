@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, get_args
 
 from PySide6.QtGui import QAction
 
-from gpudash.session import Replay
 from gpudash.ui.compare import compare_command
 from gpudash.ui.dashboard.view_bar import WINDOWS
 from gpudash.ui.features.demo import demo_commands
@@ -34,7 +33,7 @@ ZOOM = 0.8
 
 def command_table(commands: Commands, window: MainWindow) -> list[Command]:
     """Every command of ``window``, in the order of the menus."""
-    live = not isinstance(window.session, Replay)
+    live = window.session.live is not None
     return [
         *_file_commands(commands, window, live),
         *undo_commands(window),

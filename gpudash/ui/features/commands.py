@@ -26,7 +26,6 @@ from PySide6.QtWidgets import (
 
 from gpudash import __version__
 from gpudash.devices.names import shown_name
-from gpudash.session import Replay
 from gpudash.session.watching.attaching import candidates
 from gpudash.settings import Settings, save_settings
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -138,11 +137,13 @@ class Commands:
 
     def do(self, action: str) -> None:
         """Carry out a banner's action."""
+        live = self._window.session.live
         if action == "stop":
             if self._window.session.running:
                 self._window.panel.toggle()
         elif action == "free_cache":
-            self._window.session.free_cache()
+            if live is not None:
+                live.free_cache()
         elif action == "save_recording":
             self.save_recording()
         elif action == "explain":
@@ -193,14 +194,14 @@ class Commands:
 
     def save_snapshot(self) -> None:
         """Ask the program that is watched for a snapshot; it opens when it has been written."""
-        session = self._window.session
-        if not isinstance(session, Replay) and self.attempt(session.save_snapshot):
+        session = self._window.session.live
+        if session is not None and self.attempt(session.save_snapshot):
             self._window.status_line.tell("Asked the program for a snapshot; it opens when it has been written.")
 
     def attach(self) -> None:
         """Ask for a process, and watch it."""
-        session = self._window.session
-        if isinstance(session, Replay):
+        session = self._window.session.live
+        if session is None:
             return
         dialog = AttachDialog(
             lambda: candidates(session.store), lambda pid: self.attempt(lambda: session.attach(pid)), self._window
@@ -239,17 +240,18 @@ class Commands:
 
     def add_mark(self, time_s: float | None = None) -> None:
         """Ask for a name and mark the cursor, or now."""
-        window = self._window
+        window, session = self._window, self._window.session.live
+        if session is None:
+            return
         if time_s is None:
             cursor = window.view.cursor_s
-            time_s = window.session.clock() if cursor is None else cursor
+            time_s = session.clock() if cursor is None else cursor
         name, given = QInputDialog.getText(window, "Add Mark", f"Name of the mark at {time_s:.3f} s:")
         if given:
             label = name.strip() or "mark"
-            window.session.mark(label, time_s)
-            if not isinstance(session := window.session, Replay):
-                mark = (label, time_s)
-                window.undoing.push(f"Mark “{label}”", partial(session.unmark, *mark), partial(session.mark, *mark))
+            session.mark(label, time_s)
+            undo, redo = partial(session.unmark, label, time_s), partial(session.mark, label, time_s)
+            window.undoing.push(f"Mark “{label}”", undo, redo)
 
     def show_preferences(self) -> None:
         """The settings as a form."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
-from gpudash.session import Replay
 from gpudash.session.recordings.samples import samples
 from gpudash.ui.window.actions import Command
 
@@ -30,7 +29,7 @@ def demo_commands(window: MainWindow) -> list[Command]:
         separated=True,
     )
     return [
-        *(() if isinstance(window.session, Replay) else (tour,)),
+        *(() if window.session.live is None else (tour,)),
         *(
             Command(SAMPLES_MENU, found.title, found.words, lambda path=found.path: window.opening.open(path))
             for found in samples()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TextIO
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFileDialog, QMenu
 
-from gpudash.session import Replay
 from gpudash.session.recordings.file_kinds import FoundFile, find_file
 from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 from gpudash.settings import Settings
@@ -68,7 +67,7 @@ class Opening:
     def open_dropped(self, paths: Iterable[Path]) -> None:
         """Open what was dropped; a Python file becomes the script to run."""
         for path in paths:
-            if path.suffix == SCRIPT_SUFFIX and path.is_file() and not isinstance(self._window.session, Replay):
+            if path.suffix == SCRIPT_SUFFIX and path.is_file() and self._window.session.live is not None:
                 self._window.documents.show_dashboard()
                 self._window.panel.take_script(path)
             else:

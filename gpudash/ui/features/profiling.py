@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QInputDialog, QVBoxLayout
 
-from gpudash.session import Replay
 from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.live.programs import program_of_run
 from gpudash.ui.widgets.labels import worded_button
@@ -49,8 +48,8 @@ def why_no_profile(window: MainWindow) -> str:
 
 def ask_for_profile(window: MainWindow) -> None:
     """Ask how many steps, and profile them; the tab with the operators comes to the front."""
-    session = window.session
-    if isinstance(session, Replay):
+    session = window.session.live
+    if session is None:
         return
     steps, wanted = QInputDialog.getInt(
         window, "Profile Next Steps", f"Steps to profile. {COST}", DEFAULT_STEPS, 1, MOST_STEPS
@@ -70,11 +69,11 @@ def copy_as_python(window: MainWindow) -> None:
         session = dashboard.session
         with session.store.lock:
             run = session.store.run
-        if not isinstance(session, Replay):
+        if session.live is not None:
             spec = dashboard.panel.spec()
             if spec is None:
                 raise ValueError("What the panel holds is no workload that could be shown as a program.")
-            text = session.code(spec, dashboard.panel.device_name)
+            text = session.live.code(spec, dashboard.panel.device_name)
         elif run is not None:
             text = program_of_run(run.workload, run.spec, run.device, session.devices())
         else:

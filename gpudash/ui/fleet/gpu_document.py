@@ -24,7 +24,6 @@ from gpudash.ui.fleet.words import clock_words, gpu_name
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 
 if TYPE_CHECKING:
-    from gpudash.session import Replay
     from gpudash.session.fleet import FleetGpu, FleetView
     from gpudash.settings import Settings
     from gpudash.telemetry.store import Store
@@ -245,8 +244,8 @@ class PastDashboard(Dashboard):
         name: what the GPU is called.
     """
 
-    def __init__(self, view: Replay, palette: Palette, name: str) -> None:
-        super().__init__(view, palette, live=False)
+    def __init__(self, view: FleetView, palette: Palette, name: str) -> None:
+        super().__init__(view, palette)
         self._name = name
         self.view.time_words = "from the beginning of the range"
         self._closet = QWidget(self)

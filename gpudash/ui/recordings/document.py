@@ -124,7 +124,7 @@ class RecordingDocument(Document):
     def _show(self, replay: Replay) -> Iterator[None]:
         """Put the dashboard in the place of the progress, a slice a frame: in one go the window would stand still."""
         replay.set_settings(self._settings())
-        dashboard = Dashboard(replay, self._palette, live=False)
+        dashboard = Dashboard(replay, self._palette)
         yield
         self._add_parts(replay, dashboard)
         self._stack.addWidget(dashboard)

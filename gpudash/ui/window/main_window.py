@@ -14,7 +14,7 @@ from PySide6.QtCore import QByteArray, QPoint, QRect, QSettings, QSize, Qt, QTim
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeyEvent, QRegion
 from PySide6.QtWidgets import QApplication, QMainWindow, QSystemTrayIcon, QWidget
 
-from gpudash.session import Replay, Session
+from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings, data_folder
 from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, Warning
 from gpudash.telemetry.runs import RunView
@@ -54,17 +54,18 @@ class MainWindow(QMainWindow):
         set_theme: called with "system", "light" or "dark" when the user picks a theme.
     """
 
-    def __init__(self, session: Session | Replay, palette: Palette, set_theme: Callable[[Choice], None]) -> None:
+    def __init__(self, session: DashboardSource, palette: Palette, set_theme: Callable[[Choice], None]) -> None:
         super().__init__()
         self.palette_ = palette
         self.joined = True
         self._frame = 0
         self._closed = False
-        self._live = not isinstance(session, Replay)
-        self._own_title = f"{session.recording.name} – {TITLE}" if isinstance(session, Replay) else TITLE
+        self._live = session.live is not None
+        past = None if self._live else session.recording
+        self._own_title = TITLE if past is None else f"{past.name} – {TITLE}"
         self.setWindowTitle(self._own_title)
         self.setMinimumSize(960, 600)
-        self.dashboard = Dashboard(session, palette, live=self._live)
+        self.dashboard = Dashboard(session, palette)
         self.documents = Documents(self.dashboard)
         self.opening = Opening(self)
         self.exporting = Exporting(self)
@@ -105,7 +106,7 @@ class MainWindow(QMainWindow):
         return self.front_dashboard or self.dashboard
 
     @property
-    def session(self) -> Session | Replay:
+    def session(self) -> DashboardSource:
         """What the live dashboard shows."""
         return self.dashboard.session
 
@@ -151,8 +152,8 @@ class MainWindow(QMainWindow):
 
     def start_run(self) -> None:
         """Run what the panel holds: a workload on the device it names, or the user's own program."""
-        session, panel = self.session, self.panel
-        if isinstance(session, Replay) or session.running or not panel.ready:
+        session, panel = self.session.live, self.panel
+        if session is None or session.running or not panel.ready:
             return
         self.documents.show_dashboard()
         self.view.follow()

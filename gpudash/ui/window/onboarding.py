@@ -16,7 +16,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.session import Replay
 from gpudash.session.recordings.samples import sample
 from gpudash.settings import save_settings
 from gpudash.specs import DEFAULT_WORKLOAD
@@ -46,14 +45,14 @@ class FirstMinute:
         self._window = window
         self._demo_on = self._presenting = False
         self._ran = False
-        session, dashboard = window.session, window.dashboard
-        self.strip = NoGpuStrip(lambda: [] if isinstance(session, Replay) else session.gpu_facts())
+        session, dashboard = window.session.live, window.dashboard
+        self.strip = NoGpuStrip(lambda: [] if session is None else session.gpu_facts())
         kept = recall(_LEARNED)
         self.hints = Hints(kept if isinstance(kept, list) else ())
         self._dismissed = recall(_DISMISSED)
         self.strip.setParent(dashboard)
         self.hints.setParent(dashboard)
-        if isinstance(session, Replay):
+        if session is None:
             return
         dashboard.rows.insertWidget(0, self.strip)
         dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.hints)

@@ -81,7 +81,7 @@ def write_graphs(
         palette = apply_theme(application(), theme)
         replay = Replay(recording)
         try:
-            dashboard = Dashboard(replay, palette, live=False)
+            dashboard = Dashboard(replay, palette)
             with _alone(dashboard, size, lambda: replay.settle(SHARP_S)) as plots:
                 run = replay.store.run
                 title = recording.stem if run is None else f"{run.workload}, {recording.stem}"

@@ -21,6 +21,8 @@ class FakeView(FakeSession):
         sought: moments that were asked for.
     """
 
+    live = None
+
     def __init__(self, gpu: FleetGpu, began_wall_s: float, ended_wall_s: float, points: int = 800) -> None:
         told = Gpu(gpu.index or 0, gpu.uuid, "", gpu.product, gpu.total_bytes, simulated=gpu.simulated)
         super().__init__((told,))
