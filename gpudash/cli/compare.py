@@ -69,7 +69,7 @@ def compare(
     comparison = compared(_run(a), _run(b))
     found = comparison.document(share)
     if json:
-        print_json({"status": "finished", **found})
+        print_json(found)
     else:
         _print(comparison)
     if share is None:

@@ -185,7 +185,7 @@ def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str |
         return leave(_print_failure(workload, device, answer, as_json=options.json), joined)
     warnings = [] if problem is None else [f"{problem.message} What would fit is known in part only."]
     if options.json:
-        document = {"status": "finished", **estimate.to_json(), "simulated": kind_of(device) == "sim"}
+        document = {**estimate.to_json(), "simulated": kind_of(device) == "sim"}
         cap = None if options.memory_cap is None else options.memory_cap.allowed_bytes(estimate.capacity_bytes)
         print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
     else:

@@ -1,13 +1,9 @@
-"""The flags of a workload that another one runs: those of ``run comparison`` depend on its ``--workload``.
+"""What the flags of several commands have in common: sizes as they are written and shown (64MiB instead of a count of
+bytes), the flags that simulate GPUs, those that serve a session's figures, and those of a workload that another
+one runs (``run comparison`` depends on its ``--workload``).
 
-Sizes as flags take them and as ``--help`` shows them: 64MiB instead of a count of bytes.
-
-The flags that simulate GPUs, the same for every command that has them.
-
-The flags that serve a session's figures, the same for every command that has them.
+Annotations are evaluated: the parser of command lines reads them from dataclasses that other modules extend.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -159,10 +155,10 @@ class SpecHelp(DefaultFormatter):
             if isinstance(extra := found.json_schema_extra, dict) and extra.get("unit") == "bytes"
         }
 
-    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         super().__call__(console, options, panel.copy(entries=[self._in_sizes(entry) for entry in panel.entries]))
 
-    def _in_sizes(self, entry: HelpEntry) -> HelpEntry:
+    def _in_sizes(self, entry: "HelpEntry") -> "HelpEntry":
         name = next((name for name in entry.positive_names if name in self._defaults), None)
         if name is None:
             return entry
@@ -213,7 +209,7 @@ class ServeOptions:
     """Its key (PEM)."""
 
     @contextmanager
-    def served(self) -> Iterator[Served]:
+    def served(self) -> "Iterator[Served]":
         """What serves until the block is left; it listens at once where that was asked for.
 
         Raises:
@@ -225,7 +221,7 @@ class ServeOptions:
         finally:
             served.close()
 
-    def _begun(self) -> Serving | None:
+    def _begun(self) -> "Serving | None":
         if self.serve is False:
             if self.serve_token_file or self.serve_cert or self.serve_key:
                 raise RequestError("A token, certificate or key is for serving.", "Give --serve as well.")
@@ -248,11 +244,11 @@ class Served:
         joined: false when closing left a thread behind.
     """
 
-    def __init__(self, serving: Serving | None) -> None:
+    def __init__(self, serving: "Serving | None") -> None:
         self.joined = True
         self._serving = serving
 
-    def begin(self, session: Session) -> None:
+    def begin(self, session: "Session") -> None:
         """Serve ``session``, and say where."""
         if self._serving is None:
             return

@@ -79,7 +79,7 @@ def snapshot(
 
         _write(html, page(read, studies, path.name, capacity))
     if json:
-        print_json({"status": "finished", "file": str(path), **figures(read, studies)})
+        print_json({"file": str(path), **figures(read, studies)})
     else:
         _print(path, read, studies)
     return Exit.FINISHED

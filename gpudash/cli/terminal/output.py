@@ -82,10 +82,18 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+JSON_FORMAT = 1
+"""Of every document of ``--json``; a key that changes its meaning or goes makes it one more."""
+
+
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document."""
+    """Print one JSON document, with its ``format`` and its ``status`` ("finished" where it has none) at the top.
+
+    ``resources/guide/json.md`` describes every document.
+    """
+    whole = {"format": JSON_FORMAT, "status": "finished", **document}
     try:
-        sys.stdout.write(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
