@@ -1,8 +1,7 @@
-"""How far a y axis reaches: it grows at once and shrinks only after a calm while or on request.
+"""The axes of a plot: where a value is drawn, how far the y axis reaches, where its ticks go and what they say.
 
-Where ticks go and what they say: binary steps for memory, 1-2-5 elsewhere, whole minutes for time.
-
-From session time and values to pixels of one plot.
+A y axis grows at once and shrinks only after a calm while or on request. Ticks are binary steps for memory, 1-2-5
+elsewhere, and whole minutes for time.
 """
 
 from __future__ import annotations
@@ -15,12 +14,54 @@ from PySide6.QtCore import QRectF
 from gpudash.ui.plots.curve import Unit
 from gpudash.units import GIB, KIB, MIB, TIB, format_clock, memory_unit
 
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where a plot's area lies on its canvas and what range it shows.
+
+    Attributes:
+        area: the plot area in canvas pixels.
+        origin_s: session time at which drawn x is 0; data are drawn relative to it, so that the range stands still.
+        x_low, x_high: drawn range, seconds relative to `origin_s`.
+        y_low, y_high: drawn range of the left axis.
+    """
+
+    area: QRectF
+    origin_s: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    @property
+    def seconds_per_pixel(self) -> float:
+        return (self.x_high - self.x_low) / max(self.area.width(), 1.0)
+
+    def x_of(self, time_s: float) -> float:
+        """Canvas x of a session time."""
+        share = (time_s - self.origin_s - self.x_low) / (self.x_high - self.x_low)
+        return self.area.left() + share * self.area.width()
+
+    def y_of(self, value: float) -> float:
+        """Canvas y of a drawn value."""
+        share = (value - self.y_low) / (self.y_high - self.y_low)
+        return self.area.bottom() - share * self.area.height()
+
+    def time_at(self, x: float) -> float:
+        """Session time at canvas x."""
+        return self.origin_s + self.x_low + (x - self.area.left()) * self.seconds_per_pixel
+
+    def value_at(self, y: float) -> float:
+        """Drawn value at canvas y."""
+        share = (self.area.bottom() - y) / max(self.area.height(), 1.0)
+        return self.y_low + share * (self.y_high - self.y_low)
+
+
 CALM_S = 3.0
 """How long the data must need clearly less of the axis before it shrinks."""
 
 _SHRINK_BELOW = 0.6
 """Share of the axis that must suffice before it may shrink at all."""
-
 
 _LEAST = 1e-9
 """Narrowest axis."""
@@ -234,45 +275,3 @@ def _plain(value: float, step: float) -> str:
         digits = next((d for d in range(digits, digits + 12) if abs(round(step, d) - step) < step * 1e-6), digits)
     text = f"{value:.{digits}f}"
     return text[1:] if text.startswith("-") and not text.strip("-0.") else text
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Where a plot's area lies on its canvas and what range it shows.
-
-    Attributes:
-        area: the plot area in canvas pixels.
-        origin_s: session time at which drawn x is 0; data are drawn relative to it, so that the range stands still.
-        x_low, x_high: drawn range, seconds relative to `origin_s`.
-        y_low, y_high: drawn range of the left axis.
-    """
-
-    area: QRectF
-    origin_s: float
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-
-    @property
-    def seconds_per_pixel(self) -> float:
-        return (self.x_high - self.x_low) / max(self.area.width(), 1.0)
-
-    def x_of(self, time_s: float) -> float:
-        """Canvas x of a session time."""
-        share = (time_s - self.origin_s - self.x_low) / (self.x_high - self.x_low)
-        return self.area.left() + share * self.area.width()
-
-    def y_of(self, value: float) -> float:
-        """Canvas y of a drawn value."""
-        share = (value - self.y_low) / (self.y_high - self.y_low)
-        return self.area.bottom() - share * self.area.height()
-
-    def time_at(self, x: float) -> float:
-        """Session time at canvas x."""
-        return self.origin_s + self.x_low + (x - self.area.left()) * self.seconds_per_pixel
-
-    def value_at(self, y: float) -> float:
-        """Drawn value at canvas y."""
-        share = (self.area.bottom() - y) / max(self.area.height(), 1.0)
-        return self.y_low + share * (self.y_high - self.y_low)

@@ -1,9 +1,8 @@
-"""What is seen can be taken: raw samples as text or CSV, and pictures that say what they show.
+"""What is seen can be taken: raw samples as text or CSV, and pictures, as PNG or SVG, that say what they show.
 
-Plots as SVG: lines as lines, words as words, and nothing beyond the plot area.
-
-Qt's generator of SVG knows no clipping in its "tiny" version and does not take a clip back in its other one (6.11), so
-each layer of a plot is drawn by itself, and those that end at the plot area are clipped by an element of our own.
+In an SVG lines are lines, words are words, and nothing is beyond the plot area. Qt's generator of SVG knows no clipping
+in its "tiny" version and does not take a clip back in its other one (6.11), so each layer of a plot is drawn by itself,
+and those that end at the plot area are clipped by an element of our own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What lies over the curves: levels with labels, marks, selection, cursor, forecast, arrows to what is off-screen.
+"""What lies over the curves: named moments of the session, levels, selection, cursor, forecast, arrows.
 
-Marks: named moments of the session, and which of their labels find room.
+`Marks` follows the store's named moments, `place` finds room for their labels, `Overlay` paints everything.
 """
 
 from __future__ import annotations

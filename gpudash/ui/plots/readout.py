@@ -1,6 +1,7 @@
-"""The one table of values at the cursor: time, then a row for every visible curve.
+"""The figures beside and below the plots: values at the cursor, and statistics of a range.
 
-The strip under the plots: figures of the selected range, or of the visible window, from raw samples.
+`Readout` is the one table of values at the cursor; `SelectionStrip` has the figures of the selected range, or of the
+visible window, from raw samples.
 """
 
 from __future__ import annotations
