@@ -18,6 +18,11 @@ from gpudash.telemetry.records import REMOVED, Marker
 BUSY_S = 1.0
 """Longest that is waited for somebody else who has the file open."""
 
+_OTHERS_CODE = (
+    "SELECT 1 FROM sqlite_master WHERE lower(tbl_name) = 'meta' AND lower(name) <> 'meta' AND sql IS NOT NULL"
+)
+"""Finds what SQLite would run when a row of ``meta`` changes; a recording has nothing of the kind."""
+
 
 def set_locked(path: Path, locked: bool) -> None:
     """Protect a recording from being deleted and tidied away, or no longer.
@@ -54,6 +59,9 @@ def annotate(path: Path, key: str, value: str) -> None:
     status = path.stat()
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            if connection.execute(_OTHERS_CODE).fetchone() is not None:
+                raise RecordingError(f"{path.name} holds triggers or indexes of its own and is left as it is.")
             if value:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
             else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import json
+import re
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.recording.table_reader import FIRST_S, TableReader
+from gpudash.telemetry.recording.untrusted_database import UntrustedDatabase
 from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value, event_from_json
 
 __all__ = ["ReadingRow", "Recording", "RecordingError", "RunRow", "is_locked", "open_recording"]
@@ -28,6 +30,8 @@ R = TypeVar("R", bound=Record)
 _Kinds = tuple[type[int] | type[float] | type[str], ...]
 
 _KINDS: dict[str, _Kinds] = {"INTEGER": (int, float), "REAL": (int, float), "TEXT": (str,)}
+
+_VERSION = re.compile(r"[0-9]{1,9}")
 
 LOOK_AHEAD = 512
 """Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
@@ -70,9 +74,9 @@ class Recording(TableReader):
     """
 
     def __init__(
-        self, path: Path, source: Path, connection: sqlite3.Connection, folder: tempfile.TemporaryDirectory[str] | None
+        self, path: Path, source: Path, database: UntrustedDatabase, folder: tempfile.TemporaryDirectory[str] | None
     ) -> None:
-        super().__init__(path, source, connection)
+        super().__init__(path, source, database)
         self._folder = folder
         self.meta: Mapping[str, str] = {str(row["key"]): str(row["value"]) for row in self.rows("meta")}
         self.runs = [run for row in self.rows("run") if (run := self._run(row)) is not None]
@@ -92,7 +96,7 @@ class Recording(TableReader):
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close()
+        self._database.close()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -115,7 +119,8 @@ class Recording(TableReader):
         statement = f"SELECT *, rowid AS row_number FROM event {{}} WHERE {schema.RARE} AND rowid <= {until}"
         try:
             indexed = statement.format(f"INDEXED BY {schema.RARE_INDEX}") + f" ORDER BY time_s DESC LIMIT {most}"
-            rows = self._connection.execute(indexed).fetchall()
+            with self._database.query(indexed) as cursor:
+                rows = cursor.fetchall()
         except (sqlite3.Error, UnicodeDecodeError):
             rows = [row for row in self.rows("event", 0, until) if row["kind"] not in schema.FREQUENT][-most:]
         rows = [row for row in rows if isinstance(row["row_number"], int)]
@@ -130,7 +135,7 @@ class Recording(TableReader):
         """Readings of a table up to the row ``row``, the newest first, as far as they can be read."""
         try:
             statement = f"SELECT * FROM {table} WHERE rowid <= ? ORDER BY rowid DESC"
-            with closing(self._connection.execute(statement, (row,))) as cursor:
+            with self._database.query(statement, (row,)) as cursor:
                 yield from self._samples(table, self.plausible(table, self.complete(table, cursor)))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if "no such table" not in str(error):  # an older recording has fewer
@@ -174,7 +179,8 @@ class Recording(TableReader):
         while low < high:
             middle = (low + high + 1) // 2
             try:
-                row = self._connection.execute(statement, (middle,)).fetchone()
+                with self._database.query(statement, (middle,)) as cursor:
+                    row = cursor.fetchone()
             except sqlite3.Error:
                 row = None
             if row is not None and isinstance(row[0], int | float) and row[0] <= time_s:
@@ -253,15 +259,14 @@ def open_recording(path: Path) -> Recording:
 
 def _opened(path: Path, source: Path, options: str, folder: tempfile.TemporaryDirectory[str] | None) -> Recording:
     """The recording ``path``, read from ``source``; ``folder`` goes when it is closed."""
-    connection: sqlite3.Connection | None = None
+    database: UntrustedDatabase | None = None
     try:
-        connection = sqlite3.connect(f"{source.resolve().as_uri()}?{options}", uri=True, check_same_thread=False)
-        connection.row_factory = sqlite3.Row
-        _check(path, connection)
-        return Recording(path, source, connection, folder)
+        database = UntrustedDatabase(path, source, options)
+        _check_version(path, database)
+        return Recording(path, source, database, folder)
     except (sqlite3.Error, UnicodeDecodeError, OSError, RecordingError) as error:
-        if connection is not None:
-            connection.close()
+        if database is not None:
+            database.close()
         if folder is not None:
             folder.cleanup()
         if isinstance(error, RecordingError):
@@ -285,33 +290,20 @@ def _copy(path: Path, folder: Path) -> Path:
     return target
 
 
-def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse what is not a recording, or one that this version does not understand."""
+def _check_version(path: Path, database: UntrustedDatabase) -> None:
+    """Refuse a recording that this version does not understand."""
     try:
-        tables = _tables(connection)
-    except sqlite3.DatabaseError as error:
-        if "not a database" in str(error):
-            raise RecordingError(f"{path} is not a recording: it is no SQLite file") from None
-        # SQLite refuses a file shorter than its header says, unless the schema may be written (btree.c, lockBtree).
-        connection.execute("PRAGMA writable_schema = ON")
-        tables = _tables(connection)
-    if "meta" not in tables:
-        raise RecordingError(f"{path} is not a recording: it is a SQLite file without the table meta")
-    try:
-        row = connection.execute("SELECT value FROM meta WHERE key = 'format_version'").fetchone()
+        with database.query("SELECT value FROM meta WHERE key = 'format_version'") as cursor:
+            row = cursor.fetchone()
     except sqlite3.Error:
         raise RecordingError(f"{path} is not a recording: its table meta has no keys and values") from None
-    version = None if row is None else str(row[0]).split(".")[0]
-    if version is None or not version.isdecimal():
+    version = "" if row is None else str(row[0]).split(".")[0]
+    if not _VERSION.fullmatch(version):
         raise RecordingError(f"{path} is not a recording: it does not say its format version")
     if int(version) > int(schema.FORMAT_VERSION):
         raise RecordingError(
             f"{path} has format {version} and this gpudash reads up to {schema.FORMAT_VERSION}; install a newer gpudash"
         )
-
-
-def _tables(connection: sqlite3.Connection) -> set[str]:
-    return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Sample:

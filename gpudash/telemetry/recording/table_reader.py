@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import being_written
-
-LOOK_AROUND = 10_000
-"""Steps of SQLite's machine (about 0.1 ms) after which a query asks whether it is still wanted."""
+from gpudash.telemetry.recording.untrusted_database import UntrustedDatabase
 
 MOST_GAPS = 200
 """Damaged places of a table that are stepped over in one reading of it."""
@@ -47,23 +44,21 @@ class TableReader:
         notices: one sentence for each table of which something could not be read; the rest of it was.
     """
 
-    def __init__(self, path: Path, source: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, source: Path, database: UntrustedDatabase) -> None:
         self.path = path
         self.source = source
         self.notices: list[str] = []
-        self._connection = connection
+        self._database = database
         self._latest_s: float | None = None
         self._told: set[str] = set()
 
     def select(self, statement: str, stopped: Callable[[], bool] | None = None) -> list[sqlite3.Row]:
         """The rows a query finds; none where they cannot be read, or ``stopped`` came true meanwhile."""
-        self._connection.set_progress_handler(stopped, LOOK_AROUND)
         try:
-            return self._connection.execute(statement).fetchall()
+            with self._database.query(statement, stopped=stopped) as cursor:
+                return cursor.fetchall()
         except (sqlite3.Error, UnicodeDecodeError):
             return []
-        finally:
-            self._connection.set_progress_handler(None, 0)
 
     @property
     def latest_s(self) -> float:
@@ -130,7 +125,7 @@ class TableReader:
         row: int | None = after
         for _gap in range(MOST_GAPS):
             try:
-                with closing(self._connection.execute(statement, (row,))) as cursor:
+                with self._database.query(statement, (row,)) as cursor:
                     for found in cursor:
                         row = found["row_number"]
                         yield found
@@ -162,7 +157,8 @@ class TableReader:
 
     def _reads(self, statement: str, row: int) -> bool:
         try:
-            return self._connection.execute(f"{statement} LIMIT 1", (row,)).fetchone() is not None
+            with self._database.query(f"{statement} LIMIT 1", (row,)) as cursor:
+                return cursor.fetchone() is not None
         except (sqlite3.Error, UnicodeDecodeError):
             return False
 
