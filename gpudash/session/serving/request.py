@@ -1,15 +1,17 @@
-"""Reading a request, strictly, and saying what is wrong with one. Pure: nothing here touches a socket."""
+"""What a request asks for, and what is wrong with one. Pure: nothing here touches a socket."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from dataclasses import dataclass, field
+from email.message import Message
 
 MOST_HEADERS = 64
 
 _LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.([01])")
-_HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 
 REASONS = {
     200: "OK",
@@ -41,30 +43,30 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def read_request(head: bytes) -> Request:
-    """The request with this head, without the blank line that ends it.
+def checked_request(line: str, fields: Message) -> Request:
+    """The request of a line and header fields that the standard library has read, which it does more leniently.
 
     Raises:
         BadRequestError: when it is none.
     """
-    first, *rest = head.decode("latin-1").replace("\r\n", "\n").split("\n")
-    line = _LINE.fullmatch(first)
-    if line is None:
+    asked = _LINE.fullmatch(line)
+    if asked is None:
         raise BadRequestError(400, "This is no HTTP request.")
-    if len(rest) > MOST_HEADERS:
+    if len(fields) > MOST_HEADERS:
         raise BadRequestError(431, "There are too many header fields.")
     headers: dict[str, str] = {}
-    for text in rest:
-        found = _HEADER.fullmatch(text)
-        if found is None:
+    for name, value in fields.items():
+        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):  # a folded value holds line ends
             raise BadRequestError(400, "A header field cannot be read.")
-        name = found[1].lower()
+        name = name.lower()
         if name in headers and name in ("host", "authorization", "content-length"):
             raise BadRequestError(400, "A header field stands there twice.")
-        headers[name] = f"{headers[name]}, {found[2]}" if name in headers else found[2]
-    if line[3] == "1" and "host" not in headers:
+        headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+    if fields.defects:
+        raise BadRequestError(400, "A header field cannot be read.")
+    if asked[3] == "1" and "host" not in headers:
         raise BadRequestError(400, "The Host field is missing.")
-    return Request(line[1], line[2].partition("?")[0], headers)
+    return Request(asked[1], asked[2].partition("?")[0], headers)
 
 
 def begins_like_one(received: bytes) -> bool:

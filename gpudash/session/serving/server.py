@@ -1,30 +1,41 @@
-"""A small web server that no client can make slow or big: one thread, so many connections, so long each.
+"""The standard library's web server, bounded so that no client can make it slow or big.
 
-Every connection is given one answer and closed. When there are too many, the one that has been there longest goes, so
-that a scrape gets through however many stand idle.
+Every connection has a thread, is given one answer and closed. When there are too many, the one that has been there
+longest goes, so that a scrape gets through however many stand idle.
 """
 
 from __future__ import annotations
 
-import selectors
+import io
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import formatdate
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, NoReturn
 
-from gpudash.session.serving.connection import HEAD_BYTES, Connection, GoneError
-from gpudash.session.serving.request import REASONS, BadRequestError, Request, begins_like_one, read_request
+from gpudash.session.serving.request import REASONS, BadRequestError, Request, begins_like_one, checked_request
 
 TURN_S = 0.25
-"""Longest that the thread sleeps; as late may a slow client be cut off."""
+"""Longest that the accepting thread sleeps; as late may a slow client be cut off."""
 
 JOIN_S = 2.0
-"""Longest that closing waits for the thread."""
+"""Longest that closing waits for the threads."""
+
+HEAD_BYTES = 8192
+"""Longest head of a request; a longer one is refused."""
+
+DISCARDED_BYTES = 64 * 1024
+"""Bytes that a client may send after its request before it is cut off."""
+
+PIECE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +65,21 @@ class Limits:
     per_second: int = 500
 
 
-class Server:
-    """Answers requests on a thread of its own, from `start` to `close`.
+class Server(ThreadingMixIn, TCPServer):
+    """Answers requests on threads of its own, from `start` to `close`.
 
     Args:
         listener: a listening socket, which the server closes.
         tls: with what connections are encrypted; ``None`` for none.
-        reply: answers a request, on the server's thread; it must not wait.
+        reply: answers a request, on one thread at a time; it must not wait.
         on_trouble: told of an exception that nobody foresaw; such a connection is answered with 500 or ended.
 
     Attributes:
         answers: requests answered, by status.
         dropped: connections ended without an answer.
     """
+
+    daemon_threads = True
 
     def __init__(
         self,
@@ -76,170 +89,239 @@ class Server:
         on_trouble: Callable[[Exception], None],
         limits: Limits | None = None,
     ) -> None:
+        super().__init__(listener.getsockname(), _Client, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.timeout = TURN_S
         self.answers: Counter[int] = Counter()
         self.dropped = 0
-        self._listener, self._accepting = listener, listener.accept
         self._tls, self._reply, self._on_trouble = tls, reply, on_trouble
         self._limits = limits or Limits()
-        self._selector = selectors.DefaultSelector()
-        self._open: dict[Connection, None] = {}
+        self._open: dict[socket.socket, float] = {}  # connection, oldest first → time at which it is cut off
+        self._changed = threading.Condition()  # guards the connections and the counts
+        self._replying = threading.Lock()
         self._second, self._taken = 0, 0
-        self._listening = False
         self._closing = threading.Event()
-        self._waking, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="gpudash-serving", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
+        self.socket.settimeout(TURN_S)  # a client that leaves before it is taken does not hold up the thread
         self._thread.start()
 
     def close(self) -> bool:
-        """End every connection and the thread, within `JOIN_S`; false when the thread could not be joined."""
+        """End every connection and thread, within `JOIN_S`; false when one is still running then."""
+        until = time.monotonic() + JOIN_S
         self._closing.set()
-        if self._thread.ident is None:
-            self._end()
-            return True
         with suppress(OSError):
-            self._waker.send(b".")
-        self._thread.join(JOIN_S)
-        return not self._thread.is_alive()
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+        with self._changed:
+            self._cut_off_until(float("inf"))
+            gone = self._changed.wait_for(lambda: not self._open, max(0.0, until - time.monotonic()))
+        self.server_close()
+        return gone and not self._thread.is_alive()
 
-    def _run(self) -> None:
-        self._listener.setblocking(False)
-        self._selector.register(self._waking, selectors.EVENT_READ)
-        try:
-            while not self._closing.is_set():
-                try:
-                    self._turn()
-                except Exception as error:
-                    self._on_trouble(error)
-                    self._closing.wait(TURN_S)
-        finally:
-            self._end()
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection, with room made for it.
 
-    def _end(self) -> None:
-        for connection in list(self._open):
-            self._drop(connection)
-        self._selector.close()
-        for each in (self._listener, self._waking, self._waker):
-            each.close()
-
-    def _turn(self) -> None:
-        """Wait for what comes first, and do what can be done without waiting."""
-        self._listen(self._may_take() > 0)
-        for key, _ in self._selector.select(TURN_S):
-            if key.fileobj is self._listener:
-                self._accept()
-            elif isinstance(key.data, Connection) and key.data in self._open:
-                self._go_on(key.data)
-        now = time.monotonic()
-        for connection in [each for each in self._open if each.until <= now]:
-            self._drop(connection)
-
-    def _may_take(self) -> int:
+        Raises:
+            OSError: when there is none after all.
+        """
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._taken = second, 0
-        return self._limits.per_second - self._taken
-
-    def _listen(self, wanted: bool) -> None:
-        if wanted and not self._listening:
-            self._selector.register(self._listener, selectors.EVENT_READ)
-        elif self._listening and not wanted:
-            self._selector.unregister(self._listener)
-        self._listening = wanted
-
-    def _accept(self) -> None:
-        for _ in range(min(32, self._may_take())):
-            try:
-                plain, _ = self._accepting()
-            except BlockingIOError:
-                return
-            except ConnectionError:  # the client left before it was taken
-                continue
-            except OSError:  # such as no descriptor left: the client that has been here longest gives its own
-                if self._open:
-                    self._drop(next(iter(self._open)))
-                self._taken = self._limits.per_second
-                return
-            self._taken += 1
-            if len(self._open) >= self._limits.connections:
-                self._drop(next(iter(self._open)))
-            try:
-                connection = Connection(plain, self._tls, time.monotonic() + self._limits.seconds)
-            except GoneError:
-                self.dropped += 1
-                continue
-            self._open[connection] = None
-            self._selector.register(connection.socket, connection.events, connection)
-
-    def _go_on(self, connection: Connection) -> None:
-        """Let a connection do what it can do now."""
-        before = connection.events
+        elif self._taken >= self._limits.per_second:
+            self._closing.wait(TURN_S)
+            raise BlockingIOError
+        self._taken += 1
         try:
-            if connection.stage != "being answered":
-                self._hear(connection)
-            if connection.stage == "being answered" and connection.send():
-                connection.leave(time.monotonic() + self._limits.leaving_s)
-        except GoneError:
-            self._drop(connection)
-            return
-        except Exception as error:
+            plain, address = self.socket.accept()
+        except (ConnectionError, TimeoutError):  # the client left before it was taken
+            raise
+        except OSError:  # such as no descriptor left: the client that has been here longest gives its own
+            self._make_room(len(self._open))
+            self._taken = self._limits.per_second
+            raise
+        self._make_room(self._limits.connections)
+        try:
+            taken = plain if self._tls is None else self._encrypted(plain, self._tls)
+        except ValueError as error:
+            raise OSError from error
+        with self._changed:
+            self._open[taken] = time.monotonic() + self._limits.seconds
+        return taken, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, on the thread that served it."""
+        with self._changed:
+            request.close()
+            self._open.pop(request, None)
+            self._changed.notify_all()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of the exception that is being handled."""
+        error = sys.exc_info()[1]
+        if isinstance(error, Exception):
             self._on_trouble(error)
-            self._drop(connection)
-            return
-        if connection.events != before:
-            self._selector.modify(connection.socket, connection.events, connection)
 
-    def _hear(self, connection: Connection) -> None:
-        received = connection.receive()
-        if received is None:
-            return
-        head, ended, _ = received.replace(b"\r\n", b"\n").partition(b"\n\n")
-        if ended and len(head) <= HEAD_BYTES:
-            connection.answer(self._answered(head))
-            return
-        if not begins_like_one(received):
-            answer = Answer(400, b"This is no HTTP request.\n")
-        elif len(received) > HEAD_BYTES:
-            answer = Answer(431, b"The request is too long.\n")
-        else:
-            return
-        connection.answer(self._written(answer, "GET"))
-
-    def _answered(self, head: bytes) -> list[bytes]:
-        method = "GET"
+    def answered(self, request: Request | BadRequestError) -> Answer:
+        """The answer to a request, or to what is none, counted."""
         try:
-            request = read_request(head)
-            method = request.method
-            answer = self._reply(request)
+            if isinstance(request, BadRequestError):
+                raise request
+            with self._replying:
+                answer = self._reply(request)
         except BadRequestError as error:
             answer = Answer(error.code, f"{error}\n".encode())
         except Exception as error:
             self._on_trouble(error)
             answer = Answer(500, b"The figures could not be gathered.\n")
-        return self._written(answer, method)
+        with self._changed:
+            self.answers[answer.code] += 1
+        return answer
 
-    def _written(self, answer: Answer, method: str) -> list[bytes]:
-        self.answers[answer.code] += 1
-        fields = [
-            ("Date", formatdate(usegmt=True)),
+    def drop(self) -> None:
+        """Count a connection that ended without an answer."""
+        with self._changed:
+            self.dropped += 1
+
+    def let_leave(self, connection: socket.socket) -> None:
+        """Give a client that has its answer a moment to take it."""
+        with self._changed:
+            self._open[connection] = time.monotonic() + self._limits.leaving_s
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self.handle_request()
+                self._cut_off_until(time.monotonic())
+            except Exception as error:
+                self._on_trouble(error)
+                self._closing.wait(TURN_S)
+
+    def _cut_off_until(self, now: float) -> None:
+        """End the connections whose time is over: their threads hear of it at once, whatever they wait for."""
+        with self._changed:
+            for connection, until in self._open.items():
+                if until <= now:
+                    _cut_off(connection)
+
+    def _make_room(self, connections: int) -> None:
+        """Wait until there are fewer connections than that, of which the oldest is ended."""
+        with self._changed:
+            if self._open and len(self._open) >= connections:
+                _cut_off(next(iter(self._open)))
+                self._changed.wait_for(lambda: len(self._open) < connections, JOIN_S)
+
+    def _encrypted(self, plain: socket.socket, tls: ssl.SSLContext) -> ssl.SSLSocket:
+        try:
+            return tls.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+        except BaseException:
+            plain.close()
+            self.drop()
+            raise
+
+
+def _cut_off(connection: socket.socket) -> None:
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # the system's: TLS' own belongs to another thread
+
+
+class _GoneError(Exception):
+    """The client went away, or was cut off."""
+
+
+class _Client(BaseHTTPRequestHandler):
+    """One connection, on its thread: a request, its answer, and the end."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    command = ""
+
+    def setup(self) -> None:
+        """Read and write whole heads and answers, so that an answer is sent in one go."""
+        self.connection = self.request
+        self.rfile = io.BytesIO()
+        self.wfile = self._written = io.BytesIO()
+
+    def handle(self) -> None:
+        """Answer the one request."""
+        try:
+            if isinstance(self.connection, ssl.SSLSocket):
+                self.connection.do_handshake()
+            try:
+                asked: Request | BadRequestError = self._request()
+            except BadRequestError as error:
+                asked = error
+            self._send(self.server.answered(asked))
+        except (OSError, ValueError, _GoneError):
+            self.server.drop()
+        else:
+            self._leave()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> NoReturn:
+        """What the standard library refuses is refused in our words."""
+        if code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            raise BadRequestError(431, "There are too many header fields.")
+        raise BadRequestError(400, "This is no HTTP request.")
+
+    def handle_expect_100(self) -> bool:
+        """Nobody is told to go on: no request needs a body."""
+        return True
+
+    def _request(self) -> Request:
+        """What is asked for, read as far as the blank line that ends the head."""
+        head = bytearray()
+        while not (b"\n\r\n" in head or b"\n\n" in head):
+            if not begins_like_one(bytes(head[:17])):
+                raise BadRequestError(400, "This is no HTTP request.")
+            if len(head) > HEAD_BYTES:
+                raise BadRequestError(431, "The request is too long.")
+            piece = self.connection.recv(PIECE)
+            if not piece:
+                raise _GoneError
+            head += piece
+        lines = head.replace(b"\r\n", b"\n").partition(b"\n\n")[0]
+        if len(lines) > HEAD_BYTES:
+            raise BadRequestError(431, "The request is too long.")
+        if b"\r" in lines:  # the standard library takes it for a line's end
+            raise BadRequestError(400, "A header field cannot be read.")
+        self.rfile = io.BytesIO(lines + b"\n\n")
+        self.raw_requestline = self.rfile.readline()
+        if not self.parse_request():
+            raise BadRequestError(400, "This is no HTTP request.")
+        return checked_request(self.requestline, self.headers)
+
+    def _send(self, answer: Answer) -> None:
+        self.request_version = self.protocol_version  # a request without a version is answered with a head as well
+        self.send_response_only(answer.code, REASONS[answer.code])
+        fields = (
+            ("Date", self.date_time_string()),
             ("Content-Type", answer.content_type),
             ("Content-Length", str(len(answer.body))),
             ("Cache-Control", "no-store"),
             ("X-Content-Type-Options", "nosniff"),
             ("Connection", "close"),
             *answer.fields,
-        ]
-        lines = [f"HTTP/1.1 {answer.code} {REASONS[answer.code]}", *(f"{name}: {value}" for name, value in fields)]
-        head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-        return [head] if method == "HEAD" else [head, answer.body]
+        )
+        for name, value in fields:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+        self.connection.sendall(self._written.getbuffer())
 
-    def _drop(self, connection: Connection) -> None:
-        """End a connection; it counts as dropped unless it had its answer."""
-        if connection.stage != "leaving":
-            self.dropped += 1
-        self._open.pop(connection, None)
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(connection.socket)
-        connection.close()
+    def _leave(self) -> None:
+        """Say that nothing more comes, and hear the client out for a moment: a connection that is closed with bytes
+        unread takes back the answer on its way."""
+        self.server.let_leave(self.connection)
+        with suppress(OSError, ValueError):
+            if isinstance(self.connection, ssl.SSLSocket):
+                self.connection.unwrap()  # says farewell
+        with suppress(OSError):
+            socket.socket.shutdown(self.connection, socket.SHUT_WR)
+            left = DISCARDED_BYTES
+            while left > 0 and (piece := socket.socket.recv(self.connection, PIECE)):
+                left -= len(piece)

@@ -9,10 +9,13 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from gpudash.session.serving.request import BadRequestError, Request
+from gpudash.session.serving.request import REASONS, BadRequestError, Request
 from gpudash.session.serving.server import Answer, Limits, Server
 from tests.unit.session.serving.certificates import certificate
 
@@ -30,10 +33,13 @@ ENDLESS = b"figure 1\n" * 2_000_000
 class Served:
     """A running server that answers every request with `BODY`, and what went wrong in it."""
 
-    def __init__(self, limits: Limits | None, tls: ssl.SSLContext | None = None) -> None:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    def __init__(
+        self, limits: Limits | None, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
+    ) -> None:
+        listener = listener or socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = listener.getsockname()[1]
         self.troubles: list[Exception] = []
+        self.requests: list[Request] = []
         self.server = Server(listener, tls, self._reply, self.troubles.append, limits)
         self.server.start()
 
@@ -44,6 +50,7 @@ class Served:
             raise BadRequestError(421, "Not here.")
         if request.path == "/endless":
             return Answer(200, ENDLESS)
+        self.requests.append(request)
         return Answer(200, BODY, fields=(("X-Method", request.method),))
 
     def client(self) -> socket.socket:
@@ -58,8 +65,10 @@ def serve() -> Iterator[Serve]:
     """Starts servers, which are closed after the test."""
     running: list[Served] = []
 
-    def start(limits: Limits | None = None, tls: ssl.SSLContext | None = None) -> Served:
-        running.append(Served(limits, tls))
+    def start(
+        limits: Limits | None = None, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
+    ) -> Served:
+        running.append(Served(limits, tls, listener))
         return running[-1]
 
     yield start
@@ -141,6 +150,59 @@ def test_every_request_is_answered_and_heard_out(serve: Serve, sent: bytes, stat
     assert code(asked(served, SCRAPE)) == 200
 
 
+def test_a_scrape_is_read(serve: Serve) -> None:
+    served = serve()
+    asked(
+        served,
+        b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost:1\r\nAuthorization:  Bearer abc \r\nX: 1\r\nx: 2\r\n\r\n",
+    )
+    headers = {"host": "localhost:1", "authorization": "Bearer abc", "x": "1, 2"}
+    assert served.requests == [Request("GET", "/metrics", headers)]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"", 400),
+        (b" ", 400),
+        (b"GET /metrics", 400),
+        (b"get /metrics HTTP/1.1\r\nHost: a", 400),
+        (b"GET /metrics HTTP/2.0\r\nHost: a", 400),
+        (b"GET /metrics HTTP/1." + b"1" * 5000 + b"\r\nHost: a", 400),
+        (b"GET http://a/metrics HTTP/1.1\r\nHost: a", 400),
+        (b"GET /met rics HTTP/1.1\r\nHost: a", 400),
+        (b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a", 400),
+        (b"GET /metrics HTTP/1.1", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nHost: b", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\n folded", 400),
+        (b"GET /metrics HTTP/1.1\r\n folded\r\nHost: a", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nNo colon", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nNo colon\r\nX: 1", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\n: 1", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nX(: 1", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: \x00", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: 1\rAuthorization: Bearer a", 400),
+        (b"GET /metrics HTTP/1.1\r\nHost: a" + b"\r\nX: 1" * 64, 431),
+        (b"GET /metrics HTTP/1.1\r\nHost: a" + b"\r\nX: 1" * 500, 431),
+    ],
+)
+def test_what_is_no_request_is_refused(serve: Serve, head: bytes, status: int) -> None:
+    served = serve()
+    answer = asked(served, head + b"\r\n\r\n")
+    assert (code(answer), served.requests, served.troubles) == (status, [], [])
+    assert answer.startswith(b"HTTP/1.1 ")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=200) | st.builds(lambda rest: b"GET /metrics HTTP/1.0\r\n" + rest, st.binary(max_size=200)))
+def test_any_bytes_are_a_request_or_refused(serve: Serve, head: bytes) -> None:
+    served = serve()
+    assert code(asked(served, head + b"\r\n\r\n")) in REASONS
+    assert served.troubles == []
+    assert all(request.path.startswith("/") for request in served.requests)
+
+
 def test_an_exception_is_told_and_its_words_stay_here(serve: Serve) -> None:
     served = serve()
     assert b"RuntimeError" not in asked(served, b"GET /wrong HTTP/1.0\r\n\r\n")
@@ -215,24 +277,31 @@ def test_a_server_that_was_never_started_closes_its_socket() -> None:
     assert listener.fileno() == -1
 
 
-def test_without_descriptors_the_oldest_client_gives_its_own(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = serve(Limits(per_second=5))
+class Refusing(socket.socket):
+    """A listener that has no descriptor for the second client, after one that left before it was taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bind(("127.0.0.1", 0))
+        self.listen()
+        self.taken = 0
+        self.refusals = [ConnectionAbortedError(103, ""), OSError(24, "Too many open files")]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.taken and self.refusals:
+            raise self.refusals.pop(0)
+        self.taken += 1
+        return super().accept()
+
+
+def test_without_descriptors_the_oldest_client_gives_its_own(serve: Serve) -> None:
+    listener = Refusing()
+    served = serve(Limits(per_second=5), listener=listener)
     with served.client() as oldest:
         oldest.sendall(b"GET")
-        real, refused = (
-            served.server._accepting,
-            iter([ConnectionAbortedError(103, ""), OSError(24, "Too many open files")]),
-        )
-
-        def accept() -> tuple[socket.socket, object]:
-            for error in refused:
-                raise error
-            return real()
-
-        assert code(asked(served, SCRAPE)) == 200  # so that the oldest is known to have been taken
-        monkeypatch.setattr(served.server, "_accepting", accept)
         assert code(asked(served, SCRAPE)) == 200
         assert oldest.recv(1) == b""
+    assert listener.refusals == []
 
 
 @pytest.fixture(scope="module")
