@@ -134,7 +134,7 @@ def test_the_window_asks_the_session_and_tells_its_refusal(
     open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts: list[str] = []
-    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, text: texts.append(text))
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: texts.append(box.text()))
     monkeypatch.setattr(commands, "candidates", lambda _store: FOUND)
     session = FakeSession()
     window = open_window(session)

@@ -34,7 +34,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, path: Path | None) -> None:
 
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
-    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, text: texts.append(text))
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: texts.append(box.text()))
     return texts
 
 

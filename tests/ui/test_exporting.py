@@ -110,7 +110,7 @@ def test_the_graph_is_written_as_svg(window: MainWindow, choose: Choose, tmp_pat
 def test_what_is_seen_of_the_recording_in_front_is_written_and_told(
     window: MainWindow, choose: Choose, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(QMessageBox, "question", lambda *_: QMessageBox.StandardButton.No)
+    monkeypatch.setattr(QMessageBox, "exec", lambda _box: QMessageBox.StandardButton.No)
     before = recording.read_bytes()
     for entry, suffix in (("Graph as PNG…", ".png"), ("Range as CSV…", ".csv")):
         out = tmp_path / f"seen{suffix}"
@@ -142,11 +142,11 @@ def test_a_file_whose_name_was_completed_here_is_asked_for(
     asked: list[str] = []
     answers = iter((QMessageBox.StandardButton.No, QMessageBox.StandardButton.Yes))
 
-    def answer(_parent: object, _title: str, text: str, *_: object) -> QMessageBox.StandardButton:
-        asked.append(text)
+    def answer(box: QMessageBox) -> QMessageBox.StandardButton:
+        asked.append(box.text())
         return next(answers)
 
-    monkeypatch.setattr(QMessageBox, "question", answer)
+    monkeypatch.setattr(QMessageBox, "exec", answer)
     (tmp_path / "out.csv").write_text("mine")
     choose(tmp_path / "out")
     for replaced in (False, True):

@@ -273,7 +273,7 @@ def test_a_refusal_is_shown_and_a_cancelled_question_asks_for_nothing(
     session.start_run(MatmulSpec(), "cpu")
     window.commands.refresh()
     said: list[str] = []
-    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, words: said.append(words))
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: said.append(box.text()))
     session.refusal = "Steps of this run are being profiled already."
     for answer in ((4, False), (4, True)):
         monkeypatch.setattr(QInputDialog, "getInt", lambda *_arguments, answer=answer: answer)
@@ -296,7 +296,7 @@ def test_the_run_in_the_panel_is_copied_as_a_program(open_window: OpenWindow) ->
 def test_your_own_program_is_no_workload_to_copy(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     window = open_window(FakeSession())
     said: list[str] = []
-    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, words: said.append(words))
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: said.append(box.text()))
     window.panel.workload.setCurrentIndex(window.panel.workload.findData("watch"))
     window.commands.actions["Copy as Python"].trigger()
 

@@ -122,7 +122,7 @@ def test_a_program_that_cannot_be_started_is_told_in_a_sentence(
     window: MainWindow, session: FakeSession, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts: list[str] = []
-    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, text: texts.append(text))
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: texts.append(box.text()))
     session.refusal = "There is no program python3 on PATH; check its name."
     choose(window, script)
     QTest.keyClick(window, Key.Key_F5)
@@ -240,7 +240,7 @@ def test_a_program_that_holds_no_gpu_memory_says_so_when_a_snapshot_is_asked_for
     window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts: list[str] = []
-    monkeypatch.setattr(QMessageBox, "warning", lambda _parent, _title, text: texts.append(text))
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: texts.append(box.text()))
     session.watched("cpu")
     settle(window)
     session.refusal = "The program holds no memory of a GPU so far."

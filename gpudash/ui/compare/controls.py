@@ -12,6 +12,7 @@ from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.comparing.alignment import Alignment, common_marks
 from gpudash.ui.compare.legend import LETTERS
 from gpudash.ui.compare.overlay import Laying
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 FARTHEST = 1e7
 """Seconds or steps by which a run can be moved: further than any is long."""
@@ -68,7 +69,7 @@ class Controls(QWidget):
         self.compared.activated.connect(lambda row: self.chosen.emit(row + 1))
 
     def _labelled(self, row: QHBoxLayout, words: str, widget: QWidget) -> QLabel:
-        label = QLabel(words)
+        label = PlainLabel(words)
         label.setBuddy(widget)
         row.addWidget(label)
         row.addWidget(widget)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QSplitter, QStackedLayout, QVBoxLayout, QWidget
 
 from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import ComparedRun, Comparison, compare
@@ -23,6 +23,7 @@ from gpudash.ui.compare.legend import MOST_RUNS, RunLegend
 from gpudash.ui.compare.overlay import Overlay
 from gpudash.ui.compare.tables import FiguresTable, SpecsTable
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 Load = Callable[[Path, int | None, Callable[[], bool]], ComparedRun]
 
@@ -127,22 +128,20 @@ class CompareDocument(Document):
         self._loading.start()
 
     def _build(self, palette: Palette) -> None:
-        self.words = QLabel()
+        self.words = PlainLabel()
         self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.words.setWordWrap(True)
-        self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setProperty("role", "muted")
         self.controls = Controls()
         self.overlay = Overlay(palette)
         self.overlay.difference.box.moved.connect(self.controls.move_by)
         self.legend = RunLegend(palette)
-        self.headline = QLabel()
+        self.headline = PlainLabel()
         self.headline.setProperty("role", "figure-small")
-        self.notes = QLabel()
+        self.notes = PlainLabel()
         self.notes.setProperty("role", "muted")
         for label in (self.headline, self.notes):
             label.setWordWrap(True)
-            label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.figures = FiguresTable(palette)
         self.specs = SpecsTable(palette)

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
+from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gpudash.devices.names import shown_name
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 _LINE = QSize(46, 14)
 
@@ -55,11 +56,11 @@ class RunLegend(QWidget):
             self._grid.removeWidget(widget)
             widget.deleteLater()
         for place, run in enumerate(self._runs):
-            letter = QLabel(LETTERS[place])
+            letter = PlainLabel(LETTERS[place])
             letter.setProperty("role", "figure-small")
-            name = QLabel(run.label)
-            name.setToolTip(run.recording)
-            what = QLabel(_words(run))
+            name = PlainLabel(run.label)
+            name.setToolTip(plain_tip(run.recording))
+            what = PlainLabel(_words(run))
             what.setProperty("role", "muted")
             for column, widget in enumerate((letter, LinePiece(place, self._palette), name, what)):
                 self._grid.addWidget(widget, place, column)

@@ -14,7 +14,7 @@ import numpy as np
 import pyqtgraph
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QPen
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.alignment import MEMORY, Alignment, Quantity, aligned, shared_memory
@@ -25,6 +25,7 @@ from gpudash.ui.compare.legend import LETTERS, run_pen
 from gpudash.ui.plots.axes import Autoscale, value_ticks
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.curve import Unit, format_value
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 APART = "A and B have no common part: drag B over A."
 """What is said instead while there is nothing to subtract."""
@@ -76,14 +77,15 @@ class Overlay(QFrame):
         self.quantity.setAccessibleName("Quantity whose difference is drawn")
         self.quantity.setToolTip("What the lowest plot subtracts")
         self.quantity.currentIndexChanged.connect(lambda _row: self.touch())
-        self.readout = QLabel()
+        self.readout = PlainLabel()
         self.readout.setProperty("role", "muted")
-        self.readout.setTextFormat(Qt.TextFormat.PlainText)
         self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.readout.setWordWrap(True)
         self.readout.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.readout.setMinimumHeight(2 * self.readout.fontMetrics().lineSpacing())
-        self.nothing = QLabel("Neither loss, throughput nor memory was recorded of these runs; the figures are beside.")
+        self.nothing = PlainLabel(
+            "Neither loss, throughput nor memory was recorded of these runs; the figures are beside."
+        )
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.nothing.setWordWrap(True)
         self.nothing.setProperty("role", "muted")
@@ -100,11 +102,11 @@ class Overlay(QFrame):
         self._chooser_row = QWidget()
         row = QHBoxLayout(self._chooser_row)
         row.setContentsMargins(4, 2, 0, 0)
-        words = QLabel(f"{MINUS} of")
+        words = PlainLabel(f"{MINUS} of")
         words.setProperty("role", "muted")
         row.addWidget(words)
         row.addWidget(self.quantity)
-        self.hint = QLabel(HINT)
+        self.hint = PlainLabel(HINT)
         self.hint.setProperty("role", "legend")
         self.hint.setToolTip("A double click shows everything again")
         self.hint.setWordWrap(True)
@@ -364,7 +366,7 @@ class OverlayPlot(pyqtgraph.PlotWidget):  # type: ignore[misc]
         self.places = ValueAxis("bottom", "number")
         super().__init__(parent, viewBox=self.box, axisItems={"left": self.values, "bottom": self.places})
         self.unit, self.unit_name = unit, unit_name
-        self.heading = QLabel()
+        self.heading = PlainLabel()
         self.heading.setProperty("role", "title")
         self.heading.setContentsMargins(AXIS_PX, 0, 0, 0)
         self.set_title(title)

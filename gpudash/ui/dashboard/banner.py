@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, RunStarted, Warning
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
@@ -53,7 +54,7 @@ class Banner(QFrame):
         self.commanding = True
         self._open: dict[str, Attention] = {}
         self._shown: Event | None = None
-        self._text = QLabel()
+        self._text = PlainLabel()
         self._text.setWordWrap(True)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         row = QHBoxLayout(self)
@@ -63,7 +64,7 @@ class Banner(QFrame):
         self._buttons: dict[str, QPushButton] = {}
         for name, (words, tip) in ACTION_WORDS.items():
             button = QPushButton(words)
-            button.setToolTip(tip)
+            button.setToolTip(plain_tip(tip))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, name=name: self.action.emit(name))
             row.addWidget(button)

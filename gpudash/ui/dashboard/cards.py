@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.labels import first_words, whole_words
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_number, format_pair, memory_unit
 
 SHORT_NAME_WORDS = 4
@@ -101,16 +102,16 @@ class Card(QFrame):
         self.setProperty("role", "card")
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self._name = QLabel()
+        self._name = PlainLabel()
         self._name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._badge = QLabel(SIMULATED)
+        self._badge = PlainLabel(SIMULATED)
         self._badge.setProperty("role", "badge")
         self._badge.setVisible(False)
-        self._facts = QLabel()
+        self._facts = PlainLabel()
         self._facts.setProperty("role", "muted")
-        self._used = QLabel()
+        self._used = PlainLabel()
         self._used.setProperty("role", "figure")
-        self._total = QLabel()
+        self._total = PlainLabel()
         self._total.setProperty("role", "muted")
         self._bar = MemoryBar(palette)
         self._outer = QVBoxLayout(self)
@@ -176,7 +177,7 @@ class Card(QFrame):
         words = content.state or format_pair(content.used, content.total)
         marked = f"{content.device}, {SIMULATED}" if content.simulated else content.device
         self.setAccessibleName(f"{marked}, {content.product}: {words} {content.memory_words}")
-        self.setToolTip(f"{self._full_name}\n{content.details}".strip())
+        self.setToolTip(plain_tip(f"{self._full_name}\n{content.details}".strip()))
 
     def resizeEvent(self, event: object) -> None:
         self._fit()

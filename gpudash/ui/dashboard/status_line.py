@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from gpudash.session import Status
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
 TOLD_SHOWN_MS = 5000
@@ -27,13 +28,12 @@ class StatusLine(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._left, self._right = QLabel(), QLabel()
+        self._left, self._right = PlainLabel(), PlainLabel()
         row = QHBoxLayout(self)
         row.setContentsMargins(MARGIN_PX, 3, MARGIN_PX, 3)
         row.setSpacing(GAP_PX)
         for label, side in ((self._left, Qt.AlignmentFlag.AlignLeft), (self._right, Qt.AlignmentFlag.AlignRight)):
             label.setProperty("role", "muted")
-            label.setTextFormat(Qt.TextFormat.PlainText)
             label.setAlignment(side | Qt.AlignmentFlag.AlignVCenter)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -80,8 +80,8 @@ class StatusLine(QWidget):
             self._versions, self._machine = versions, machine
             self._fit()
         place = str(status.recording) if status is not None and status.recording is not None else ""
-        self._left.setToolTip(f"{versions[0]}\n{place}".strip())
-        self._right.setToolTip(machine)
+        self._left.setToolTip(plain_tip(f"{versions[0]}\n{place}".strip()))
+        self._right.setToolTip(plain_tip(machine))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QLabel, QPushButton, QSlider, QWidget
+from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QSlider, QWidget
 
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 WINDOWS = (("10 s", 10.0), ("1 min", 60.0), ("5 min", 300.0), ("30 min", 1800.0))
 
@@ -31,7 +32,7 @@ class ViewBar(QWidget):
         self.pause.setProperty("role", "chip")
         self.pause.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.pause.clicked.connect(view.toggle)
-        self._state = QLabel()
+        self._state = PlainLabel()
         for part in (self.pause, self._state):
             row.addWidget(part)
             part.setVisible(live)
@@ -44,7 +45,7 @@ class ViewBar(QWidget):
             )
         self._add_window(row, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
         row.addSpacing(12)
-        label = QLabel("Smoothing")
+        label = PlainLabel("Smoothing")
         label.setProperty("role", "muted")
         row.addWidget(label)
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
@@ -64,7 +65,7 @@ class ViewBar(QWidget):
         button = QPushButton(words)
         button.setProperty("role", "chip")
         button.setCheckable(True)
-        button.setToolTip(tip)
+        button.setToolTip(plain_tip(tip))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._windows.addButton(button)
         row.addWidget(button)

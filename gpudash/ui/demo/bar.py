@@ -10,7 +10,6 @@ from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QPushButton,
     QSizePolicy,
     QStackedWidget,
@@ -19,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.demo import Scene, Tour
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 LARGE, SMALLEST = 1.7, 1.0
 """The sentence's size in sizes of the window's own type: large, and what it shrinks to where it does not fit."""
@@ -47,14 +47,12 @@ class DemoBar(QFrame):
         self.setProperty("role", "panel")
         self.setAccessibleName("Demo")
         self.steps = [self._step(position, numbers + position, scene) for position, scene in enumerate(tour.scenes)]
-        self.caption = QLabel()
+        self.caption = PlainLabel()
         self.caption.setWordWrap(True)
-        self.caption.setTextFormat(Qt.TextFormat.PlainText)
         self.caption.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.look = QLabel()
+        self.look = PlainLabel()
         self.look.setProperty("role", "muted")
-        self.look.setTextFormat(Qt.TextFormat.PlainText)
         self.look.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.pause = self._button(
             "Pause   Esc", "Begin nothing new; a run that is on goes on to its end (Esc)", self._pause
@@ -75,7 +73,7 @@ class DemoBar(QFrame):
         button = QPushButton(str(number))
         button.setProperty("role", "chip")
         button.setCheckable(True)
-        button.setToolTip(scene.title)
+        button.setToolTip(plain_tip(scene.title))
         button.setAccessibleName(f"Scene {number}: {scene.title}")
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.clicked.connect(lambda: self._go(position))
@@ -83,7 +81,7 @@ class DemoBar(QFrame):
 
     def _button(self, words: str, tip: str, act: Callable[[], None]) -> QPushButton:
         button = QPushButton(words)
-        button.setToolTip(tip)
+        button.setToolTip(plain_tip(tip))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.clicked.connect(lambda: self._do(act))
         return button

@@ -13,6 +13,7 @@ from gpudash.memory.explaining.explanation import Explanation, Part
 from gpudash.memory.explaining.explanation_text import part_name
 from gpudash.memory.explaining.wording import needed
 from gpudash.ui.colours import Palette, text_on
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes, format_count
 
 BAR_HEIGHT = 26
@@ -270,6 +271,6 @@ class PartsBar(QWidget):
                 size = self._asked if part is None else part.bytes
                 share = size / max(1, self._capacity) * 100
                 whole = "" if part is None else f"\n{format_count(size)} bytes, {share:.1f} % of the memory"
-                QToolTip.showText(event.globalPos(), f"{words}{whole}", self)
+                QToolTip.showText(event.globalPos(), plain_tip(f"{words}{whole}"), self)
             return True
         return super().event(event)

@@ -16,6 +16,7 @@ from gpudash.memory.explaining.explanation import Explanation, Owner, short
 from gpudash.memory.explaining.explanation_text import growth_words, place
 from gpudash.memory.explaining.wording import innermost
 from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.plain_text import without_mnemonics
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count
 
@@ -108,7 +109,7 @@ class OwnersPanel(QFrame):
             search=self.search.text(),
             by_total=self.total.isChecked(),
         )
-        self.chip.setText(f"{self._choice.category}  ×")
+        self.chip.setText(without_mnemonics(f"{self._choice.category}  ×"))
         self.chip.setVisible(bool(self._choice.category))
         if self._explanation is None:
             return

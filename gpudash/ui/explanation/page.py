@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.explaining.explanation import Explanation
@@ -22,6 +22,7 @@ from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.labels import title_label, worded_button, worded_label
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_clock
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
@@ -58,14 +59,14 @@ class ExplanationPage(QWidget):
         self.plots = PlotStack(store, self.view, palette)
         self.plots.show_readout(False)
         self.plots.strip.hide()
-        self._evidence = QLabel()
+        self._evidence = PlainLabel()
         self._evidence.setProperty("role", "muted")
         self._evidence.setWordWrap(True)
         self._build()
         self._connect()
 
     def _build(self) -> None:
-        self._total = QLabel()
+        self._total = PlainLabel()
         self._total.setProperty("role", "muted")
         filled = QFrame()
         filled.setProperty("role", "panel")

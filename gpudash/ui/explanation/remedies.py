@@ -12,6 +12,7 @@ from gpudash.memory.explaining.explanation import Remedy
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
 from gpudash.memory.predicting.estimate_words import price
 from gpudash.ui.widgets.labels import worded_label
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
 
 MOST = 4
@@ -95,7 +96,7 @@ class Remedies(QWidget):
         """Show as many as there is room for, at least one; one that is too long ends in an ellipsis."""
         whole = len(self._remedies)
         for remedy, widget in zip(self._remedies, self._widgets, strict=False):
-            widget.setText(remedy_words(remedy))
+            _say(widget, remedy_words(remedy))
         wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
         self.more.setText(f"{whole} more")
         room = self.width() - self._lead.sizeHint().width()
@@ -108,7 +109,7 @@ class Remedies(QWidget):
             alone, words = self._widgets[0], remedy_words(self._remedies[0])
             space = alone.fontMetrics().horizontalAdvance(words) - excess - GAP
             if space >= LEAST_WORDS:
-                alone.setText(alone.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, space))
+                _say(alone, alone.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, space))
         self.more.setVisible(fitting < whole)
         self.more.setText(f"{whole - fitting} more")
         self._fill_menu(self._remedies[fitting:])
@@ -120,8 +121,8 @@ class Remedies(QWidget):
         menu = self.more.menu()
         menu.clear()
         for remedy in remedies:
-            action = menu.addAction(remedy_words(remedy))
-            action.setToolTip(remedy_tip(remedy))
+            action = menu.addAction(without_mnemonics(remedy_words(remedy)))
+            action.setToolTip(plain_tip(remedy_tip(remedy)))
             action.setEnabled(self._commanding and applicable(remedy))
             action.triggered.connect(lambda _checked=False, remedy=remedy: self.applied.emit(remedy))
 
@@ -130,12 +131,16 @@ class Remedies(QWidget):
         if not (commanding and applicable(remedy)):
             label = worded_label("figure-small", wraps=False)
             label.setText(words)
-            label.setToolTip(tip)
+            label.setToolTip(plain_tip(tip))
             return label
-        button = QPushButton(words)
-        button.setToolTip(f"Run again with it: {tip}")
+        button = QPushButton(without_mnemonics(words))
+        button.setToolTip(plain_tip(f"Run again with it: {tip}"))
         button.clicked.connect(lambda _checked=False: self.applied.emit(remedy))
         return button
+
+
+def _say(widget: QLabel | QPushButton, words: str) -> None:
+    widget.setText(without_mnemonics(words) if isinstance(widget, QPushButton) else words)
 
 
 def _button_with_menu() -> QPushButton:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explanation import Owner, StackLine
 from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 EMPTY = "No stack was recorded for these blocks."
 
@@ -31,7 +32,7 @@ class StackPanel(QFrame):
         self._source = source
         self._stack: tuple[StackLine, ...] = ()
         self._shown: list[StackLine | None] = []
-        self._place = QLabel()
+        self._place = PlainLabel()
         self._place.setProperty("role", "muted")
         self.library = QCheckBox("library lines")
         self.library.setToolTip("Show the lines of torch and of the standard library too")

@@ -37,6 +37,7 @@ from gpudash.ui.features.profiling import serve_operators, why_no_profile
 from gpudash.ui.forms.run_progress import PID, WATCH
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.widgets.plain_text import message_box, plain_tip
 from gpudash.ui.widgets.remembered import forget_recent
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.actions import PLOT_KEYS, add_plot_actions, build_menus
@@ -133,7 +134,7 @@ class Commands:
         tip = f"{self._tips[name]}\n{why_not}".strip()
         if action.isEnabled() == bool(why_not) or action.toolTip() != tip:
             action.setEnabled(not why_not)
-            action.setToolTip(tip)
+            action.setToolTip(plain_tip(tip))
 
     def do(self, action: str) -> None:
         """Carry out a banner's action."""
@@ -219,7 +220,7 @@ class Commands:
             act()
         except (OSError, ValueError, RuntimeError, RecordingError) as error:
             words = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-            QMessageBox.warning(self._window, "gpudash", str(words))
+            message_box(self._window, QMessageBox.Icon.Warning, "gpudash", str(words)).exec()
             return False
         return True
 

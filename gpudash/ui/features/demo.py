@@ -10,6 +10,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
 from gpudash.session.recordings.samples import samples
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.window.actions import Command
 
 if TYPE_CHECKING:
@@ -54,6 +55,6 @@ def list_samples(menu: QMenu, before: QAction, show: Callable[[Path], object]) -
     """List the samples in ``menu`` above ``before``, where there is nothing else to open."""
     for found in samples():
         entry = QAction(f"Demo: {found.title}", menu)
-        entry.setToolTip(found.words)
+        entry.setToolTip(plain_tip(found.words))
         entry.triggered.connect(lambda _checked=False, path=found.path: show(path))
         menu.insertAction(before, entry)

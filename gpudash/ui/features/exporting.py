@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QFileDialog, QProgressDialog
 
 from gpudash.telemetry.recording.reading import RecordingError, open_recording
 from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.actions import Command
 from gpudash.units import format_count
 
@@ -234,7 +235,8 @@ class Exporting:
         return bool(self._jobs)
 
     def _begin(self, job: ExportJob) -> None:
-        dialog = QProgressDialog(f"Writing {job.out.name}", "Cancel", 0, 0, self._window)
+        dialog = QProgressDialog("", "Cancel", 0, 0, self._window)
+        dialog.setLabel(PlainLabel(f"Writing {job.out.name}"))
         dialog.setWindowTitle("Export")
         dialog.setWindowModality(Qt.WindowModality.NonModal)
         dialog.setMinimumDuration(NEVER_MS)

@@ -16,6 +16,7 @@ from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import Palette
 from gpudash.ui.features.demo import list_samples
 from gpudash.ui.recordings.document import RecordingDocument
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.remembered import add_recent, forget_recent, recent_files
 
 if TYPE_CHECKING:
@@ -167,9 +168,11 @@ class Opening:
         files = recent_files()
         for number, path in enumerate(files, 1):
             there = path.exists()
-            name = f"{path.parent.name}/{path.name}".replace("&", "&&")
+            name = without_mnemonics(f"{path.parent.name}/{path.name}")
             entry = QAction(f"&{number % 10}  {name}{'' if there else '  (missing)'}", menu)
-            entry.setToolTip(str(path) if there else f"{path} is not there any more; choosing it takes it off the list")
+            entry.setToolTip(
+                plain_tip(str(path) if there else f"{path} is not there any more; choosing it takes it off the list")
+            )
             entry.triggered.connect(lambda _checked=False, path=path: self._open_again(path))
             menu.insertAction(last, entry)
         if not files:

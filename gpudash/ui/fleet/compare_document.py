@@ -26,6 +26,7 @@ from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import gpu_name
 from gpudash.ui.plots.curve import NO_VALUE, Unit, format_value
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetView
@@ -105,7 +106,7 @@ class FleetComparison(Document):
         self.days.setAccessibleName("How much earlier B is than A")
         self.days.setToolTip("How many days earlier B is than A")
         self.days.currentIndexChanged.connect(lambda _row: self.ask())
-        earlier = QLabel("B is")
+        earlier = PlainLabel("B is")
         earlier.setProperty("role", "muted")
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -121,14 +122,13 @@ class FleetComparison(Document):
         self._column = QVBoxLayout(self._panel)
         self._column.setContentsMargins(6, 6, 10, 6)
         self._column.setSpacing(2)
-        self.words = QLabel()
+        self.words = PlainLabel()
         self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.words.setWordWrap(True)
         self.words.setProperty("role", "muted")
         self._column.addWidget(self.words, 1)
-        self.readout = QLabel(POINT)
+        self.readout = PlainLabel(POINT)
         self.readout.setProperty("role", "muted")
-        self.readout.setTextFormat(Qt.TextFormat.PlainText)
         self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         rows = QVBoxLayout(self)
         rows.setContentsMargins(12, 8, 12, 8)
@@ -207,9 +207,8 @@ class FleetComparison(Document):
     def _add_plot(self, metric: Metric, *, last: bool) -> None:
         plot = self.plots[metric] = OverlayPlot(metric.title, metric.unit, metric.unit_name)
         plot.set_look(self._palette, shows_places=last)
-        figures = self._figures[metric] = QLabel()
+        figures = self._figures[metric] = PlainLabel()
         figures.setProperty("role", "muted")
-        figures.setTextFormat(Qt.TextFormat.PlainText)
         figures.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         heading = QWidget()
         row = QHBoxLayout(heading)
@@ -302,7 +301,7 @@ class FleetComparison(Document):
                 widget.hide()
                 widget.deleteLater()
         for place, (side, (began, ended)) in enumerate(zip(self.sides, self.ranges(), strict=True)):
-            letter, name, when = QLabel(LETTERS[place]), QLabel(gpu_name(side.gpu)), QLabel()
+            letter, name, when = PlainLabel(LETTERS[place]), PlainLabel(gpu_name(side.gpu)), PlainLabel()
             letter.setProperty("role", "figure-small")
             simulated = f" · {SIMULATED}" if side.gpu.simulated else ""
             when.setText(f"{range_words(began, ended)} · {side.gpu.product}{simulated}")

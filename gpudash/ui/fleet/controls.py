@@ -6,10 +6,11 @@ from typing import get_args
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QPushButton, QWidget
 
 from gpudash.ui.fleet.arranging import GROUPS, SORTS, Arrangement
 from gpudash.ui.fleet.layout import Density
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 SORT_WORDS = {
     "fullness": "fullest first",
@@ -78,7 +79,7 @@ class FleetControls(QWidget):
         self.only_warnings = QCheckBox("only warnings")
         self.only_warnings.setToolTip("Leave out GPUs without a warning")
         self.only_warnings.toggled.connect(lambda _on: self.changed.emit())
-        self.found = QLabel()
+        self.found = PlainLabel()
         self.found.setProperty("role", "muted")
         self.old = QPushButton("Sort now")
         self.old.setProperty("role", "chip")
@@ -124,10 +125,12 @@ class FleetControls(QWidget):
         self.compare.setEnabled(count in (1, 2))
         self.compare.setText("Compare with another day" if count == 1 else "Compare")
         self.compare.setToolTip(
-            {
-                1: "Lay the chosen GPU's last hour over the same hour of another day",
-                2: "Lay the two chosen GPUs over one another on one axis",
-            }.get(count, "Choose one GPU for another day of its own, or two with Ctrl and a click")
+            plain_tip(
+                {
+                    1: "Lay the chosen GPU's last hour over the same hour of another day",
+                    2: "Lay the two chosen GPUs over one another on one axis",
+                }.get(count, "Choose one GPU for another day of its own, or two with Ctrl and a click")
+            )
         )
 
     def show_found(self, shown: int, all_: int) -> None:
@@ -152,7 +155,7 @@ class FleetControls(QWidget):
 def _choice(name: str, entries: list[tuple[str, str]]) -> QComboBox:
     box = QComboBox()
     box.setAccessibleName(name)
-    box.setToolTip(name)
+    box.setToolTip(plain_tip(name))
     for words, value in entries:
         box.addItem(words, value)
     return box

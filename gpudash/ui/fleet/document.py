@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.arranging import Order, group_of
@@ -20,6 +20,7 @@ from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import TRYING, FleetHeader
 from gpudash.ui.fleet.warnings_strip import WarningsStrip, count_words
 from gpudash.ui.fleet.words import Level, cell_of, clock_words, details, format_age, levels, one_line, summary
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetWarning
@@ -100,10 +101,9 @@ class FleetDocument(Document):
         self.refresh()
 
     def _build(self) -> None:
-        self.words = QLabel()
+        self.words = PlainLabel()
         self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.words.setWordWrap(True)
-        self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.words.setProperty("role", "muted")
         self.show_all = QPushButton("Show all GPUs")
@@ -117,9 +117,8 @@ class FleetDocument(Document):
         middle.addWidget(self.show_all, 0, Qt.AlignmentFlag.AlignHCenter)
         middle.addStretch(1)
         self._nothing = nothing
-        self.detail = QLabel(HINT)
+        self.detail = PlainLabel(HINT)
         self.detail.setProperty("role", "muted")
-        self.detail.setTextFormat(Qt.TextFormat.PlainText)
         self.detail.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._layers = QStackedWidget()
         self._layers.addWidget(nothing)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
@@ -22,6 +22,7 @@ from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import clock_words, gpu_name
 from gpudash.ui.plots.curve import CurveSpec, PlotSpec
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetView
@@ -93,9 +94,8 @@ class GpuDocument(Document):
         self.bar.changed.connect(self.ask)
         self.bar.whole.clicked.connect(lambda _checked=False: self.show_whole())
         self.problem = ProblemStrip()
-        self.head = QLabel()
+        self.head = PlainLabel()
         self.head.setProperty("role", "figure-small")
-        self.head.setTextFormat(Qt.TextFormat.PlainText)
         self.head.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         dashboard.rows.insertWidget(0, self.head)
         dashboard.rows.insertWidget(1, self.bar)

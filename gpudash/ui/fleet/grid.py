@@ -25,6 +25,7 @@ from gpudash.ui.fleet.arranging import Section
 from gpudash.ui.fleet.layout import Density, Layout
 from gpudash.ui.fleet.painting import LEFT, CellPainter
 from gpudash.ui.fleet.words import Cell
+from gpudash.ui.widgets.plain_text import plain_tip
 
 REST_S = 8.0
 """Seconds after the last move of the pointer in the grid, or the last key, for which its order is left alone."""
@@ -310,7 +311,7 @@ class FleetGrid(QAbstractScrollArea):
             key = self.key_at(event.pos())
             words = self.tip(key) if key else ""
             if words:
-                QToolTip.showText(event.globalPos(), words, self)
+                QToolTip.showText(event.globalPos(), plain_tip(words), self)
             else:
                 QToolTip.hideText()
             return True

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 TRYING = "It is asked again by itself; nothing has to be done here once it answers."
 
@@ -16,9 +18,8 @@ class ProblemStrip(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "banner")
-        self.sentence = QLabel()
+        self.sentence = PlainLabel()
         self.sentence.setWordWrap(True)
-        self.sentence.setTextFormat(Qt.TextFormat.PlainText)
         self.sentence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 6, 12, 6)
@@ -39,14 +40,13 @@ class FleetHeader(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.total = QLabel()
+        self.total = PlainLabel()
         self.total.setProperty("role", "figure")
         self.total.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.source = QLabel()
+        self.source = PlainLabel()
         self.source.setProperty("role", "muted")
         self.source.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         for label in (self.total, self.source):
-            label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.problem = ProblemStrip()
         row = QHBoxLayout()
@@ -62,7 +62,7 @@ class FleetHeader(QWidget):
         """Say how large and how full the fleet is."""
         if self.total.text() != words:
             self.total.setText(words)
-            self.total.setToolTip(words)
+            self.total.setToolTip(plain_tip(words))
 
     def show_source(self, words: str) -> None:
         """Say who answers, and how old the newest answer is."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from PySide6.QtCore import QDateTime, QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QButtonGroup, QDateTimeEdit, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QButtonGroup, QDateTimeEdit, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 MOMENT = "d MMM yyyy HH:mm"
 
@@ -35,7 +37,7 @@ class RangeBar(QWidget):
         super().__init__(parent)
         self._range = chosen
         self._wall_clock = wall_clock
-        label = QLabel("Last")
+        label = PlainLabel("Last")
         label.setProperty("role", "muted")
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -51,7 +53,7 @@ class RangeBar(QWidget):
             row.addWidget(chip)
         row.addSpacing(10)
         self.begin, self.end = self._moment("Begin of the range"), self._moment("End of the range")
-        to = QLabel("to")
+        to = PlainLabel("to")
         to.setProperty("role", "muted")
         for part in (self.begin, to, self.end):
             row.addWidget(part)
@@ -65,9 +67,8 @@ class RangeBar(QWidget):
         self.whole.setEnabled(False)
         row.addWidget(self.whole)
         row.addSpacing(10)
-        self.state = QLabel()
+        self.state = PlainLabel()
         self.state.setProperty("role", "muted")
-        self.state.setTextFormat(Qt.TextFormat.PlainText)
         self.state.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         row.addWidget(self.state, 1)
         self._show()
@@ -75,7 +76,7 @@ class RangeBar(QWidget):
     def _chip(self, words: str, tip: str) -> QPushButton:
         chip = QPushButton(words)
         chip.setProperty("role", "chip")
-        chip.setToolTip(tip)
+        chip.setToolTip(plain_tip(tip))
         chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         return chip
 
@@ -84,7 +85,7 @@ class RangeBar(QWidget):
         field.setDisplayFormat(MOMENT)
         field.setCalendarPopup(True)
         field.setAccessibleName(name)
-        field.setToolTip(f"{name}, in your own time")
+        field.setToolTip(plain_tip(f"{name}, in your own time"))
         field.setKeyboardTracking(False)
         field.editingFinished.connect(self._typed)
         return field

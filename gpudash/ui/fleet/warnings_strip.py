@@ -9,7 +9,6 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QSizePolicy,
@@ -19,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.ui.fleet.words import SHAPES, WORSE
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetWarning
@@ -42,7 +42,7 @@ class WarningsStrip(QFrame):
         super().__init__(parent)
         self.setProperty("role", "banner")
         self._warnings: Sequence[FleetWarning] = ()
-        self.count = QLabel()
+        self.count = PlainLabel()
         self.count.setProperty("role", "figure-small")
         self.worst = QToolButton()
         self.worst.setProperty("role", "fold")
@@ -85,8 +85,8 @@ class WarningsStrip(QFrame):
         first = ordered[0]
         words = count_words(ordered)
         self.count.setText(words)
-        self.worst.setText(first.text)
-        self.worst.setToolTip(f"{first.text}\nA click goes to the GPU." if first.key else first.text)
+        self.worst.setText(without_mnemonics(first.text))
+        self.worst.setToolTip(plain_tip(f"{first.text}\nA click goes to the GPU." if first.key else first.text))
         self.all.setVisible(len(ordered) > 1)
         self.setAccessibleName(f"{words}. {first.text}")
         if self.property("level") != first.level:
@@ -109,7 +109,7 @@ class WarningsStrip(QFrame):
             words = f"{SHAPES[warning.level]}  {warning.text}"
             if item.text() != words:
                 item.setText(words)
-                item.setToolTip(warning.text)
+                item.setToolTip(plain_tip(warning.text))
             item.setData(KEY, warning.key)
         self._fold(self.all.isChecked())
 

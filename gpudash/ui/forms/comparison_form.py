@@ -16,6 +16,7 @@ from gpudash.ui.forms.device_choice import device_choice, offer
 from gpudash.ui.forms.parallel_form import FIRST, ParallelForm
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import Control
+from gpudash.ui.widgets.plain_text import PlainLabel
 
 
 class ComparisonForm(SpecForm):
@@ -142,7 +143,7 @@ class ComparisonForm(SpecForm):
 
 
 def _device_row(first: QComboBox, second: QComboBox) -> tuple[QLabel, QWidget]:
-    label = QLabel("Devices")
+    label = PlainLabel("Devices")
     label.setProperty("role", "muted")
     label.setBuddy(first)
     row = QWidget()

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QMenu, QToolBut
 
 from gpudash.devices.names import Device, short_product, simulated_words
 from gpudash.ui.widgets.labels import whole_words
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
 
 WORDS_WIDTH = 116
@@ -21,7 +22,7 @@ def device_choice(title: str, tip: str, characters: int) -> QComboBox:
     """An empty choice of devices, at least ``characters`` wide."""
     choice = QComboBox()
     choice.setAccessibleName(title)
-    choice.setToolTip(tip)
+    choice.setToolTip(plain_tip(tip))
     choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     choice.setMinimumContentsLength(characters)
     return choice
@@ -42,7 +43,7 @@ def offer(choice: QComboBox, words: str, device: Device, problem: str | None) ->
     """Add ``device`` to ``choice``; with a ``problem``, which its tooltip tells, it cannot be chosen."""
     choice.addItem(words, device.name)
     row = choice.count() - 1
-    choice.setItemData(row, problem or device.product, Qt.ItemDataRole.ToolTipRole)
+    choice.setItemData(row, plain_tip(problem or device.product), Qt.ItemDataRole.ToolTipRole)
     model = choice.model()
     assert isinstance(model, QStandardItemModel)
     model.item(row).setEnabled(problem is None)
@@ -123,10 +124,10 @@ class DevicesLine(QLineEdit):
             action.setEnabled(refused is None)
 
     def _add(self, words: str, checked: bool, act: partial[None], tip: str) -> QAction:
-        action = self.menu.addAction(words)
+        action = self.menu.addAction(without_mnemonics(words))
         action.setCheckable(True)
         action.setChecked(checked)
-        action.setToolTip(tip)
+        action.setToolTip(plain_tip(tip))
         action.triggered.connect(lambda _checked=False: act())
         return action
 

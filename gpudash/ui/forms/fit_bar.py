@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.estimate_words import COMMUNICATION, HELD_BACK, bar_bytes, headline, segments
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes
 
 HEIGHT = 16
@@ -104,7 +105,7 @@ class FitBar(QWidget):
 
     def event(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            QToolTip.showText(event.globalPos(), self.words_at(event.pos().x()), self)
+            QToolTip.showText(event.globalPos(), plain_tip(self.words_at(event.pos().x())), self)
             return True
         return super().event(event)
 

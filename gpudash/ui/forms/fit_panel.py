@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from html import escape
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QGuiApplication
@@ -14,7 +15,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
     QHBoxLayout,
-    QLabel,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -42,6 +42,7 @@ from gpudash.memory.predicting.estimate_words import (
 )
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.forms.fit_bar import FitBar, part_colour
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
 LOOKS = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("warn", "≈ "), "unknown": ("muted", "")}
@@ -91,14 +92,14 @@ class FitPanel(QWidget):
         self._reason = False
         self._whole = True
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self._headline = QLabel(PREDICTING)
+        self._headline = PlainLabel(PREDICTING)
         self._headline.setWordWrap(False)
         self._bar = FitBar(self._palette)
-        self._lines = QLabel("\n")
+        self._lines = PlainLabel("\n")
         self._lines.setProperty("role", "muted")
         self._lines.setWordWrap(True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self._ranks = QLabel()
+        self._ranks = PlainLabel()
         self._ranks.setProperty("role", "legend")
         self._ranks.setWordWrap(True)
         self._ranks.setAccessibleName("The other ranks")
@@ -186,7 +187,9 @@ class FitPanel(QWidget):
             whole: whether it comes no further.
         """
         self._estimate, self._stale, self._reason = estimate, False, False
-        self._headline.setToolTip("\n".join(line for line in (release_words(estimate), estimate.method) if line))
+        self._headline.setToolTip(
+            plain_tip("\n".join(line for line in (release_words(estimate), estimate.method) if line))
+        )
         self._set_look(verdict(estimate), headline(estimate))
         self._whole = whole
         self._set_lines(_figures(estimate), tip=largest_batch_remark(estimate))
@@ -233,7 +236,7 @@ class FitPanel(QWidget):
 
     def _set_lines(self, words: str, tip: str = "") -> None:
         self._lines.setText(words)
-        self._lines.setToolTip(tip)
+        self._lines.setToolTip(plain_tip(tip))
 
     def _show(self) -> None:
         estimate = self._estimate
@@ -289,9 +292,11 @@ class FitPanel(QWidget):
         for number, (name, size) in enumerate(parts):
             colour = part_colour(name, self._palette)
             words = name.removesuffix(" in the allocator").removesuffix(" state").removesuffix(" (assumed)")
-            label = QLabel(f'<span style="color:{colour}">■</span> {words} <b>{format_bytes(size)}</b>')
+            label = PlainLabel()
+            label.setTextFormat(Qt.TextFormat.RichText)
+            label.setText(f'<span style="color:{colour}">■</span> {escape(words)} <b>{format_bytes(size)}</b>')
             label.setProperty("role", "legend")
-            label.setToolTip(f"{name}: {format_bytes(size)}")
+            label.setToolTip(plain_tip(f"{name}: {format_bytes(size)}"))
             grid.addWidget(label, number % rows, number // rows)
         return legend
 
@@ -346,13 +351,13 @@ class AlternativeRow(QWidget):
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(6)
         role, sign = _LOOKS[alternative.fits]
-        mark = QLabel(sign)
+        mark = PlainLabel(sign)
         mark.setProperty("role", role)
         mark.setFixedWidth(12)
-        mark.setToolTip(fit_words(alternative.fits))
-        change = QLabel(change_words(alternative))
+        mark.setToolTip(plain_tip(fit_words(alternative.fits)))
+        change = PlainLabel(change_words(alternative))
         change.setWordWrap(True)
-        told = QLabel(_told(alternative))
+        told = PlainLabel(_told(alternative))
         told.setProperty("role", "legend")
         told.setWordWrap(True)
         words = QVBoxLayout()
@@ -372,11 +377,11 @@ class AlternativeRow(QWidget):
         if alternative.allocator:
             start = start_words(alternative.allocator)
             button = QPushButton("Copy")
-            button.setToolTip(f"Copy the command that starts so:\n{start}")
+            button.setToolTip(plain_tip(f"Copy the command that starts so:\n{start}"))
             button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
         elif alternative.fields or alternative.device is not None:
             button = QPushButton("Apply")
-            button.setToolTip(_apply_words(alternative))
+            button.setToolTip(plain_tip(_apply_words(alternative)))
             button.clicked.connect(lambda: self.applied.emit(alternative))
         else:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic.fields import FieldInfo
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gpudash.devices.names import Device, kind_of
 from gpudash.specs import Spec
@@ -14,6 +14,7 @@ from gpudash.specs.device_list import several
 from gpudash.ui.forms.device_choice import DevicesLine
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import Control
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_bytes
 
 ONLY_SEVERAL = ("parallel", "global_batch", "max_restarts", "rank_timeout", "slow_rank")
@@ -28,7 +29,7 @@ class ParallelForm(SpecForm):
 
     def __init__(self, spec: type[Spec], parent: QWidget | None = None) -> None:
         self._offered: tuple[Device, ...] = ()
-        self._note = QLabel()
+        self._note = PlainLabel()
         self._note.setProperty("role", "muted")
         self._note.setWordWrap(True)
         self._note.hide()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.places import ranks_words
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_clock, format_count, format_percent, format_throughput
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
@@ -40,7 +41,7 @@ class RunProgress(QWidget):
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setAccessibleName("Progress of the run")
-        self.words = QLabel("Ready")
+        self.words = PlainLabel("Ready")
         self.words.setProperty("role", "muted")
         self.words.setWordWrap(True)
         rows = QVBoxLayout(self)

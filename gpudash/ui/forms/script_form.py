@@ -25,6 +25,7 @@ from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.session.watching.request import WatchRequest
 from gpudash.ui.forms.script import Script, found_python, python_words
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 
 TITLE = "My script"
@@ -115,7 +116,7 @@ class ScriptForm(QWidget):
         control.setAccessibleName(LABELS[name])
         control.setToolTip(TIPS[name])
         control.setAcceptDrops(False)  # a file dropped here would become a text beginning with file://
-        label = QLabel(LABELS[name])
+        label = PlainLabel(LABELS[name])
         label.setProperty("role", "muted")
         label.setBuddy(control)
         label.setToolTip(TIPS[name])
@@ -125,7 +126,7 @@ class ScriptForm(QWidget):
         box.addWidget(control, 1)
         if ask is not None:
             box.addWidget(self._browse_button(name, ask))
-        error = QLabel()
+        error = PlainLabel()
         error.setProperty("role", "error")
         error.setWordWrap(True)
         error.hide()
@@ -148,7 +149,7 @@ class ScriptForm(QWidget):
         button.setText("…")
         button.setProperty("role", "browse")
         button.setAccessibleName(f"Browse for {LABELS[name].lower()}")
-        button.setToolTip(f"Browse for {'a folder' if name == 'folder' else 'a file'}")
+        button.setToolTip(plain_tip(f"Browse for {'a folder' if name == 'folder' else 'a file'}"))
         button.clicked.connect(ask)
         self._browse.append(button)
         return button
@@ -233,9 +234,9 @@ class ScriptForm(QWidget):
         self.environment.setPlaceholderText("NAME=value")
         python = found_python(script.file)
         self.python.setPlaceholderText(python_words(python, script))
-        self.python.setToolTip(f"{TIPS['python']}\n{script.python or f'Found: {python}'}")
-        self.file.setToolTip(f"{TIPS['file']}\n{script.file}".strip())  # a long path shows its end alone
-        self.folder.setToolTip(f"{TIPS['folder']}\n{script.folder}".strip())
+        self.python.setToolTip(plain_tip(f"{TIPS['python']}\n{script.python or f'Found: {python}'}"))
+        self.file.setToolTip(plain_tip(f"{TIPS['file']}\n{script.file}".strip()))  # a long path shows its end alone
+        self.folder.setToolTip(plain_tip(f"{TIPS['folder']}\n{script.folder}".strip()))
         self.changed.emit()
 
     def _ask_file(self) -> None:

@@ -22,6 +22,7 @@ from gpudash.ui.widgets.fields import (
     tooltip,
     write_control,
 )
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 LABEL_WIDTH = 118
 """Logical pixels of the label column, the same in every form so that nothing moves when the workload changes."""
@@ -123,8 +124,8 @@ class SpecForm(QWidget):
         control = self._make(name, field, extra)
         title = _title(name)
         control.setAccessibleName(title)
-        control.setToolTip(tooltip(field, extra))
-        error = QLabel()
+        control.setToolTip(plain_tip(tooltip(field, extra)))
+        error = PlainLabel()
         error.setProperty("role", "error")
         error.setWordWrap(True)
         error.hide()
@@ -134,7 +135,7 @@ class SpecForm(QWidget):
         box.setSpacing(2)
         box.addWidget(control)
         box.addWidget(error)
-        label = QLabel(title)
+        label = PlainLabel(title)
         label.setProperty("role", "muted")
         label.setBuddy(control)
         label.setMinimumWidth(LABEL_WIDTH)

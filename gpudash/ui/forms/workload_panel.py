@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
     QHBoxLayout,
-    QLabel,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -34,6 +33,7 @@ from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, preset_words
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 WIDTH = 312
 """Logical pixels: room for the longest label and a choice beside it."""
@@ -84,7 +84,7 @@ class WorkloadPanel(QFrame):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(14, 12, 14, 12)
         outer.setSpacing(8)
-        title = QLabel("WORKLOAD")
+        title = PlainLabel("WORKLOAD")
         title.setProperty("role", "title")
         outer.addWidget(title)
         self.workload = QComboBox()
@@ -97,7 +97,7 @@ class WorkloadPanel(QFrame):
         self.workload.setCurrentIndex(self.workload.findData(DEFAULT_WORKLOAD))
         self.workload.currentIndexChanged.connect(self._choose_workload)
         outer.addWidget(self.workload)
-        self._summary = QLabel()
+        self._summary = PlainLabel()
         self._summary.setProperty("role", "muted")
         self._summary.setWordWrap(True)
         outer.addWidget(self._summary)
@@ -120,11 +120,11 @@ class WorkloadPanel(QFrame):
         outer.addWidget(scroll, 1)
         self.fit = FitPanel()
         outer.addWidget(self.fit)
-        self._not_predicted = QLabel(NOT_PREDICTED)
+        self._not_predicted = PlainLabel(NOT_PREDICTED)
         self._not_predicted.setProperty("role", "muted")
         self._not_predicted.setWordWrap(True)
         outer.addWidget(self._not_predicted)
-        self._caution = QLabel()
+        self._caution = PlainLabel()
         self._caution.setProperty("role", "warn")
         self._caution.setWordWrap(True)
         outer.addWidget(self._caution)
@@ -138,7 +138,7 @@ class WorkloadPanel(QFrame):
         self._device_choice = QWidget()
         row = QHBoxLayout(self._device_choice)
         row.setContentsMargins(0, 0, 0, 0)
-        label = QLabel("Device")
+        label = PlainLabel("Device")
         label.setProperty("role", "muted")
         self.device = device_choice("Device", DEVICE_WORDS, 12)
         self.device.currentIndexChanged.connect(self._device_changed)
@@ -329,7 +329,7 @@ class WorkloadPanel(QFrame):
         for preset, values in spec.presets.items():
             button = QPushButton(preset)
             button.setProperty("role", "chip")
-            button.setToolTip(preset_words(preset, values))
+            button.setToolTip(plain_tip(preset_words(preset, values)))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, values=values: self._apply_preset(values))
             self._preset_row.addWidget(button)
@@ -443,4 +443,4 @@ class StartButton(QPushButton):
     def _say(self, text: str, name: str, tip: str) -> None:
         self.setText(text)
         self.setAccessibleName(name)
-        self.setToolTip(tip)
+        self.setToolTip(plain_tip(tip))

@@ -7,11 +7,12 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QMargins, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
 
 HEIGHT_PX = 18
@@ -57,18 +58,20 @@ class Entry(QWidget):
         self.spec = spec
         self._button = Button(self)
         self._button.setProperty("role", "legend")
-        self._button.setText(spec.name)
+        self._button.setText(without_mnemonics(spec.name))
         self._button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._button.setCheckable(True)
         self._button.setChecked(True)
         self._button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._button.setToolTip(f"{spec.note}\n" * bool(spec.note) + "Click hides the curve, Ctrl+click shows it alone")
+        self._button.setToolTip(
+            plain_tip(f"{spec.note}\n" * bool(spec.note) + "Click hides the curve, Ctrl+click shows it alone")
+        )
         self._button.clicked.connect(self._pressed)
         self._only = QToolButton(self)
         self._only.setProperty("role", "only")
         self._only.setText("only")
         self._only.setAccessibleName(f"Show only {spec.name}")
-        self._only.setToolTip(f"Show only {spec.name}")
+        self._only.setToolTip(plain_tip(f"Show only {spec.name}"))
         self._only.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._only.clicked.connect(lambda: self.clicked.emit(self.spec.name, True))
         self._only.hide()
@@ -168,7 +171,7 @@ class Legend(QWidget):
         self._row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(0)
-        self._title = QLabel(title)
+        self._title = PlainLabel(title)
         self._title.setProperty("role", "title")
         self._row.addWidget(self._title)
         self._row.addSpacing(6)
@@ -306,7 +309,7 @@ class Legend(QWidget):
         for entry in self._entries:
             if not entry.isVisible():
                 name = entry.spec.name
-                action = menu.addAction(entry.icon, name, partial(self.toggle, name))
+                action = menu.addAction(entry.icon, without_mnemonics(name), partial(self.toggle, name))
                 action.setCheckable(True)
                 action.setChecked(name not in self._hidden)
 

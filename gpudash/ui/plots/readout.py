@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
     QHeaderView,
-    QLabel,
     QSizePolicy,
     QTableWidget,
     QTableWidgetItem,
@@ -29,6 +28,7 @@ from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, PlotSpec, format_value
 from gpudash.ui.plots.legend import Button, swatch
 from gpudash.ui.plots.reading import Row
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_clock
 
@@ -182,7 +182,7 @@ class SelectionStrip(QWidget):
         self._chip.setProperty("role", "chip")
         self._chip.setToolTip("Clear the selection (Esc)")
         self._chip.clicked.connect(self.cleared)
-        self._words = QLabel()
+        self._words = PlainLabel()
         self._words.setProperty("role", "muted")
         self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._fold = Button()

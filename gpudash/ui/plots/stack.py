@@ -26,6 +26,7 @@ from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.readout import Readout, SelectionStrip
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.widgets.plain_text import without_mnemonics
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import scaled
 
@@ -505,7 +506,7 @@ class PlotMenu:
             menu.addAction("Linear axis" if plot.log else "Logarithmic axis", partial(stack.toggle_log_of, plot))
         menu.addSeparator()
         for curve in plot.visible_curves:
-            menu.addAction(f"Hide {curve.name}", partial(plot.legend.toggle, curve.name))
+            menu.addAction(without_mnemonics(f"Hide {curve.name}"), partial(plot.legend.toggle, curve.name))
         if plot.hidden:
             menu.addAction("Show all curves", plot.legend.show_all)
         plots = menu.addMenu("Plots")

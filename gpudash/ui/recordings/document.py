@@ -27,6 +27,7 @@ from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.recordings.replay_bar import ReplayBar
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_count, format_duration
 
 READ_ADVICE = "The file is only read, never changed. No data leaves this computer."
@@ -237,7 +238,7 @@ class RecordingHead(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.what, self.badge, self.words, self.file = QLabel(), QLabel(SIMULATED), QLabel(), QLabel()
+        self.what, self.badge, self.words, self.file = PlainLabel(), PlainLabel(SIMULATED), PlainLabel(), PlainLabel()
         self.what.setProperty("role", "figure-small")
         self.badge.setProperty("role", "badge")
         self.badge.hide()
@@ -245,7 +246,6 @@ class RecordingHead(QWidget):
         row.setContentsMargins(2, 2, 2, 0)
         row.setSpacing(10)
         for label in (self.what, self.badge, self.words, self.file):
-            label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         for label in (self.words, self.file):
@@ -280,7 +280,7 @@ class RecordingHead(QWidget):
             begun: whether the run has begun there.
         """
         self._name = place.name if isinstance(place, Path) else place
-        self.file.setToolTip(str(place))
+        self.file.setToolTip(plain_tip(str(place)))
         what = "Session" if run is None else f"{workload_title(run.workload)} · {run.device}"
         _write(self.what, what)
         self.badge.setVisible(run is not None and run.simulated)

@@ -13,7 +13,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QMessageBox,
     QProgressBar,
@@ -35,6 +34,7 @@ from gpudash.ui.recordings.library_trash import Moves
 from gpudash.ui.recordings.library_words import named
 from gpudash.ui.widgets.labels import title_label, worded_button
 from gpudash.ui.widgets.notice import Notice
+from gpudash.ui.widgets.plain_text import PlainLabel, message_box, plain_tip
 from gpudash.ui.widgets.undo import Undoing
 from gpudash.units import format_bytes
 
@@ -87,7 +87,7 @@ class LibraryDocument(Document):
         self.table = RecordingsTable(palette)
         self.details = Details()
         self.disk = DiskLine()
-        self._empty = QLabel()
+        self._empty = PlainLabel()
         self.start_button = worded_button(
             "Start a run   F5", "Run what the workload panel holds; it is recorded", start
         )
@@ -161,7 +161,7 @@ class LibraryDocument(Document):
             ("Copy values", "Copy the selected rows, or all of them, as tab-separated text", self.copy_values, ""),
         ):
             action = QAction(words, self.table)
-            action.setToolTip(tip)
+            action.setToolTip(plain_tip(tip))
             action.setShortcut(QKeySequence(key))
             action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
             action.triggered.connect(lambda _checked=False, run=run: run())
@@ -337,10 +337,8 @@ class LibraryDocument(Document):
     def ask_to_empty(self) -> None:
         """Ask, for this cannot be undone, and delete what is in the trash."""
         count = len(self._librarian.library.trash)
-        box = QMessageBox(self)
-        box.setIcon(QMessageBox.Icon.Warning)
-        box.setWindowTitle("Empty Trash")
-        box.setText(f"{count} recording{'s' * (count != 1)} and any reports in the trash are deleted for good.")
+        words = f"{count} recording{'s' * (count != 1)} and any reports in the trash are deleted for good."
+        box = message_box(self, QMessageBox.Icon.Warning, "Empty Trash", words)
         agree = box.addButton("Empty Trash", QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
         agree.clicked.connect(self._librarian.empty_trash)
@@ -372,7 +370,7 @@ class DiskLine(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.words, self.trash_words = QLabel(), QLabel()
+        self.words, self.trash_words = PlainLabel(), PlainLabel()
         for label in (self.words, self.trash_words):
             label.setProperty("role", "muted")
         self.bar = QProgressBar()
@@ -396,7 +394,7 @@ class DiskLine(QWidget):
         self.words.setText(f"{len(library.entries)} of {settings.recordings_count} recordings, {size}")
         tip = "Beyond either limit the oldest recordings that are not locked go to the trash when a session begins"
         for part in (self.bar, self.words):
-            part.setToolTip(tip)
+            part.setToolTip(plain_tip(tip))
         self.bar.setAccessibleName(f"Room taken by recordings: {self.words.text()}")
         days = round(KEPT_S / 86400)
         there = f"{len(library.trash)}, {format_bytes(library.trash_bytes)}" if library.trash else "empty"

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from html import escape
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.session.recordings.library import Entry
 from gpudash.ui.recordings.library_words import details_of
 from gpudash.ui.widgets.labels import title_label, worded_label
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_bytes
 
 WIDTH_PX = 300
@@ -42,7 +43,7 @@ class Details(QFrame):
         self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._shown: Sequence[Entry] = ()
         heading = title_label("SELECTED RECORDING")
-        self._called = QLabel("Name")
+        self._called = PlainLabel("Name")
         self._called.setProperty("role", "muted")
         self._called.setBuddy(self.title)
         column = QVBoxLayout(self)

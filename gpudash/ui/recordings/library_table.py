@@ -22,6 +22,7 @@ from gpudash.ui.recordings.library_words import (
     status_of,
     workload_of,
 )
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.tables import Column, Index
 from gpudash.units import format_bytes
 
@@ -107,7 +108,8 @@ class RecordingsModel(QAbstractTableModel):
         if role == SORT:
             return value(entry)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return (entry.facts.damage if entry.facts is not None else "") or f"{words(entry)}\n{entry.path}"
+            damage = entry.facts.damage if entry.facts is not None else ""
+            return plain_tip(damage or f"{words(entry)}\n{entry.path}")
         if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
             return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         if role == Qt.ItemDataRole.ForegroundRole and words is status_of and words(entry) in ALARMING:

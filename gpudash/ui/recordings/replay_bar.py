@@ -8,9 +8,10 @@ from typing import Protocol
 
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QFontMetrics
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QSlider, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QSlider, QWidget
 
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 SPEEDS = (1, 2, 5, 10, 30, 60)
 """Seconds of the recording in one second."""
@@ -103,7 +104,7 @@ class ReplayBar(QWidget):
         self.slider.setToolTip("Drag to any moment; the arrows move by a second, Page Up and Page Down by a twentieth")
         self.slider.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.slider.valueChanged.connect(self._scrubbed)
-        self.time = QLabel()
+        self.time = PlainLabel()
         self.time.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.end = QPushButton()
         self.end.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -208,7 +209,7 @@ class ReplayBar(QWidget):
         else:
             _name(self.end, "▶❘  To the end", "Show the end of the recording (End)")
             self.end.setEnabled(not self._played.at_end)
-        self.play.setToolTip(f"{self.play.accessibleName()} (Space)")
+        self.play.setToolTip(plain_tip(f"{self.play.accessibleName()} (Space)"))
 
 
 def _name(button: QPushButton, words: str, means: str) -> None:
@@ -216,7 +217,7 @@ def _name(button: QPushButton, words: str, means: str) -> None:
     if button.text() != words:
         button.setText(words)
         button.setAccessibleName(means.partition(" (")[0])
-        button.setToolTip(means)
+        button.setToolTip(plain_tip(means))
 
 
 def place_words(seconds: float) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.ui.snapshot.rows import GROUPS, Change, Holder, signed
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count, format_percent
 
@@ -52,7 +53,7 @@ class WhoPane(QWidget):
         self._holders: Sequence[Holder] = ()
         self._changes: Sequence[Change] = ()
         self._compares = False
-        self.sums = QLabel()
+        self.sums = PlainLabel()
         self.sums.setProperty("role", "muted")
         self.sums.setWordWrap(True)
         self.group = QComboBox()

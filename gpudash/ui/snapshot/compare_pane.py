@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.snapshot.history.difference import compare
@@ -17,6 +17,7 @@ from gpudash.ui.snapshot.rows import changes
 from gpudash.ui.snapshot.selection import NOTHING
 from gpudash.ui.snapshot.study import Study, Studying
 from gpudash.ui.widgets.opening_page import progress_words
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Table
 
 LEAVING_S = 1.0
@@ -47,7 +48,7 @@ class ComparePane(QWidget):
         self.button = QPushButton("Choose a snapshot")
         self.button.setToolTip("Choose the file that this snapshot is compared with")
         self.button.clicked.connect(lambda _checked=False: self._choose())
-        self.words = QLabel()
+        self.words = PlainLabel()
         self.words.setProperty("role", "muted")
         self.words.setWordWrap(True)
         self.table = Table("Difference of two snapshots", CHANGE_COLUMNS, EMPTY)

@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
     QHeaderView,
-    QLabel,
     QLineEdit,
     QTableView,
     QVBoxLayout,
@@ -26,6 +25,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Columns, Stack
 from gpudash.ui.snapshot.rows import Places
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column
 from gpudash.units import format_bytes, format_count, parse_size
 
@@ -65,7 +65,7 @@ class EventsPane(QWidget):
         self.text.setMaximumWidth(160)
         for field in (self.least, self.text):
             field.textChanged.connect(self._narrow)
-        self.sums = QLabel()
+        self.sums = PlainLabel()
         self.sums.setProperty("role", "muted")
         self.view = QTableView()
         self.view.setAccessibleName("Events of the trace")
@@ -242,8 +242,10 @@ class EventsModel(QAbstractTableModel):
         return 0 if parent.isValid() else len(EVENT_COLUMNS)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+        if role == Qt.ItemDataRole.DisplayRole:
             return self.cells(int(self.rows[index.row()]))[index.column()]
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return plain_tip(self.cells(int(self.rows[index.row()]))[index.column()])
         if role == Qt.ItemDataRole.TextAlignmentRole and EVENT_COLUMNS[index.column()].right:
             return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         return None

@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
     QHBoxLayout,
-    QLabel,
     QMenu,
     QPushButton,
     QSplitter,
@@ -45,6 +44,7 @@ from gpudash.ui.snapshot.steps_pane import StepsPane
 from gpudash.ui.snapshot.study import Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
 from gpudash.ui.widgets.labels import worded_button, worded_label
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_count
 
@@ -139,7 +139,7 @@ class SnapshotPage(QWidget):
         self.halves = QSplitter(Qt.Orientation.Vertical)
         self.halves.setChildrenCollapsible(False)
         self._outer.addWidget(self.halves, 1)
-        self.evidence = QLabel()
+        self.evidence = PlainLabel()
         self.evidence.setProperty("role", "muted")
         self.evidence.setWordWrap(True)
         self.evidence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -158,7 +158,7 @@ class SnapshotPage(QWidget):
         left.column.addWidget(self.tabs)
 
     def _add_tab(self, pane: QWidget, words: str, tip: str) -> None:
-        self.tabs.setTabToolTip(self.tabs.addTab(pane, words), tip)
+        self.tabs.setTabToolTip(self.tabs.addTab(pane, words), plain_tip(tip))
 
     def _share_room(self) -> None:
         self.middle.addWidget(self.when)
@@ -460,7 +460,7 @@ class SnapshotHeader(QFrame):
         menu.setToolTipsVisible(True)
         for kind, words, tip in EXPORTS:
             action = menu.addAction(words)
-            action.setToolTip(tip)
+            action.setToolTip(plain_tip(tip))
             action.triggered.connect(lambda _checked=False, kind=kind: self.export_requested.emit(kind))
         self.export.setMenu(menu)
         self.remedies = Remedies()

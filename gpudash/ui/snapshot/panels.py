@@ -6,7 +6,7 @@ What narrows the panes, as chips that can be taken away one by one, and the sear
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.explanation import short
 from gpudash.memory.explaining.wording import needed
@@ -16,6 +16,7 @@ from gpudash.ui.snapshot.drawing.timeline import Timeline
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.units import format_bytes
 
 NO_HISTORY = (
@@ -45,7 +46,7 @@ class FilledPanel(Panel):
         super().__init__(12, 6, parent)
         self.bar = PartsBar(palette)
         self.chips = Chips()
-        self._whole = QLabel()
+        self._whole = PlainLabel()
         self._whole.setProperty("role", "muted")
         head = QHBoxLayout()
         head.setSpacing(8)
@@ -87,12 +88,12 @@ class WhenPanel(Panel):
         self.by_time.setChecked(True)
         self.by_time.setToolTip("Space events by their time instead of one by one")
         self.by_time.toggled.connect(self.timeline.set_by_time)
-        self.no_history = QLabel(NO_HISTORY)
+        self.no_history = PlainLabel(NO_HISTORY)
         self.no_history.setProperty("role", "muted")
         self.no_history.setWordWrap(True)
         self.no_history.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.no_history.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.hint = QLabel("click: that moment · drag: compare two · wheel: zoom")
+        self.hint = PlainLabel("click: that moment · drag: compare two · wheel: zoom")
         self.hint.setProperty("role", "legend")
         head = QHBoxLayout()
         head.setSpacing(6)
@@ -109,7 +110,7 @@ class WhenPanel(Panel):
     def _jump(self, words: str, where: str, tip: str) -> QPushButton:
         button = QPushButton(words)
         button.setProperty("role", "chip")
-        button.setToolTip(tip)
+        button.setToolTip(plain_tip(tip))
         button.clicked.connect(lambda _checked=False: self.jumped.emit(where))
         return button
 
@@ -173,7 +174,7 @@ class Chips(QWidget):
 
     def _show(self, name: str, words: str) -> None:
         button = self.buttons[name]
-        button.setText(f"{words}  ×")
+        button.setText(without_mnemonics(f"{words}  ×"))
         button.setAccessibleName(f"Take back {words}")
         button.setVisible(bool(words))
 

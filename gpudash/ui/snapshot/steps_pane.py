@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.explanation import Growth
 from gpudash.ui.snapshot.rows import signed
 from gpudash.ui.snapshot.study import Step, Study
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count
 
@@ -44,7 +45,7 @@ class StepsPane(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._steps: Sequence[Step] = ()
-        self.words = QLabel()
+        self.words = PlainLabel()
         self.words.setProperty("role", "muted")
         self.words.setWordWrap(True)
         self.growth = Table("What every step keeps", GROWTH_COLUMNS, NO_GROWTH)

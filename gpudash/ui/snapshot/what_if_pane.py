@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import parse_card, size_of
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.estimate import CARDS_BYTES
 from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import GIB, format_bytes
 
@@ -88,7 +89,7 @@ class WhatIfPane(QWidget):
         line = self.settings.lineEdit()
         assert isinstance(line, QLineEdit)
         line.setPlaceholderText("settings of the snapshot")
-        self.problem = QLabel()
+        self.problem = PlainLabel()
         self.problem.setProperty("role", "error")
         self.problem.setWordWrap(True)
         self.problem.hide()
@@ -96,9 +97,9 @@ class WhatIfPane(QWidget):
         self.table.view.setWordWrap(True)
         row = QHBoxLayout()
         row.setSpacing(6)
-        row.addWidget(QLabel("Card with"))
+        row.addWidget(PlainLabel("Card with"))
         row.addWidget(self.capacity)
-        row.addWidget(QLabel("and"))
+        row.addWidget(PlainLabel("and"))
         row.addWidget(self.settings, 1)
         row.addWidget(self.button)
         row.addWidget(self.smallest)

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QStandardItemModel
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QVBoxLayout
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout
 
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import GIB, KIB, MIB, format_bytes
 
 Control = QLineEdit | QComboBox | QCheckBox
@@ -32,7 +33,7 @@ def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     line = QLineEdit()
     line.setAcceptDrops(False)  # files dropped on the window are opened, wherever they fall
     if "unit" in extra and not is_bytes(field):
-        unit = QLabel(str(extra["unit"]), line)
+        unit = PlainLabel(str(extra["unit"]), line)
         unit.setProperty("role", "muted")
         unit.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         inside = QVBoxLayout(line)
@@ -114,7 +115,7 @@ def disable_choices(combo: QComboBox, refused: Mapping[str, str]) -> None:
         why = refused.get(str(combo.itemData(row)))
         item = model.item(row)
         item.setEnabled(why is None)
-        item.setToolTip(f"{combo.itemText(row)}: {why}" if why else "")
+        item.setToolTip(plain_tip(f"{combo.itemText(row)}: {why}" if why else ""))
 
 
 def enabled_choices(combo: QComboBox) -> list[Any]:

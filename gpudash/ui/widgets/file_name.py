@@ -6,6 +6,8 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QMessageBox, QWidget
 
+from gpudash.ui.widgets.plain_text import message_box
+
 
 def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | None:
     """The file that a dialog answered with, ``suffix`` added where it has none; ``None`` when nothing is to be written.
@@ -21,6 +23,9 @@ def completed(parent: QWidget, title: str, chosen: str, suffix: str) -> Path | N
     if path.exists():
         question = f"{path} exists already. Replace it?"
         yes, no = QMessageBox.StandardButton.Yes, QMessageBox.StandardButton.No
-        if QMessageBox.question(parent, title, question, yes | no, no) is not yes:
+        box = message_box(parent, QMessageBox.Icon.Question, title, question)
+        box.setStandardButtons(yes | no)
+        box.setDefaultButton(no)
+        if box.exec() != yes:
             return None
     return path

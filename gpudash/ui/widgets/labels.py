@@ -8,17 +8,19 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy
 
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+
 
 def title_label(words: str) -> QLabel:
     """The title of a pane."""
-    label = QLabel(words)
+    label = PlainLabel(words)
     label.setProperty("role", "title")
     return label
 
 
 def worded_label(role: str, *, wraps: bool = True) -> QLabel:
     """A label whose words can be selected, in the look of ``role``."""
-    label = QLabel()
+    label = PlainLabel()
     label.setProperty("role", role)
     label.setWordWrap(wraps)
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -29,7 +31,7 @@ def worded_label(role: str, *, wraps: bool = True) -> QLabel:
 def worded_button(words: str, tip: str, act: Callable[[], object]) -> QPushButton:
     """A button that says in its tooltip what it does."""
     button = QPushButton(words)
-    button.setToolTip(tip)
+    button.setToolTip(plain_tip(tip))
     button.clicked.connect(lambda _checked=False: act())
     return button
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 
 class Notice(QWidget):
@@ -16,9 +18,8 @@ class Notice(QWidget):
         super().__init__(parent)
         self._strip = QFrame()
         self._strip.setProperty("role", "banner")
-        self._text = QLabel()
+        self._text = PlainLabel()
         self._text.setWordWrap(True)
-        self._text.setTextFormat(Qt.TextFormat.PlainText)
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
@@ -58,8 +59,8 @@ class Notice(QWidget):
     ) -> None:
         """Say ``text`` until it is dismissed or something else is said; ``button`` does ``run`` and dismisses it."""
         self._run = run
-        self._act.setText(button)
-        self._act.setToolTip(f"{button}: {text}")
+        self._act.setText(without_mnemonics(button))
+        self._act.setToolTip(plain_tip(f"{button}: {text}"))
         self._act.setVisible(bool(button))
         self._text.setText(text)
         self._strip.setAccessibleName(text)

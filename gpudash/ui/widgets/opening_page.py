@@ -5,6 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from gpudash.ui.widgets.plain_text import PlainLabel
+
 REFUSED_TIP = (
     'A snapshot is written by torch.cuda.memory._dump_snapshot("snapshot.pickle"), after '
     "torch.cuda.memory._record_memory_history() for its history."
@@ -30,13 +32,13 @@ class OpeningPage(QWidget):
     def __init__(self, name: str, advice: str = READ_ADVICE, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._name = name
-        self.title = QLabel(f"Opening {name}")
+        self.title = PlainLabel(f"Opening {name}")
         self.title.setProperty("role", "figure-small")
-        self.words = QLabel("Starting the reader…")
+        self.words = PlainLabel("Starting the reader…")
         self.words.setProperty("role", "muted")
         self.words.setWordWrap(True)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.advice = QLabel(advice)
+        self.advice = PlainLabel(advice)
         self.advice.setProperty("role", "muted")
         self.advice.setWordWrap(True)
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

@@ -11,6 +11,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPalette, QPen, QPolygo
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.ui.colours import DARK, LIGHT, Palette, luminance
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_duration, format_percent
 
 HEIGHT = 16
@@ -38,7 +39,7 @@ class _Painted(QWidget):
     def describe(self, words: str) -> None:
         """Say in words what is painted."""
         self.setAccessibleDescription(words)
-        self.setToolTip(words)
+        self.setToolTip(plain_tip(words))
         self.update()
 
 

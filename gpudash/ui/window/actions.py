@@ -10,6 +10,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
+from gpudash.ui.widgets.plain_text import plain_tip
+
 PLOT_KEYS = Qt.ShortcutContext.WidgetWithChildrenShortcut
 """Where the keys of the commands that act on plots are heard: in those plots alone."""
 
@@ -56,7 +58,7 @@ def build_menus(window: QMainWindow, commands: Sequence[Command]) -> dict[str, Q
         if command.separated:
             menu.addSeparator()
         action = QAction(command.name, window)
-        action.setToolTip(command.tip)
+        action.setToolTip(plain_tip(command.tip))
         action.setStatusTip(command.tip)
         action.setMenuRole(command.role)
         action.setShortcuts([QKeySequence(key) for key in command.keys])

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QModelIndex, QTimer
 from PySide6.QtGui import QIntValidator
-from PySide6.QtWidgets import QAbstractItemView, QDialog, QDialogButtonBox, QHBoxLayout, QLabel, QLineEdit, QVBoxLayout
+from PySide6.QtWidgets import QAbstractItemView, QDialog, QDialogButtonBox, QHBoxLayout, QLineEdit, QVBoxLayout
 from PySide6.QtWidgets import QWidget as Widget
 
 from gpudash.session.watching.attaching import Candidate
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes
 
@@ -59,9 +60,9 @@ class AttachDialog(QDialog):
         self.pid.setToolTip("Number of the process, as ps and nvidia-smi show it")
         self.pid.setMaximumWidth(140)
         self.pid.textChanged.connect(self._pid_changed)
-        label = QLabel("PID")
+        label = PlainLabel("PID")
         label.setBuddy(self.pid)
-        what = QLabel(WHAT)
+        what = PlainLabel(WHAT)
         what.setProperty("role", "muted")
         what.setWordWrap(True)
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar
 from gpudash.ui.dashboard.readings import gpu_card, host_card
 from gpudash.ui.plots.shaping import Points
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_duration, format_pair
 
@@ -98,7 +99,12 @@ class CompactCard(QFrame):
         self.setProperty("role", "card")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAttribute(Qt.WidgetAttribute.WA_ShowWithoutActivating)
-        self._name, self._badge, self._figures, self._words = QLabel(), QLabel(SIMULATED), QLabel(), QLabel()
+        self._name, self._badge, self._figures, self._words = (
+            PlainLabel(),
+            PlainLabel(SIMULATED),
+            PlainLabel(),
+            PlainLabel(),
+        )
         self._badge.setProperty("role", "badge")
         self._figures.setProperty("role", "figure-small")
         self._words.setProperty("role", "muted")
@@ -132,7 +138,7 @@ class CompactCard(QFrame):
         """Show new figures, and ``words`` below the curve where there are any."""
         self.setWindowTitle(f"{content.device} – gpudash")
         self._name.setText(content.device)
-        self._name.setToolTip(content.product)
+        self._name.setToolTip(plain_tip(content.product))
         self._badge.setVisible(content.simulated)
         pair = content.state or f"{format_pair(content.used, content.total)} {content.memory_words}"
         self._figures.setText(pair)

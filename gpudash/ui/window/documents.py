@@ -12,6 +12,7 @@ from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.widgets.notice import Notice
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.window.dropping import leave_drops
 
 DASHBOARD = "Dashboard"
@@ -118,8 +119,8 @@ class Documents(QWidget):
         document.said.connect(self.tell)
         leave_drops(document)
         self._stack.addWidget(document)
-        row = self.bar.addTab(_shortened(title).replace("&", "&&"))
-        self.bar.setTabToolTip(row, str(key) if isinstance(key, Path) else title)
+        row = self.bar.addTab(without_mnemonics(_shortened(title)))
+        self.bar.setTabToolTip(row, plain_tip(str(key) if isinstance(key, Path) else title))
         self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
         self.bar.show()
         self.bar.setCurrentIndex(row)

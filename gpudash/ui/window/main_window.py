@@ -33,6 +33,7 @@ from gpudash.ui.forms.run_again import put_into_panel
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.plain_text import plain_notification, plain_title
 from gpudash.ui.widgets.theme import Choice, dress
 from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.documents import Documents
@@ -228,7 +229,7 @@ class MainWindow(QMainWindow):
 
     def _front_changed(self) -> None:
         front = self.documents.front_title
-        self.setWindowTitle(f"{front} – {TITLE}" if front else self._own_title)
+        self.setWindowTitle(plain_title(f"{front} – {TITLE}") if front else self._own_title)
         self.commands.refresh()
 
     def reset_layout(self) -> None:
@@ -329,4 +330,4 @@ def notify(window: QWidget, event: Event) -> None:
         tray.setToolTip("gpudash")
         tray.show()
     if tray is not None:
-        tray.showMessage("gpudash", text)
+        tray.showMessage("gpudash", plain_notification(text))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.session.recordings.samples import sample
 from gpudash.settings import save_settings
@@ -22,6 +22,7 @@ from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.features.library import open_library
 from gpudash.ui.features.tool_commands import PRESENTATION
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 
 if TYPE_CHECKING:
@@ -178,15 +179,14 @@ class Hints(QFrame):
         self._done = {name for name in done if name in HINTS}
         self._offered = False
         self.setProperty("role", "panel")
-        title = QLabel("TRY")
+        title = PlainLabel("TRY")
         title.setProperty("role", "title")
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 3, 8, 3)
         row.setSpacing(14)
         row.addWidget(title)
-        self._labels = {name: QLabel(words) for name, words in HINTS.items()}
+        self._labels = {name: PlainLabel(words) for name, words in HINTS.items()}
         for label in self._labels.values():
-            label.setTextFormat(Qt.TextFormat.PlainText)
             row.addWidget(label)
         row.addStretch(1)
         self.close_button = QPushButton("×")
@@ -259,8 +259,7 @@ class NoGpuStrip(QFrame):
         self._problem = ""
         self.setProperty("role", "banner")
         self.setProperty("level", "note")
-        self.text = QLabel()
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text = PlainLabel()
         self.text.setWordWrap(True)
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -282,7 +281,7 @@ class NoGpuStrip(QFrame):
 
     def _button(self, words: str, tip: str, act: Callable[[], None]) -> QPushButton:
         button = QPushButton(words)
-        button.setToolTip(tip)
+        button.setToolTip(plain_tip(tip))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.clicked.connect(lambda: act())
         return button
@@ -347,8 +346,7 @@ class NoGpuStrip(QFrame):
                 widget.deleteLater()
         for row, (name, answer) in enumerate(self._facts()):
             for column, words in enumerate((name, answer)):
-                label = QLabel(words)
-                label.setTextFormat(Qt.TextFormat.PlainText)
+                label = PlainLabel(words)
                 label.setProperty("role", "muted" if column == 0 else "")
                 label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
                 label.setFocusPolicy(Qt.FocusPolicy.NoFocus)

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
     QHeaderView,
-    QLabel,
     QLineEdit,
     QMenu,
     QMenuBar,
@@ -23,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.fuzzy import rank
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 
 WIDTH_PX, ROWS = 620, 12
@@ -114,7 +114,7 @@ class CommandPalette(QDialog):
         self.field.setAccessibleName("Command")
         self.field.installEventFilter(self)
         self.list = QTreeWidget()
-        self._words = QLabel()
+        self._words = PlainLabel()
         self._build()
         self.field.textChanged.connect(self._show)
         self.list.itemClicked.connect(self._clicked)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
 
 from gpudash.settings import Settings, settings_file
 from gpudash.ui.widgets.fields import Control, is_bytes, make_control, on_change, read_control, tooltip, write_control
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 TITLES: Mapping[str, str] = {
     "rate_hz": "Memory readings a second",
@@ -53,20 +54,20 @@ class Preferences(QDialog):
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
             control = make_control(field, extra)
             later = "\nTakes effect with the next session." if name in LATER else ""
-            control.setToolTip(tooltip(field, extra) + later)
+            control.setToolTip(plain_tip(tooltip(field, extra) + later))
             control.setAccessibleName(TITLES[name])
             control.setMinimumWidth(170)
             write_control(control, getattr(settings, name), is_bytes(field))
             on_change(control, self._check)
-            label = QLabel(TITLES[name])
+            label = PlainLabel(TITLES[name])
             label.setBuddy(control)
             label.setToolTip(control.toolTip())
             form.addRow(label, control)
             self._controls[name] = control
-        self._problem = QLabel()
+        self._problem = PlainLabel()
         self._problem.setProperty("role", "error")
         self._problem.setWordWrap(True)
-        where = QLabel(f"Kept in {settings_file()}")
+        where = PlainLabel(f"Kept in {settings_file()}")
         where.setProperty("role", "muted")
         where.setWordWrap(True)
         self._buttons = QDialogButtonBox(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpudash.ui.features.tool_commands import PRESENTATION, fit_panels, restore_text_size
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.ui.widgets.undo import follow_action
 from gpudash.ui.window.compact_card import CompactCards
 from gpudash.ui.window.presentation import Presentation
@@ -67,6 +68,6 @@ class Tools:
         undoing = self._window.undoing
         for name, done in (("Undo", undoing.undo_text), ("Redo", undoing.redo_text)):
             action = self._window.commands.actions[name]
-            action.setText(f"{name} {done}".strip().replace("&", "&&"))
+            action.setText(without_mnemonics(f"{name} {done}".strip()))
             action.setEnabled(bool(done))
-            action.setToolTip(f"{self._tips[name]}\n{'' if done else NOTHING[name]}".strip())
+            action.setToolTip(plain_tip(f"{self._tips[name]}\n{'' if done else NOTHING[name]}".strip()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontDatabase, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from gpudash.devices.names import shown_name
 from gpudash.session.watching.output_log import OutputLine
@@ -40,6 +40,7 @@ from gpudash.telemetry.store import MAX_EVENTS, Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
 from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
@@ -408,15 +409,14 @@ def _inside(events: Iterable[E], selection: Range) -> list[E]:
     return [event for event in events if selection[0] <= event.time_s <= selection[1]]
 
 
-class NewestLine(QLabel):
+class NewestLine(PlainLabel):
     """One line at the right, shortened to its room; the tooltip has it whole."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent=parent)
         self._line: OutputLine | None = None
         self.setProperty("role", "muted")
         self.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.setTextFormat(Qt.TextFormat.PlainText)
         self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
@@ -426,7 +426,7 @@ class NewestLine(QLabel):
             return
         self._line = line
         words = "" if line is None else f"The program's newest line, on {line.stream}: {line.text}"
-        self.setToolTip(words)
+        self.setToolTip(plain_tip(words))
         self.setAccessibleName(words)
         self._fit()
 

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QFileDialog,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QScrollArea,
@@ -33,6 +32,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.tabs.operators_table import OperatorsTable
 from gpudash.ui.dashboard.tabs.operators_timeline import OperatorsTimeline
 from gpudash.ui.widgets.labels import worded_button, worded_label
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_duration
 
 EMPTY = (
@@ -137,7 +137,7 @@ class OperatorsTab(QWidget):
 
     def _empty(self) -> QWidget:
         page = QWidget()
-        self.empty_words = QLabel(EMPTY)
+        self.empty_words = PlainLabel(EMPTY)
         self.empty_words.setProperty("role", "muted")
         self.empty_words.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty_words.setWordWrap(True)
@@ -159,7 +159,7 @@ class OperatorsTab(QWidget):
         """Offer no profile now, because of ``why``; "" offers it."""
         for button in (self.profile, self.first):
             button.setEnabled(not why)
-            button.setToolTip(f"{PROFILE_TIP}{f'. {why}' if why else ''}")
+            button.setToolTip(plain_tip(f"{PROFILE_TIP}{f'. {why}' if why else ''}"))
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -189,12 +189,12 @@ class OperatorsTab(QWidget):
         self.timeline.show_timeline(self._details["timeline"])
         self.table.show_rows(self._details["operators"])
         self.words.setText(_cost_words(self._details))
-        self.words.setToolTip(self._profiles[place].text)
+        self.words.setToolTip(plain_tip(self._profiles[place].text))
         there = trace_of(self._details, self.recording()) is not None
         missing = str(self._details.get("trace_problem") or GONE)
         for button, tip in ((self.export, EXPORT_TIP), (self.folder, FOLDER_TIP)):
             button.setEnabled(there)
-            button.setToolTip(tip if there else missing)
+            button.setToolTip(plain_tip(tip if there else missing))
 
     def _show_stack(self, row: Mapping[str, Any] | None) -> None:
         self.timeline.select(None if row is None else str(row["name"]))

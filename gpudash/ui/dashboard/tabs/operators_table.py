@@ -9,6 +9,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.tables import Column, Index
 from gpudash.units import format_bytes, format_count, format_duration
 
@@ -89,7 +90,7 @@ class OperatorsModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return cell_words(field, value)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{value} B" if field.endswith("bytes") else str(value)
+            return plain_tip(f"{value} B" if field.endswith("bytes") else str(value))
         if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
             return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         return None

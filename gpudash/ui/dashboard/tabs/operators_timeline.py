@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QHelpEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_count, format_duration
 
 ROW_PX = 16
@@ -145,10 +146,12 @@ class OperatorsTimeline(QWidget):
         if isinstance(event, QHelpEvent):
             span = self.span_at(QPointF(event.pos()))
             if span is None:
-                QToolTip.showText(event.globalPos(), self._left_out, self)
+                QToolTip.showText(event.globalPos(), plain_tip(self._left_out), self)
             else:
                 lasted, began = (format_duration(span[place] / 1e6) for place in (4, 3))
-                QToolTip.showText(event.globalPos(), f"{self._names[span[2]]}\n{lasted}, from {began} on", self)
+                QToolTip.showText(
+                    event.globalPos(), plain_tip(f"{self._names[span[2]]}\n{lasted}, from {began} on"), self
+                )
             return True
         return super().event(event)
 

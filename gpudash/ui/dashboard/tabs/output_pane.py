@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPlainTextEdit, QP
 
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_count
 
 MOST_LINES = 10_000
@@ -317,7 +318,7 @@ def _left_out(count: int) -> str:
 
 
 def _muted() -> QLabel:
-    label = QLabel()
+    label = PlainLabel()
     label.setProperty("role", "muted")
     return label
 
@@ -325,7 +326,7 @@ def _muted() -> QLabel:
 def _button(words: str, tip: str, act: object) -> QPushButton:
     button = QPushButton(words)
     button.setProperty("role", "chip")
-    button.setToolTip(tip)
+    button.setToolTip(plain_tip(tip))
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
     button.clicked.connect(act)
     return button

@@ -10,7 +10,6 @@ from PySide6.QtGui import QAction, QColor, QGuiApplication, QPainter, QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
-    QLabel,
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QTableView,
@@ -23,6 +22,7 @@ from gpudash.telemetry.ranks.places import RankPlace
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
 from gpudash.ui.dashboard.tabs.rank_rows import RankRow, rank_rows, rest_words, sentence
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Index
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
@@ -137,8 +137,10 @@ class RanksModel(QAbstractTableModel):
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         field, column, write = COLUMNS[index.column()]
         row = self.rows[index.row()]
-        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+        if role == Qt.ItemDataRole.DisplayRole:
             return write(row)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return plain_tip(write(row))
         if role == Qt.ItemDataRole.UserRole:
             return getattr(row, field)
         if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
@@ -185,7 +187,7 @@ class RanksTab(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.words = QLabel(EMPTY)
+        self.words = PlainLabel(EMPTY)
         self.words.setWordWrap(True)
         self.words.setContentsMargins(8, 3, 8, 3)
         self.model = RanksModel(self)

@@ -19,6 +19,7 @@ from gpudash.telemetry.outcome import (
     trust_words,
 )
 from gpudash.ui.widgets.labels import worded_button, worded_label
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.verdict_bars import ShareBar, SizesGraph, SpreadBar
 from gpudash.units import format_duration
 
@@ -99,9 +100,9 @@ class VerdictPage(QScrollArea):
         grid.setHorizontalSpacing(14)
         grid.setVerticalSpacing(4)
         for column, (title, tip) in enumerate(COLUMNS):
-            label = QLabel(title)
+            label = PlainLabel(title)
             label.setProperty("role", "title")
-            label.setToolTip(tip)
+            label.setToolTip(plain_tip(tip))
             grid.addWidget(label, 0, column)
         for row, (cells, bars) in enumerate(zip(self._cells, self._bars, strict=True), 1):
             for column, name in (
@@ -167,7 +168,7 @@ class VerdictPage(QScrollArea):
             cells["memory"].setText(memory_words(side).replace(", ", "\n").replace(" of the", "\nof the"))
             short = energy_words(side).partition(":" if side["energy_j"] is None else ",")[0]
             cells["energy"].setText(short.replace(" here", "\nhere"))
-            cells["energy"].setToolTip(energy_words(side))
+            cells["energy"].setToolTip(plain_tip(energy_words(side)))
             spread.show_side(side, max(widest, longest))
             share.show_side(side, longest)
         self._ratios["of"].setText(f"{sides[1]['label']} is")

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.snapshot.drawing.memory_map import IDLE, NOTHING, Ints, Lines, Map, fitting_scale, lay_out
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes
 
 ROW, ROW_GAP = 18, 5
@@ -231,7 +232,7 @@ class MemoryMap(QWidget):
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             words = self.words_at(QPointF(event.pos()))
             if words:
-                QToolTip.showText(event.globalPos(), words, self)
+                QToolTip.showText(event.globalPos(), plain_tip(words), self)
             else:
                 QToolTip.hideText()
             return True

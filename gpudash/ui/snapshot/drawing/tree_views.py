@@ -12,6 +12,7 @@ from gpudash.memory.explaining.memory_state import Frame, is_library
 from gpudash.ui.colours import Palette, mixed, text_on
 from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_words, icicle, treemap
 from gpudash.ui.snapshot.selection import Path
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes, format_count, format_percent
 
 ROW = 20
@@ -189,7 +190,7 @@ class TreeView(QWidget):
             if box is None:
                 QToolTip.hideText()
             else:
-                QToolTip.showText(event.globalPos(), self.words(box), self)
+                QToolTip.showText(event.globalPos(), plain_tip(self.words(box)), self)
             return True
         return super().event(event)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.explanation import short
 from gpudash.memory.snapshot.history.categories import NO_STACK
@@ -17,6 +17,7 @@ from gpudash.ui.snapshot.drawing.memory_map_view import MemoryMap
 from gpudash.ui.snapshot.drawing.tree_views import Icicle, Treemap, TreeView
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes, format_count
 
 SHOWN_CRUMBS = 3
@@ -39,7 +40,7 @@ class TreePane(QWidget):
         self.view = view
         self.palette_ = palette
         self.path: Path = ()
-        self._crumbs = QLabel("all")
+        self._crumbs = PlainLabel("all")
         self._crumbs.setProperty("role", "muted")
         self.out = QPushButton("Out")
         self.out.setToolTip("Show what called it again (Backspace)")
@@ -88,7 +89,7 @@ class TreePane(QWidget):
         names = [f"{short(file)}:{line} {name}" if file else name for file, line, name in path]
         before = "… › " if len(names) > SHOWN_CRUMBS else "all › " if names else "all"
         self._crumbs.setText(before + " › ".join(names[-SHOWN_CRUMBS:]))
-        self._crumbs.setToolTip("\n".join(names))
+        self._crumbs.setToolTip(plain_tip("\n".join(names)))
         self.out.setEnabled(bool(path))
         self.only.setEnabled(bool(path))
 
@@ -158,7 +159,7 @@ class BlocksPane(QWidget):
         self.view = MemoryMap(palette)
         self.view.chosen.connect(self._choose)
         self.legend = Legend(palette)
-        self.sums = QLabel()
+        self.sums = PlainLabel()
         self.sums.setProperty("role", "muted")
         self._scroll = QScrollArea()
         self._scroll.setWidgetResizable(True)
