@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.json_page import undescribed
 from tests.programs import program
 
 TIMEOUT_S = 150
@@ -56,6 +57,8 @@ def gpudash(home: Path) -> Command:
             timeout=TIMEOUT_S,
             check=False,
         )
+        if "--json" in arguments:
+            assert undescribed(arguments, json.loads(done.stdout)) == []  # whatever a test is about
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return command

@@ -1,0 +1,69 @@
+"""``resources/guide/json.md`` as a check of what the commands print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from gpudash.files import resource
+
+ROW = re.compile(r"^\| `(?P<key>\w+)` \|(?P<type>[^|]+)\|[^|]*\|(?P<only>[^|]*)\|$")
+
+
+class Key(NamedTuple):
+    type: str
+    optional: bool
+
+
+def sections() -> Iterator[tuple[str, dict[str, Key]]]:
+    for part in resource("guide", "json.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        title, *lines = part.splitlines()
+        rows = [line for line in lines if line.startswith("| `")]
+        found = [match for match in map(ROW.match, rows) if match is not None]
+        assert len(found) == len(rows), title
+        yield title, {row["key"]: Key(row["type"].strip(), bool(row["only"].strip())) for row in found}
+
+
+PAGE = dict(sections())
+OF_EVERY = PAGE["Every document"]
+PLAIN = {"text": str, "truth": bool, "whole": int, "object": dict}
+
+
+def problems(value: Any, of: str, where: str) -> list[str]:
+    """What of a value is not as the page says; ``of``: a type of the page."""
+    if of.endswith(" or null"):
+        return [] if value is None else problems(value, of.removesuffix(" or null"), where)
+    for many in ("list of ", "map of "):
+        if of.startswith(many):
+            if not isinstance(value, list if many == "list of " else dict):
+                return [f"{where} is no {of}: {value!r}"]
+            inside = enumerate(value) if isinstance(value, list) else value.items()
+            return [told for key, item in inside for told in problems(item, of.removeprefix(many), f"{where}[{key}]")]
+    if of == "number":
+        right = isinstance(value, int | float) and not isinstance(value, bool)
+        return [] if right else [f"{where} is no number: {value!r}"]
+    if of in PLAIN:
+        right = isinstance(value, PLAIN[of]) and not (of == "whole" and isinstance(value, bool))
+        return [] if right else [f"{where} is no {of}: {value!r}"]
+    return keys_of(value, PAGE[of], where)
+
+
+def keys_of(value: Any, keys: dict[str, Key], where: str) -> list[str]:
+    if not isinstance(value, dict):
+        return [f"{where} is no object: {value!r}"]
+    told = [f"{where}.{key} is not on the page" for key in value if key not in keys]
+    told += [f"{where}.{key} is missing" for key, said in keys.items() if key not in value and not said.optional]
+    for key, said in keys.items():
+        if key in value:
+            told += problems(value[key], said.type, f"{where}.{key}")
+    return told
+
+
+def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]:
+    """What of the document that ``gpudash`` printed for these arguments is not as the page says."""
+    section = " ".join(["gpudash", arguments[0]])
+    if "--known" in arguments:
+        section += " --known"
+    short = set(document) <= {"format", "status", "error"} and isinstance(document.get("error"), dict)
+    return keys_of(document, OF_EVERY | PAGE["Failure" if short else section], section)
