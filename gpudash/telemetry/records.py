@@ -11,13 +11,20 @@ import enum
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
+
+from gpudash.telemetry.explanation import Explanation, Findings, explanation_from_json, findings_from_json
 
 Value = int | float | str | None
 
 EXPLANATION = "explanation"
-"""Topic of the note that tells what holds a device's memory while a run is on, or the remedies of an out-of-memory."""
+"""Topic of the note that tells what holds a device's memory while a run is on: a `MemoryExplained`."""
+
+REMEDIES = "remedies"
+"""Topic of the note that tells what would have let a run fit: a `RemediesFound`. Early recordings have it under
+`EXPLANATION`."""
 
 OPERATORS = "operators"
 """Topic of the note that tells what the profiler found; `details` hold its rows, or nothing where it found none."""
@@ -178,6 +185,28 @@ class Note(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryExplained(Note):
+    """A note that tells what a device's memory holds while a run is on; in JSON `explanation` is its `details`."""
+
+    topic: str = EXPLANATION
+    explanation: Explanation
+
+    def to_json(self) -> str:
+        return _as_note(self, self.explanation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemediesFound(Note):
+    """A note that tells what would have let a run fit; in JSON `found` is its `details`."""
+
+    topic: str = REMEDIES
+    found: Findings
+
+    def to_json(self) -> str:
+        return _as_note(self, self.found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Output(Event):
     """Lines that a watched program has printed, in pieces of at most a few hundred; `stream`: "stdout" or "stderr".
 
@@ -219,7 +248,7 @@ class RunFailed(Event):
 class OutOfMemory(Event):
     """A run ended because memory ran out (`error` "cuda", "sim" or "host") or the guard stopped it ("guard").
 
-    `explanation` says what filled the memory, as `gpudash.memory.explaining.explanation.Explanation.to_json` writes it.
+    `explanation` says what filled the memory, where that is known.
     """
 
     kind: ClassVar[str] = "OutOfMemory"
@@ -231,7 +260,7 @@ class OutOfMemory(Event):
     requested_bytes: int | None = None
     details: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
-    explanation: Mapping[str, Any] | None = None
+    explanation: Explanation | None = None
 
 
 Level = Literal["note", "forecast", "warning", "critical", "passed"]
@@ -319,6 +348,7 @@ _JSON_CLASSES: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "None": (type(None),),
     "Mapping": (dict,),
+    "Explanation": (dict,),
     "Sequence": (list,),
 }
 """What JSON makes of a field's type; every other type is a text."""
@@ -350,16 +380,49 @@ def event_from_json(text: str) -> Event:
     for name, value in fields.items():
         if not isinstance(value, classes[name]):
             raise ValueError(f"impossible {kind.kind} event: {name} is {type(value).__name__}")
+    if fields.get("explanation") is not None:
+        fields["explanation"] = _explanation(fields["explanation"])
     try:
-        return kind(**fields)
+        event = kind(**fields)
     except TypeError as error:
         raise ValueError(f"incomplete {kind.kind} event: {error}") from None
+    return _typed(event) if isinstance(event, Note) else event
+
+
+def _explanation(data: Mapping[str, Any]) -> Explanation | None:
+    """``None`` where it is damaged, or not of this version: that memory ran out is true all the same."""
+    try:
+        return explanation_from_json(data)
+    except ValueError:
+        return None
+
+
+def _typed(note: Note) -> Note:
+    """``note`` with the record that its details are; as it is where they are none.
+
+    Which of the two they are is told by what they hold, for one topic was once that of both.
+    """
+    time_s, run_id, text, details = note.time_s, note.run_id, note.text, note.details
+    with suppress(ValueError):
+        if note.topic == EXPLANATION and "parts" in details:
+            explanation = explanation_from_json(details)
+            return MemoryExplained(time_s=time_s, run_id=run_id, text=text, explanation=explanation)
+        if note.topic in (EXPLANATION, REMEDIES) and "remedies" in details:
+            return RemediesFound(time_s=time_s, run_id=run_id, text=text, found=findings_from_json(details))
+    return note
+
+
+def _as_note(note: Note, details: Explanation | Findings) -> str:
+    fields = {name: getattr(note, name) for name in ("time_s", "run_id", "topic", "text")}
+    return json.dumps(plain({"kind": note.kind, **fields, "details": details}), allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it: mappings, lists, numbers; NaN and infinities as strings."""
+    """``value`` as JSON can hold it: mappings (records too), lists, numbers; NaN and infinities as strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.metric_view import MetricView
 from gpudash.telemetry.records import (
     DEVICE,
-    EXPLANATION,
     EpochFinished,
     Event,
     Note,
     OutOfMemory,
+    RemediesFound,
     RunEnded,
     RunFailed,
     RunFinished,
@@ -136,7 +137,7 @@ class RunError:
     remedy: str
     details: str = ""
     requested_bytes: int | None = None
-    explanation: Mapping[str, Any] | None = None
+    explanation: Explanation | None = None
 
 
 @dataclass(slots=True)
@@ -281,8 +282,8 @@ class RunView:
             self.simulated = bool(event.details.get("simulated", self.simulated))
             self.memory.capacity_bytes = None
         error = self.error
-        if event.topic == EXPLANATION and error is not None and error.explanation is not None:
-            self.error = replace(error, explanation={**error.explanation, **event.details})
+        if isinstance(event, RemediesFound) and error is not None and error.explanation is not None:
+            self.error = replace(error, explanation=error.explanation.with_findings(event.found))
         else:
             _keep(self.notes, event)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpudash.memory.explaining.explanation import explanation_from_json
+from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Command, environment
 

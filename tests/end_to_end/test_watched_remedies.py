@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.memory.explaining.explanation import Explanation, explanation_from_json
+from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Command
 

@@ -21,8 +21,8 @@ from PySide6.QtWidgets import QApplication
 from gpudash.cli.open import open_file
 from gpudash.cli.terminal.output import leave
 from gpudash.devices.names import Simulation
-from gpudash.memory.explaining.explanation import Remedy
 from gpudash.specs import PressureSpec, Spec
+from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.records import Warning
 from gpudash.ui import app as app_module
 from gpudash.ui.dashboard.banner import report_of

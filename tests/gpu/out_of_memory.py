@@ -77,7 +77,7 @@ def run_out(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
                 "message": getattr(ending, "message", None),
                 "requested_bytes": getattr(ending, "requested_bytes", None),
                 "peaks": ending.result["memory"],
-                "explanation": in_short(getattr(ending, "explanation", None)),
+                "explanation": in_short(_told(ending)),
                 "warnings": [event.text for event in runner.events if event.kind == "Warning"][:4],
                 "before": before,
                 "after": runner.level() | {"used_bytes": used_bytes(device)},
@@ -87,6 +87,11 @@ def run_out(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
             tell(name, found)
     finally:
         tell("closed", runner.close())
+
+
+def _told(ending: Any) -> Mapping[str, Any] | None:
+    explanation = getattr(ending, "explanation", None)
+    return None if explanation is None else explanation.to_json()
 
 
 def in_short(explanation: Mapping[str, Any] | None) -> dict[str, Any] | None:

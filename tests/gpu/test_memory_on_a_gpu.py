@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpudash.memory.explaining.explanation import explanation_from_json
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import OutOfMemory
 from gpudash.units import GIB, MIB
@@ -23,7 +22,7 @@ def test_an_out_of_memory_is_explained_and_leaves_nothing_behind(gpu: Runner, na
 
     assert isinstance(ending, OutOfMemory) and ending.error == "cuda", ending
     assert ending.explanation is not None
-    found = explanation_from_json(ending.explanation)
+    found = ending.explanation
     assert sum(part.bytes for part in found.parts) == found.capacity_bytes + found.beyond_bytes
     assert found.allowed_bytes == pytest.approx(2 * GIB, abs=MIB)
     assert sum(found.by_category.values()) == found.evidence.live_bytes <= 2 * GIB
@@ -38,7 +37,7 @@ def test_an_out_of_memory_is_explained_and_leaves_nothing_behind(gpu: Runner, na
 
 def test_a_loss_kept_with_its_graph_is_named(gpu: Runner) -> None:
     ending = gpu.run(*out_of_memory.CASES["leak"], memory_cap=CAP)
-    found = explanation_from_json(ending.explanation)
+    found = ending.explanation
 
     assert found.verdict == "leak"
     assert found.growing and "losses.append" in found.growing[0].text
@@ -48,7 +47,7 @@ def test_a_request_that_no_cap_allows_is_called_impossible(gpu: Runner) -> None:
     ending = gpu.run(*out_of_memory.CASES["pipeline"], memory_cap=CAP)
 
     assert isinstance(ending, OutOfMemory) and ending.explanation is not None
-    assert explanation_from_json(ending.explanation).verdict == "impossible request"
+    assert ending.explanation.verdict == "impossible request"
 
 
 def test_torch_reserves_no_more_than_the_cap_and_as_much_as_it_likes_afterwards(gpu: Runner) -> None:

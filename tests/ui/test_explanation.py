@@ -14,11 +14,11 @@ from pytestqt.qtbot import QtBot
 from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.explanation import Explanation, Remedy
 from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Process, Recorded, Request
 from gpudash.session import Replay
+from gpudash.telemetry.explanation import Explanation, Findings, Remedy
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import EXPLANATION, Note, OutOfMemory, Record, RunStarted, Sample, Warning
+from gpudash.telemetry.records import MemoryExplained, OutOfMemory, Record, RemediesFound, RunStarted, Sample, Warning
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.owners import Choice, owner_rows
@@ -95,7 +95,7 @@ def told(explanation: Explanation) -> OutOfMemory:
         remedy="",
         seconds=5.0,
         steps=24,
-        explanation=explanation.to_json(),
+        explanation=explanation,
     )
 
 
@@ -113,15 +113,10 @@ def failed(session: Session, explanation: Explanation | None = None) -> Session:
     return session
 
 
-def remedies(*found: Remedy, note: str = "") -> Note:
+def remedies(*found: Remedy, note: str = "") -> RemediesFound:
     told = explain(STATE, lambda file, line: "hidden = self.fc1(hidden)")
-    details = {
-        "verdict": told.verdict,
-        "headline": told.headline,
-        "remedies": [vars(remedy) for remedy in found],
-        "remedies_note": note,
-    }
-    return Note(time_s=7.0, run_id=1, topic=EXPLANATION, text="Found.", details=details)
+    findings = Findings(told.verdict, told.headline, found, note)
+    return RemediesFound(time_s=7.0, run_id=1, text="Found.", found=findings)
 
 
 def test_under_a_cap_the_bar_ends_where_the_cap_does(qtbot: QtBot) -> None:
@@ -345,7 +340,7 @@ def test_while_a_run_is_on_a_gpu_the_session_is_asked_and_the_answer_opens(open_
     window.explanation.explain()
     assert ("explain",) in session.asked and not window.explanation.open
     now = explain(HeldState("sim:0", 2 * GIB, GIB, GIB, 0, holdings=STATE.holdings[:9], step=9))
-    session.apply(Note(time_s=2.0, run_id=1, topic=EXPLANATION, text="Now.", details=now.to_json()))
+    session.apply(MemoryExplained(time_s=2.0, run_id=1, text="Now.", explanation=now))
     settle(window)
     assert window.explanation.open
     assert "MEMORY AT 0:00" in labels(window) and "is still free" in labels(window)

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.memory.explaining.explanation import Remedy
+from gpudash.telemetry.explanation import Remedy
 from gpudash.ui.explanation.remedies import Remedies, remedy_words
 from gpudash.units import GIB
 

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from gpudash.cli.terminal.output import stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
-from gpudash.memory.explaining.explanation import explanation_from_json
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.session import Session
 from gpudash.specs import ComparisonSpec
+from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.records import Note
 from gpudash.units import (

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gpudash.memory.explaining.explanation import Growth, Owner, StackLine, site_name
 from gpudash.memory.explaining.memory_state import Frame, Holding, is_library, site_of
+from gpudash.telemetry.explanation import Growth, Owner, StackLine, site_name
 
 SourceLine = Callable[[str, int], str]
 """File and line → the text of that line, "" when it cannot be read."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
-from gpudash.memory.explaining.explanation import Evidence, Explanation, Part, Where
 from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, HeldState, Process, Request, site_of
 from gpudash.memory.explaining.verdict import verdict
 from gpudash.memory.explaining.wording import cap_words, capacity_words, headline, others_words, request_words
+from gpudash.telemetry.explanation import Evidence, Explanation, Part, Where
 
 
 def explain(state: HeldState, source: SourceLine = no_source) -> Explanation:

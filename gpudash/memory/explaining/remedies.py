@@ -10,9 +10,9 @@ from dataclasses import replace
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import EXPANDABLE, assignment
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.explaining.explanation import Explanation, Remedy
 from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.memory.predicting.fit import peaks, run_on
+from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.units import MIB, format_bytes
 
 REPLAY = "replay"

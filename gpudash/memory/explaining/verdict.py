@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpudash.memory.explaining.explanation import Growth, Verdict
 from gpudash.memory.explaining.memory_state import HeldState
+from gpudash.telemetry.explanation import Growth, Verdict
 
 SHARE_OF_FRAGMENTS = 0.1
 """Part of what is reserved that must be idle for fragments to be the cause: a few MiB in pieces always are."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpudash.memory.explaining.explanation import Growth, Owner, Verdict, Where, short
 from gpudash.memory.explaining.memory_state import HeldState, Process, Request
+from gpudash.telemetry.explanation import Growth, Owner, Verdict, Where, short
 from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_number, format_pair, memory_unit
 
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}

@@ -6,9 +6,9 @@ from typing import Literal
 
 from gpudash.devices.names import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.explaining.explanation import Remedy
 from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
 from gpudash.memory.predicting.rank_estimates import unequal
+from gpudash.telemetry.explanation import Remedy
 from gpudash.units import format_bytes
 
 Verdict = Literal["fits", "short", "uncertain", "unknown"]

@@ -18,7 +18,6 @@ from gpudash.memory.allocator.settings import EXPANDABLE, assignment
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy
 from gpudash.memory.explaining.memory_state import HeldState
 from gpudash.memory.explaining.remedies import REPLAY
 from gpudash.memory.explaining.verdict import SHARE_OF_LEAK
@@ -32,6 +31,7 @@ from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_program import compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Ran, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
+from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy
 from gpudash.units import GIB, MIB, format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"

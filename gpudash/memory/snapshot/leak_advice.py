@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.explaining.explanation import Growth, short
 from gpudash.memory.explaining.memory_state import Frame, is_library
 from gpudash.memory.snapshot.history.history import History
+from gpudash.telemetry.explanation import Growth, short
 from gpudash.units import format_bytes
 
 AHEAD = 40

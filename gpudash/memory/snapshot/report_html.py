@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
-from gpudash.memory.explaining.explanation import Explanation, StackLine, short
 from gpudash.memory.explaining.explanation_text import (
     evidence_words,
     growth_words,
@@ -29,6 +28,7 @@ from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Beside
 from gpudash.memory.snapshot.summary import Study, compared, studied
+from gpudash.telemetry.explanation import Explanation, StackLine, short
 from gpudash.units import format_bytes, format_count
 
 STYLE = """

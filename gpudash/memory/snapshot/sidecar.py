@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.explanation import Explanation
 from gpudash.memory.explaining.memory_state import Process, Request, Surroundings
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
@@ -20,6 +19,7 @@ from gpudash.memory.snapshot.explaining import (
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIf
+from gpudash.telemetry.explanation import Explanation
 
 
 @dataclass(frozen=True, slots=True)

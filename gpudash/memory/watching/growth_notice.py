@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Sequence
 
-from gpudash.memory.explaining.explanation import Growth
+from gpudash.telemetry.explanation import Growth
 from gpudash.telemetry.records import Warning
 from gpudash.units import format_bytes
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from gpudash.devices.names import Device, kind_of
-from gpudash.memory.explaining.explanation import Remedy, explanation_from_json
 from gpudash.session.demo.measured import Measured
 from gpudash.session.demo.scenes import SCENES, Act, Place, Question, Scene
 from gpudash.specs import Spec, workloads
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.runs import run_of
+from gpudash.telemetry.explanation import Remedy
+from gpudash.telemetry.runs import RunView, run_of
 from gpudash.telemetry.store import Store
 
 State = Literal["ready", "asking", "playing", "busy", "told", "ended"]
@@ -142,6 +142,7 @@ class Tour:
         self.playing_device = ""
         self._session, self._simulate, self._isolate, self._pace = session, simulate, isolate, pace or Pace()
         self._runs: list[Mapping[str, Any] | None] = []
+        self._ended: RunView | None = None
         self._run_id: int | None = None
         self._on = False
         self._ending = False
@@ -338,7 +339,7 @@ class Tour:
             return
         if act.spec is not None:
             spec = act.spec
-        elif before is not None and (mend := mended(before, cap)) is not None:
+        elif before is not None and self._ended is not None and (mend := mended(self._ended, cap)) is not None:
             spec, cap = mend
         else:
             self._fail(NO_REMEDY)
@@ -361,7 +362,7 @@ class Tour:
         self._on = False
         act = self.act
         with self._session.store.lock:
-            run = run_of(self._session.store.runs, self._run_id)
+            self._ended = run = run_of(self._session.store.runs, self._run_id)
             summary = None if run is None else run.summary()
         self._runs.append(summary)
         if act is None or summary is None:
@@ -392,25 +393,25 @@ class Tour:
 CAP_FLAG = "--memory-cap "
 
 
-def mended(run: Mapping[str, Any], cap: MemoryCap | None) -> tuple[Spec, MemoryCap | None] | None:
+def mended(run: RunView, cap: MemoryCap | None) -> tuple[Spec, MemoryCap | None] | None:
     """What to run in place of ``run``, and the cap it may have; ``None`` where no change that can be made here fits.
 
     Args:
-        run: as `RunView.summary` writes it.
+        run: that ran out of memory.
         cap: what the run was allowed.
     """
-    explanation = (run["error"] or {}).get("explanation")
-    kind = workloads().get(run["workload"])
+    explanation = None if run.error is None else run.error.explanation
+    kind = workloads().get(run.workload)
     if explanation is None or kind is None:
         return None
-    remedies = explanation_from_json(explanation).remedies
+    remedies = explanation.remedies
     remedy = first_remedy(remedies)
     if remedy is not None:
-        return kind.model_validate({**run["spec"], **remedy.fields}), cap
+        return kind.model_validate({**run.spec, **remedy.fields}), cap
     raised = next((found for found in remedies if found.fits and found.flags.startswith(CAP_FLAG)), None)
     if raised is None:
         return None
-    return kind.model_validate(run["spec"]), MemoryCap.parse(raised.flags.removeprefix(CAP_FLAG))
+    return kind.model_validate(run.spec), MemoryCap.parse(raised.flags.removeprefix(CAP_FLAG))
 
 
 def first_remedy(remedies: Sequence[Remedy]) -> Remedy | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from gpudash.memory.allocator.settings import assignment
 from gpudash.memory.explaining.explain import rejudged
-from gpudash.memory.explaining.explanation import Explanation, PartKind, Remedy, explanation_from_json
 from gpudash.memory.explaining.explanation_text import failure_title
 from gpudash.memory.explaining.remedies import raised_cap
 from gpudash.memory.predicting.estimate import Alternative, Target
@@ -20,7 +19,8 @@ from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.estimator import Answer, Estimator
 from gpudash.specs import Spec, workloads
 from gpudash.specs.pressure import fills_memory
-from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
+from gpudash.telemetry.explanation import Explanation, PartKind, Remedy
+from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.telemetry.runs import RunView, run_of
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB, format_bytes
@@ -84,8 +84,8 @@ class Remedies:
             self._end()
             with self._lock:
                 if not self._closed:
-                    self._begin(event)
-        elif isinstance(event, Note) and event.topic == EXPLANATION and self._search is not None:
+                    self._begin(event, event.explanation)
+        elif isinstance(event, RemediesFound) and self._search is not None:
             self._search.told.set()  # not before: who waits for it reads it in the store
 
     def wait(self, timeout_s: float) -> bool:
@@ -101,10 +101,9 @@ class Remedies:
         closed = [search.close() for search in self._ending]
         return all(closed)
 
-    def _begin(self, event: OutOfMemory) -> None:
+    def _begin(self, event: OutOfMemory, explanation: Explanation) -> None:
         with self._store.lock:
             run = run_of(self._store.runs, event.run_id)
-        explanation = explanation_from_json(event.explanation or {})
         if run is None:
             return
         spec = _spec_of(run)
@@ -112,17 +111,11 @@ class Remedies:
 
         def tell(found: Explanation) -> None:
             self._emit(
-                Note(
+                RemediesFound(
                     time_s=self._clock(),
                     run_id=event.run_id,
-                    topic=EXPLANATION,
                     text=words(found.remedies, found.remedies_note),
-                    details={
-                        "verdict": found.verdict,
-                        "headline": found.headline,
-                        "remedies": [asdict(remedy) for remedy in found.remedies],
-                        "remedies_note": found.remedies_note,
-                    },
+                    found=found.findings,
                 )
             )
 

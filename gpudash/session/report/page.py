@@ -15,13 +15,13 @@ from typing import Any
 
 from gpudash import __version__
 from gpudash.devices.names import SIMULATED, shown_devices, shown_name
-from gpudash.memory.explaining.explanation import Explanation, explanation_from_json
 from gpudash.memory.explaining.explanation_text import evidence_words, remedies_title, remedy_lines
 from gpudash.memory.snapshot.report_html import STYLE, filled_bars, owners_table, stack_details, table
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.report.curves import Curve, Plot, Unit, plots
 from gpudash.session.report.drawing import draw, read
 from gpudash.specs import workloads
+from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export import Heed, atomically
 from gpudash.telemetry.marks import standing_marks
 from gpudash.telemetry.metric_view import MetricView
@@ -187,7 +187,7 @@ def _error(run: RunView) -> list[str]:
     if error is None:
         return []
     if error.explanation is not None:
-        return _explanation(explanation_from_json(error.explanation))
+        return _explanation(error.explanation)
     parts = [f"<p>{escape(f'{error.message} {error.remedy}'.strip())}</p>"]
     if error.details:
         parts.append(f"<details><summary>Traceback</summary><pre>{escape(error.details)}</pre></details>")

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpudash.devices.names import kind_of
-from gpudash.memory.explaining.explanation import Explanation
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import Request, Surroundings
 from gpudash.memory.watching.growth_notice import source_line
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.report_folder import EXPLANATION_NAME, write_json, write_steps
+from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export import CSV_COLUMNS
 from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.store import Store

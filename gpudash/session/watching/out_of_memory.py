@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import MOST_CONNECTIONS, Peer
-from gpudash.memory.explaining.explanation import Explanation
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.ending import REPORTED
 from gpudash.session.watching.flight_recorder import FlightRecorder, Refused, allocator_environment, new_report
@@ -22,6 +21,7 @@ from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.report_folder import MOST_STEPS, write_steps
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
+from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.records import Note, OutOfMemory, RunEnded
 from gpudash.units import format_bytes
@@ -160,7 +160,7 @@ class OutOfMemoryReports:
     def explained(self, ending: RunEnded) -> RunEnded:
         """``ending`` with what filled the memory, where it was an out-of-memory of a GPU."""
         if isinstance(ending, OutOfMemory) and ending.error != "host" and self._explanation is not None:
-            return replace(ending, remedy=REPORTED, explanation=self._explanation.to_json())
+            return replace(ending, remedy=REPORTED, explanation=self._explanation)
         return ending
 
     def close(self) -> None:

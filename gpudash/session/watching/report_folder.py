@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from gpudash.memory.explaining.explanation import Explanation, explanation_from_json
 from gpudash.memory.snapshot.sidecar import NOTHING, Beside, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
+from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.telemetry.records import plain
 
 STEPS_NAME = "steps.json"

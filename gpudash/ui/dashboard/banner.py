@@ -190,7 +190,7 @@ def _words(ending: Attention) -> str:
     if isinstance(ending, Note):
         return ending.text if ending.topic == STRAGGLER else REPORT_WORDS
     if isinstance(ending, OutOfMemory) and ending.explanation is not None:
-        return f"{ending.explanation['headline']} {ending.explanation['request_words']}"
+        return f"{ending.explanation.headline} {ending.explanation.request_words}"
     return f"{ending.message} {ending.remedy}".strip()
 
 

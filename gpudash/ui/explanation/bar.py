@@ -9,9 +9,9 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from gpudash.memory.explaining.explanation import Explanation, Part
 from gpudash.memory.explaining.explanation_text import part_name
 from gpudash.memory.explaining.wording import needed
+from gpudash.telemetry.explanation import Explanation, Part
 from gpudash.ui.colours import Palette, text_on
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes, format_count

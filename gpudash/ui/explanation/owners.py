@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
-from gpudash.memory.explaining.explanation import Explanation, Owner, short
 from gpudash.memory.explaining.explanation_text import growth_words, place
 from gpudash.memory.explaining.wording import innermost
+from gpudash.telemetry.explanation import Explanation, Owner, short
 from gpudash.ui.widgets.labels import title_label
 from gpudash.ui.widgets.plain_text import without_mnemonics
 from gpudash.ui.widgets.tables import Column, Table

@@ -10,8 +10,8 @@ from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
-from gpudash.memory.explaining.explanation import Explanation
 from gpudash.memory.explaining.explanation_text import evidence_words, report, total_words
+from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar

@@ -8,9 +8,9 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.memory.explaining.explanation import Remedy
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
 from gpudash.memory.predicting.estimate_words import price
+from gpudash.telemetry.explanation import Remedy
 from gpudash.ui.widgets.labels import worded_label
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes

@@ -9,7 +9,7 @@ from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
-from gpudash.memory.explaining.explanation import Owner, StackLine
+from gpudash.telemetry.explanation import Owner, StackLine
 from gpudash.ui.widgets.labels import title_label
 from gpudash.ui.widgets.plain_text import PlainLabel
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
-from gpudash.memory.explaining.explanation import Explanation, Remedy, explanation_from_json
 from gpudash.session.source import DashboardSource
+from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.ranks.places import failed_rank, places_of
-from gpudash.telemetry.records import EXPLANATION, Event, Note
+from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.forms.workload_panel import WorkloadPanel
@@ -76,12 +76,10 @@ class ExplanationView(QStackedWidget):
     def take(self, events: Iterable[Event]) -> None:
         """Learn of new events: an explanation that was asked for opens, remedies complete the one in front."""
         for event in events:
-            if not isinstance(event, Note) or event.topic != EXPLANATION:
-                continue
-            if "parts" in event.details:
+            if isinstance(event, MemoryExplained):
                 if self._live:
-                    self._show(explanation_from_json(event.details))
-            elif self.open:
+                    self._show(event.explanation)
+            elif isinstance(event, RemediesFound) and self.open:
                 self.show_newest()
 
     def explain(self) -> None:
@@ -102,7 +100,7 @@ class ExplanationView(QStackedWidget):
         error = None if run is None else run.error
         if error is None or error.explanation is None:
             return False
-        self._show(explanation_from_json(error.explanation))
+        self._show(error.explanation)
         return True
 
     def _show(self, found: Explanation) -> None:

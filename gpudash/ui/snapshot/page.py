@@ -24,10 +24,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.memory.explaining.explanation import Explanation
 from gpudash.memory.explaining.explanation_text import evidence_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.telemetry.explanation import Explanation
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.remedies import Remedies
 from gpudash.ui.explanation.stack import StackPanel

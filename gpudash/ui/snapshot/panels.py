@@ -8,8 +8,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
-from gpudash.memory.explaining.explanation import short
 from gpudash.memory.explaining.wording import needed
+from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.snapshot.drawing.timeline import Timeline

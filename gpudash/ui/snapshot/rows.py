@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.explaining.explanation import short
 from gpudash.memory.snapshot.history.categories import NO_STACK
 from gpudash.memory.snapshot.history.groups import Sites
 from gpudash.memory.snapshot.history.model import Stack
+from gpudash.telemetry.explanation import short
 from gpudash.units import KIB, format_bytes, format_count
 
 Ints = NDArray[np.int64]

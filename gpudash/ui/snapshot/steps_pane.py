@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
-from gpudash.memory.explaining.explanation import Growth
+from gpudash.telemetry.explanation import Growth
 from gpudash.ui.snapshot.rows import signed
 from gpudash.ui.snapshot.study import Step, Study
 from gpudash.ui.widgets.plain_text import PlainLabel

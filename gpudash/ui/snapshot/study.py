@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
-from gpudash.memory.explaining.explanation import Explanation, Growth, Part, StackLine
 from gpudash.memory.explaining.memory_state import Frame, is_library
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.difference import compare
@@ -21,6 +20,7 @@ from gpudash.memory.snapshot.history.segment_lives import reserved_changes
 from gpudash.memory.snapshot.history.tree import ROOT, Paths, tree
 from gpudash.memory.snapshot.sidecar import NOTHING, Beside
 from gpudash.session.watching.report_folder import beside
+from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine
 from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
 from gpudash.ui.snapshot.drawing.levels import Levels
 from gpudash.ui.snapshot.drawing.memory_map import Map, map_of

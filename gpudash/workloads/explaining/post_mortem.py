@@ -12,10 +12,10 @@ from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.explaining.call_sites import growing_lines
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.explanation import Explanation, Growth
 from gpudash.memory.explaining.memory_state import HeldState, Holding, Surroundings
 from gpudash.memory.explaining.remedies import replay_remedies
 from gpudash.memory.watching.growth_notice import GrowthNotice, source_line
+from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.telemetry.records import Event, OutOfMemory
 
 if TYPE_CHECKING:
@@ -156,10 +156,7 @@ def explained(ending: Event, post_mortem: PostMortem | None) -> Event:
     """``ending`` with the reason why memory ran out, if it did and that is known."""
     if post_mortem is None or not isinstance(ending, OutOfMemory) or ending.error not in ("cuda", "sim"):
         return ending
-    found = post_mortem.explanation()
-    if found is None:
-        return ending
-    return replace(ending, explanation=found.to_json())
+    return replace(ending, explanation=post_mortem.explanation())
 
 
 def collector_for(device: torch.device, clock: Callable[[], float]) -> Collector | None:

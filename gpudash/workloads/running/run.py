@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpudash.devices.names import SPEED_REMARK, Device, kind_of
-from gpudash.memory.explaining.explanation import Explanation, Growth
 from gpudash.memory.explaining.memory_state import Surroundings
 from gpudash.memory.watching.growth_notice import growth_warning
 from gpudash.memory.watching.levels import HOST
@@ -20,7 +19,8 @@ from gpudash.simulator.device.simulated_gpu import Card
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.pressure import fills_memory
-from gpudash.telemetry.records import EXPLANATION, Event, Note, RunFinished, RunStarted
+from gpudash.telemetry.explanation import Explanation, Growth
+from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted
 from gpudash.workloads.explaining.post_mortem import PostMortem, Wanted, collector_for, explained
 from gpudash.workloads.profiling.profiler import ProfileWish
 from gpudash.workloads.running import sim_backend as simulated
@@ -232,12 +232,11 @@ class Run:
 
     def _is_explained(self, explanation: Explanation) -> None:
         self._emit(
-            Note(
+            MemoryExplained(
                 time_s=self._clock(),
                 run_id=self._request.run_id,
-                topic=EXPLANATION,
                 text=f"{explanation.headline} {explanation.request_words}",
-                details=explanation.to_json(),
+                explanation=explanation,
             )
         )
 

@@ -12,7 +12,6 @@ import gpudash
 from gpudash.memory.allocator.trace import ACTIVATIONS, CATEGORIES, GRADIENTS, WEIGHTS
 from gpudash.memory.explaining.call_sites import MOST_OWNERS, growing_lines, owners
 from gpudash.memory.explaining.explain import explain, parts_of
-from gpudash.memory.explaining.explanation import explanation_from_json
 from gpudash.memory.explaining.explanation_text import place, report
 from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
@@ -27,6 +26,7 @@ from gpudash.memory.explaining.memory_state import (
     site_of,
 )
 from gpudash.specs import BUILT_IN
+from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
 
 TRAIN = Frame("/home/mia/project/train.py", 41, "step")

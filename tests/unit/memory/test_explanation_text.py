@@ -6,10 +6,10 @@ import pytest
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.explaining.explain import explain, rejudged
-from gpudash.memory.explaining.explanation import Evidence, Explanation, Remedy
 from gpudash.memory.explaining.explanation_text import evidence_words, report
 from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Process, Recorded, Request
 from gpudash.memory.explaining.remedies import replay_remedies
+from gpudash.telemetry.explanation import Evidence, Explanation, Remedy
 from gpudash.units import GIB, MIB
 
 LINE = Frame("/home/mia/model.py", 88, "forward")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpudash.memory.explaining.explanation import Growth
 from gpudash.memory.watching.growth_notice import GrowthNotice, growth_warning, source_line
+from gpudash.telemetry.explanation import Growth
 from gpudash.units import MIB
 
 

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gpudash.memory.allocator import AllocationRefused
-from gpudash.memory.explaining.explanation import Explanation
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import Process, Surroundings
 from gpudash.memory.snapshot.explaining import NOTHING_BEFORE, explain_snapshot
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.watching.flight_recorder import Refused, explanation_of
+from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import FORWARD, Made
 

@@ -13,12 +13,12 @@ import pytest
 from gpudash.devices.names import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.explanation import Explanation, Remedy
 from gpudash.memory.explaining.memory_state import HeldState, Holding, Process, Request
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.session.predicting.remedies import ALONE, Remedies, flags, remedies, words
-from gpudash.telemetry.records import EXPLANATION, Event, Note, OutOfMemory, RunStarted
+from gpudash.telemetry.explanation import Explanation, Remedy
+from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
 
@@ -82,16 +82,16 @@ class Looking:
             remedy="",
             seconds=0.5,
             steps=1,
-            explanation=None if found is None else found.to_json(),
+            explanation=found,
         )
         for event in (started, ended):
             self._live.session.store.apply(event)
             self.remedies.take(event)
 
-    def note(self) -> Note:
+    def note(self) -> RemediesFound:
         assert self.remedies.wait(30.0)
         (note,) = self.told
-        assert isinstance(note, Note) and note.topic == EXPLANATION and note.run_id == 1
+        assert isinstance(note, RemediesFound) and note.run_id == 1
         json.loads(note.to_json())
         return note
 
@@ -104,11 +104,10 @@ def live(make: Make) -> Live:
 def test_what_fits_is_told_with_its_flags(live: Live) -> None:
     looking = Looking(live, PREDICTS)
     looking.fail(out_of_memory())
-    details = looking.note().details
-    first, second = details["remedies"]
-    assert (first["change"], first["flags"], first["fits"]) == ("batch 8", "--batch 8", True)
-    assert first["predicted_peak_bytes"] == 5 and first["verified_by"] == "dry run"
-    assert second["change"].startswith("told")
+    first, second = looking.note().found.remedies
+    assert (first.change, first.flags, first.fits) == ("batch 8", "--batch 8", True)
+    assert first.predicted_peak_bytes == 5 and first.verified_by == "dry run"
+    assert second.change.startswith("told")
     assert looking.note().text.startswith("Would have fitted: batch 8 (5 B)")
     assert looking.remedies.close()
 
@@ -116,7 +115,7 @@ def test_what_fits_is_told_with_its_flags(live: Live) -> None:
 def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(live: Live) -> None:
     looking = Looking(live, PREDICTS)
     looking.fail(out_of_memory(allowed=5 * GIB))
-    target, used = json.loads(looking.note().details["remedies"][1]["change"].removeprefix("told "))
+    target, used = json.loads(looking.note().found.remedies[1].change.removeprefix("told "))
     assert (target["capacity_bytes"], target["free_bytes"], target["overhead_bytes"]) == (8 * GIB, 5 * GIB, 0)
     assert used == GIB
     assert looking.remedies.close()
@@ -126,7 +125,7 @@ def test_a_context_that_was_refused_is_still_needed(live: Live) -> None:
     looking = Looking(live, PREDICTS)
     refused = Request(9 * GIB, 9 * GIB, is_context=True)
     looking.fail(out_of_memory(context_bytes=0, reserved=0, holdings=(), device_free=8 * GIB, request=refused))
-    target, _ = json.loads(looking.note().details["remedies"][1]["change"].removeprefix("told "))
+    target, _ = json.loads(looking.note().found.remedies[1].change.removeprefix("told "))
     assert target["overhead_bytes"] == 300 * MIB and "already" not in target["overhead_words"]
     assert looking.remedies.close()
 
@@ -139,9 +138,9 @@ def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(live: 
     looking = Looking(live, card)
     holdings = (Holding(5 * GIB, 9, ACTIVATIONS),)
     looking.fail(out_of_memory(allowed=5 * GIB, reserved=5 * GIB, holdings=holdings, device_free=2 * GIB))
-    first, second = looking.note().details["remedies"]
-    assert (first["change"], first["flags"], first["fits"]) == ("a memory cap of 6.00 GiB", "--memory-cap 6GiB", True)
-    assert second["change"].startswith("told")
+    first, second = looking.note().found.remedies
+    assert (first.change, first.flags, first.fits) == ("a memory cap of 6.00 GiB", "--memory-cap 6GiB", True)
+    assert second.change.startswith("told")
     assert looking.remedies.close()
 
 
@@ -173,16 +172,16 @@ def test_when_the_run_would_fit_alone_the_other_process_is_to_blame(live: Live) 
     )
     assert shared.verdict == "real capacity"
     looking.fail(shared)
-    details = looking.note().details
-    assert details["verdict"] == "other process" and details["headline"].startswith("x (pid 7) holds")
-    assert details["remedies"][0]["change"] == ALONE
+    found = looking.note().found
+    assert found.verdict == "other process" and found.headline.startswith("x (pid 7) holds")
+    assert found.remedies[0].change == ALONE
     assert looking.remedies.close()
 
 
 def test_why_nothing_could_be_predicted_is_told(live: Live) -> None:
     looking = Looking(live, REFUSES)
     looking.fail(out_of_memory())
-    assert looking.note().details["remedies_note"] == "The code raised."
+    assert looking.note().found.remedies_note == "The code raised."
     assert looking.remedies.close()
 
 
@@ -190,8 +189,8 @@ def test_remedies_of_a_replay_are_kept(live: Live) -> None:
     known = remedies([Alternative("expandable segments", allocator="expandable_segments:True", fits=True)])
     looking = Looking(live, REFUSES)
     looking.fail(out_of_memory().with_remedies(known))
-    found = looking.note().details["remedies"]
-    assert [remedy["change"] for remedy in found] == ["expandable segments"]
+    found = looking.note().found.remedies
+    assert [remedy.change for remedy in found] == ["expandable segments"]
     assert looking.remedies.close()
 
 
@@ -199,7 +198,7 @@ def test_what_only_got_past_the_request_gives_way_to_a_prediction_of_the_whole_r
     past = Remedy("expandable segments", allocator="expandable_segments:True", verified_by="replay")
     looking = Looking(live, PREDICTS)
     looking.fail(out_of_memory().with_remedies((past,)))
-    assert "expandable segments" not in [remedy["change"] for remedy in looking.note().details["remedies"]]
+    assert "expandable segments" not in [remedy.change for remedy in looking.note().found.remedies]
     assert looking.remedies.close()
     assert words((past,), "") == "Would have got past this request: expandable segments."
 
@@ -213,7 +212,7 @@ def test_nothing_is_looked_for_without_an_explanation(live: Live) -> None:
 def test_that_a_workload_is_not_known_is_told(live: Live) -> None:
     looking = Looking(live, HANGS)
     looking.fail(out_of_memory(), workload="unheard of")
-    assert "unheard of is not known here" in looking.note().details["remedies_note"]
+    assert "unheard of is not known here" in looking.note().found.remedies_note
 
 
 def test_nobody_is_done_waiting_before_the_store_has_the_note(live: Live) -> None:

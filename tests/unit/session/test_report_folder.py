@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.explaining.explanation import Explanation, explanation_from_json
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page
@@ -18,6 +17,7 @@ from gpudash.memory.snapshot.sidecar import NOTHING
 from gpudash.memory.snapshot.summary import studied
 from gpudash.session.watching.flight_recorder import explanation_of
 from gpudash.session.watching.report_folder import STEPS_NAME, beside, write_json, write_steps
+from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.units import GIB, MIB
 from tests.unit.session.reports import leaking, refused
 

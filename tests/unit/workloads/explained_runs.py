@@ -11,7 +11,7 @@ from typing import Any
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
 from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.records import Event, Note, OutOfMemory, StepFinished, Warning
+from gpudash.telemetry.records import Event, MemoryExplained, OutOfMemory, StepFinished, Warning
 from gpudash.units import GIB, MIB
 from gpudash.workloads.explaining import post_mortem
 from gpudash.workloads.running import run
@@ -35,12 +35,13 @@ def told(spec: Spec, card: Card, *, asks: bool = False, cap: MemoryCap | None = 
     ending = Run(request, wishes, events.append, lambda: time.monotonic() - began).perform()
     release(cache=True)
     gc.collect()
-    notes = [event for event in events if isinstance(event, Note) and event.topic == "explanation"]
+    notes = [event for event in events if isinstance(event, MemoryExplained)]
     warnings = [event for event in events if isinstance(event, Warning)]
+    explanation = ending.explanation if isinstance(ending, OutOfMemory) else None
     return {
         "kind": ending.kind,
-        "explanation": ending.explanation if isinstance(ending, OutOfMemory) else None,
-        "asked": [note.details for note in notes],
+        "explanation": None if explanation is None else explanation.to_json(),
+        "asked": [note.explanation.to_json() for note in notes],
         "warnings": [{"text": warning.text, "cause": warning.cause, "device": warning.device} for warning in warnings],
         "steps_before_warning": sum(isinstance(event, StepFinished) for event in events[: _first(events)]),
         "steps": ending.steps,

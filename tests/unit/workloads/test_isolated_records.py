@@ -15,8 +15,8 @@ from gpudash.memory.explaining.memory_state import Process, Surroundings
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import (
-    EXPLANATION,
     Event,
+    MemoryExplained,
     Note,
     OutOfMemory,
     RunEnded,
@@ -148,9 +148,9 @@ def test_an_out_of_memory_is_explained_and_everything_is_given_back(probed: tupl
     ending = bench.run("pressure", device="sim:0", request=request, step="128MiB", rate=50, until="oom")
 
     assert isinstance(ending, OutOfMemory) and ending.error == "sim"
-    assert ending.explanation is not None and ending.explanation["verdict"]
-    assert ending.explanation["parts"] and ending.explanation["owners"][0]["line"]
-    assert "pressure" in ending.explanation["owners"][0]["file"]
+    assert ending.explanation is not None and ending.explanation.verdict
+    assert ending.explanation.parts and ending.explanation.owners[0].line
+    assert "pressure" in (ending.explanation.owners[0].file or "")
     assert {"peak_allocated_bytes", "peak_reserved_bytes"} <= ending.result["memory"].keys()
     pid = told.hosts[0]
     assert told.hosts == [pid, None] and pid not in (os.getpid(), None)
@@ -180,8 +180,8 @@ def test_a_run_that_goes_on_is_explained_when_asked(probed: tuple[Bench, dict[st
     run = bench.begin(HoldingSpec(), "sim:0", isolate=True, cards=(Card(0, GIB),))
     bench.wait_for(lambda event: isinstance(event, StepFinished))
     bench.worker.explain()
-    note = bench.wait_for(lambda event: isinstance(event, Note) and event.topic == EXPLANATION)
-    assert note.run_id == run and note.details["verdict"] == "headroom"
+    note = bench.wait_for(lambda event: isinstance(event, MemoryExplained))
+    assert note.run_id == run and note.explanation.verdict == "headroom"
     bench.worker.stop()
     assert bench.end(run).status == "cancelled"
 

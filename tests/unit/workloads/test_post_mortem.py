@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.memory.explaining.explanation import explanation_from_json
+from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
 from gpudash.workloads.explaining.cuda_blocks import can_record
 
@@ -60,9 +60,9 @@ def test_a_loss_kept_with_its_graph_is_named_before_memory_is_full(runs: dict[st
     assert leak["steps_before_warning"] < 0.5 * leak["steps"]
     (warning,) = leak["warnings"]
     assert warning["device"] == "SIM-0"
-    assert warning["text"].startswith("pressure_leak.py:")
+    assert warning["text"].startswith("pressure.py:")
     assert "losses.append(" in warning["text"] and "of every step" in warning["text"]
-    assert warning["cause"].startswith("pressure_leak.py:")
+    assert warning["cause"].startswith("pressure.py:")
     (growth,) = leak["explanation"]["growing"]
     assert growth["bytes_per_step"] == pytest.approx(24 * MIB, rel=0.15)
     assert growth["text"].startswith("losses.append(")
@@ -71,7 +71,7 @@ def test_a_loss_kept_with_its_graph_is_named_before_memory_is_full(runs: dict[st
 def test_the_leaking_line_owns_most_of_the_memory(runs: dict[str, Any]) -> None:
     found = explanation_from_json(runs["leak"]["explanation"])
     first = found.owners[0]
-    assert first.file is not None and first.file.endswith("pressure_leak.py")
+    assert first.file is not None and first.file.endswith("pressure.py")
     assert first.name == "train_step" and first.category == "activations"
     assert first.growth_per_step is not None and first.last_step > first.first_step
     lines = [line.name for line in first.stack if not line.is_library]
@@ -87,7 +87,7 @@ def test_what_belongs_to_the_model_is_told_from_what_passes_through_it(runs: dic
 
 def test_the_refused_request_is_told_with_its_place(runs: dict[str, Any]) -> None:
     where = runs["ramp"]["explanation"]["where"]
-    assert where["stage"] == "allocate" and where["file"].endswith("pressure_patterns.py")
+    assert where["stage"] == "allocate" and where["file"].endswith("pressure.py")
     assert where["step"] == runs["ramp"]["steps"] + 1
     assert runs["ramp"]["explanation"]["requested_bytes"] == 16 * MIB
 

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator.trace import CATEGORIES as KINDS
-from gpudash.memory.explaining.explanation import NO_STACK as NO_STACK
 from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS
 from gpudash.memory.snapshot.history.lives import Lives
 from gpudash.memory.snapshot.history.phases import Band
 from gpudash.memory.snapshot.history.roles import BACKWARD, COMPILATION, FORWARD, OPTIMIZER, Role
+from gpudash.telemetry.explanation import NO_STACK as NO_STACK
 
 CATEGORIES = (*KINDS, KV_CACHE, OTHER_TENSORS, NO_STACK)
 """Names of categories by their codes."""

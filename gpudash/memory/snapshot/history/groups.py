@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.explaining.explanation import NO_STACK, site_name
 from gpudash.memory.explaining.memory_state import Frame as HeldFrame
 from gpudash.memory.explaining.memory_state import is_installed, is_library
 from gpudash.memory.snapshot.history.model import Stack, is_python
+from gpudash.telemetry.explanation import NO_STACK, site_name
 
 Ints = NDArray[np.int64]
 

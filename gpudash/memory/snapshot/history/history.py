@@ -19,7 +19,6 @@ from gpudash.memory.allocator import Segment
 from gpudash.memory.allocator.blocks import LARGEST_SMALL, Rounding, segment_size
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
-from gpudash.memory.explaining.explanation import Growth
 from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Recorded, Request
 from gpudash.memory.snapshot.history import groups, layout
 from gpudash.memory.snapshot.history.categories import CATEGORIES, categorise
@@ -41,6 +40,7 @@ from gpudash.memory.snapshot.history.placing import measure, within
 from gpudash.memory.snapshot.history.roles import PHASES, Role, moved_gradients, roles
 from gpudash.memory.snapshot.history.segment_lives import pieces, reserved_changes
 from gpudash.memory.snapshot.history.tree import Node, Paths, tree
+from gpudash.telemetry.explanation import Growth
 from gpudash.units import format_count, format_duration
 
 

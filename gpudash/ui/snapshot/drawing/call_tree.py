@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpudash.memory.explaining.explanation import short
 from gpudash.memory.explaining.memory_state import Frame, is_library
 from gpudash.memory.snapshot.history.categories import NO_STACK
 from gpudash.memory.snapshot.history.model import Stack
+from gpudash.telemetry.explanation import short
 
 
 class Branch(Protocol):

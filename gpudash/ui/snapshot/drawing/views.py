@@ -7,8 +7,8 @@ from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from gpudash.memory.explaining.explanation import short
 from gpudash.memory.snapshot.history.categories import NO_STACK
+from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import category_curve
 from gpudash.ui.snapshot.drawing.call_tree import Branch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpudash.devices.names import Device
-from gpudash.memory.explaining.explanation import Evidence, Explanation, Where
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.explanation import Evidence, Explanation, Remedy, Where
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, RunStarted
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB
@@ -88,7 +88,7 @@ class FakePlaying:
         )
         self._end(failed)
 
-    def run_out(self, *remedies: dict[str, Any]) -> None:
+    def run_out(self, *remedies: Remedy) -> None:
         """The run that is on runs out of memory, with these remedies."""
         ended = OutOfMemory(
             time_s=self._now_s,
@@ -115,22 +115,22 @@ class FakePlaying:
         self.store.apply(event)
 
 
-def remedy(change: str, device: str | None = None, changes_training: bool = False, **fields: Any) -> dict[str, Any]:
+def remedy(change: str, device: str | None = None, changes_training: bool = False, **fields: Any) -> Remedy:
     """A change that fits."""
-    return {
-        "change": change,
-        "fields": fields,
-        "device": device,
-        "predicted_peak_bytes": 1,
-        "fits": True,
-        "verified_by": "dry run",
-        "changes_training": changes_training,
-    }
+    return Remedy(
+        change,
+        fields,
+        device,
+        predicted_peak_bytes=1,
+        fits=True,
+        verified_by="dry run",
+        changes_training=changes_training,
+    )
 
 
-def explained(*remedies: dict[str, Any]) -> dict[str, Any]:
-    """An explanation as it is recorded, with nothing in it but what the tour reads."""
-    nothing = Explanation(
+def explained(*remedies: Remedy) -> Explanation:
+    """An explanation with nothing in it but what the tour reads."""
+    return Explanation(
         device="sim:0",
         product="Simulated GPU",
         simulated=True,
@@ -153,5 +153,5 @@ def explained(*remedies: dict[str, Any]) -> dict[str, Any]:
         rest_bytes=0,
         growing=(),
         evidence=Evidence(events=0, of_events=0, began_s=None, live_bytes=0, without_stack_bytes=0),
+        remedies=remedies,
     )
-    return {**nothing.to_json(), "remedies": list(remedies)}

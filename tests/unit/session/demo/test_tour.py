@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -267,7 +268,7 @@ def test_remedies_that_are_still_looked_for_are_waited_for() -> None:
 
 def test_where_only_a_larger_cap_was_found_that_is_the_mend() -> None:
     played = Played(MENDING).start()
-    played.session.run_out({**remedy("a memory cap of 2 KiB"), "flags": "--memory-cap 2KiB"})
+    played.session.run_out(replace(remedy("a memory cap of 2 KiB"), flags="--memory-cap 2KiB"))
     played.wait().wait(PACE.read)
     assert played.session.started[1] == ("training", "sim:0", MemoryCap(size=2048))
     assert played.session.specs[1] == played.session.specs[0]

@@ -1,12 +1,14 @@
-"""What an explanation of a device's memory says; made by `explain`, kept as JSON."""
+"""What an explanation of a device's memory says: a record, made by `gpudash.memory.explaining`, and its way to JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pydantic import TypeAdapter, ValidationError
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 Verdict = Literal[
     "impossible request",
@@ -242,9 +244,38 @@ class Explanation:
         """The same with other remedies."""
         return replace(self, remedies=remedies, remedies_note=note)
 
+    @property
+    def findings(self) -> Findings:
+        """What a search for remedies may change."""
+        return Findings(self.verdict, self.headline, self.remedies, self.remedies_note)
+
+    def with_findings(self, found: Findings) -> Explanation:
+        """The same in the light of what a search for remedies found."""
+        return replace(
+            self,
+            verdict=found.verdict,
+            headline=found.headline,
+            remedies=found.remedies,
+            remedies_note=found.remedies_note,
+        )
+
     def part_bytes(self, *kinds: PartKind) -> int:
         """Bytes of all parts of these kinds."""
         return sum(part.bytes for part in self.parts if part.kind in kinds)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a search for remedies found after a failure; the cause in the light of what the whole run takes.
+
+    Attributes:
+        verdict, headline, remedies, remedies_note: as of `Explanation`.
+    """
+
+    verdict: Verdict
+    headline: str
+    remedies: tuple[Remedy, ...] = ()
+    remedies_note: str = ""
 
 
 def explanation_from_json(data: Mapping[str, Any]) -> Explanation:
@@ -253,12 +284,16 @@ def explanation_from_json(data: Mapping[str, Any]) -> Explanation:
     Raises:
         ValueError: one sentence, when something is missing or of another kind.
     """
-    try:
-        return _READER.validate_python(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"This is no explanation of memory: {place or 'the whole'}: {first['msg']}.") from None
+    return cast(Explanation, _read(Explanation, "explanation of memory", data))
+
+
+def findings_from_json(data: Mapping[str, Any]) -> Findings:
+    """The findings whose fields ``data`` holds; unknown keys are ignored.
+
+    Raises:
+        ValueError: one sentence, when something is missing or of another kind.
+    """
+    return cast(Findings, _read(Findings, "list of remedies", data))
 
 
 def short(file: str) -> str:
@@ -271,4 +306,20 @@ def site_name(file: str | None, line: int | None, name: str) -> str:
     return f"{short(file)}:{line} {name}" if file else NO_STACK
 
 
-_READER = TypeAdapter(Explanation)
+def _read(kind: type, name: str, data: Mapping[str, Any]) -> object:
+    from pydantic import ValidationError
+
+    try:
+        return _reader(kind).validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"This is no {name}: {place or 'the whole'}: {first['msg']}.") from None
+
+
+@cache
+def _reader(kind: type) -> TypeAdapter[object]:
+    """Made when it is first asked for: most processes only write explanations."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
