@@ -35,7 +35,7 @@ with nullcontext() if atheris is None else atheris.instrument_imports(include=["
     from gpudash.memory.snapshot.reading import reader as reading
     from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
 
-ROOM = str(Path(model.__file__).parent)
+ROOM = str(Path(model.__file__).parents[1])
 UNDOING = undoing.__file__
 MEMORY_BYTES = 512 * MIB
 LONGEST_S = 5.0

@@ -15,12 +15,12 @@ from gpudash.agent import snapshots as cuda_snapshot
 NAMES_ITS_LINES = """
 import sys, threading
 import torch
-from gpudash.agent import cuda_snapshot
+from gpudash.agent import snapshots
 
 traceback = torch._C._profiler.gather_traceback(True, False, False)
 torch.cuda.memory._snapshot = lambda: torch._C._profiler.symbolize_tracebacks([traceback])[0]
 found = []
-thread = threading.Thread(target=lambda: found.extend(cuda_snapshot.take(torch)))
+thread = threading.Thread(target=lambda: found.extend(snapshots.take(torch)))
 thread.start()
 thread.join()
 print(found[0]["name"], [name for name in sys.modules if name.startswith(("torch._inductor", "torch._dynamo"))])

@@ -187,7 +187,7 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
 def test_what_a_killed_parent_has_left_is_swept_away_by_the_next(nothing_is_left_behind: Path, opened: Any) -> None:
     code = (
         "import os, pathlib, signal, sys, tempfile, threading\n"
-        "from gpudash.session import snapshot_opener\n"
+        "from gpudash.session.recordings import snapshot_opener\n"
         "tempfile.tempdir = sys.argv[1]\n"
         "snapshot_opener.LineProcess = lambda command: os.kill(os.getpid(), signal.SIGKILL)\n"
         "snapshot_opener.OpenedSnapshot(pathlib.Path('none')).start(); threading.Event().wait()\n"

@@ -319,6 +319,7 @@ def test_looking_away_leaves_the_process_running(watcher: Watcher) -> None:
 @pytest.mark.parametrize(
     ("pid", "words"),
     [(os.getpid(), "this gpudash itself"), (0, "is no process number"), (-5, "is no process number")],
+    ids=["itself", "zero", "negative"],
 )
 def test_a_process_that_is_none_to_watch_is_refused(watcher: Watcher, pid: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):

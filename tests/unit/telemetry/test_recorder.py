@@ -228,7 +228,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 CHILD = """
     import sys, time
     from pathlib import Path
-    from gpudash.telemetry import page_writer
+    from gpudash.telemetry.recording import page_writer
     from gpudash.telemetry.recording.recorder import Recorder
     from gpudash.telemetry.records import RunStarted, Sample, StepFinished
     from gpudash.telemetry.store import Store
@@ -277,7 +277,7 @@ UNTIL_FULL = """
 
 def child(code: str, path: Path, kind: str) -> subprocess.Popen[str]:
     script = textwrap.dedent(CHILD) + textwrap.dedent(code)
-    environment = {**os.environ, "PYTHONPATH": str(Path(schema.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(schema.__file__).parents[3])}
     return subprocess.Popen(
         [sys.executable, "-c", script, str(path), kind], stdout=subprocess.PIPE, text=True, env=environment
     )
