@@ -17,9 +17,9 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.plots.shaping import Floats
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView

@@ -22,11 +22,11 @@ from gpudash.sources.host import HostReader
 from gpudash.sources.nvml.gpu_reader import GpuReader
 from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.processes import ProcessReader
+from gpudash.telemetry.plots import plots_for
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Record, Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
-from gpudash.ui.dashboard.live_plots import plots_for
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import apply_theme

@@ -1,11 +1,11 @@
 import pytest
 
 from gpudash.devices.names import Gpu
+from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.records import RunStarted, Sample, StepFinished
 from gpudash.telemetry.store import Store
-from gpudash.ui.dashboard.live_plots import plots_for
 from gpudash.ui.plots.axes import value_ticks
-from gpudash.ui.plots.curve import PlotSpec, format_value
+from gpudash.ui.plots.curve import format_value
 from gpudash.units import GIB
 
 GPU = "GPU-1"

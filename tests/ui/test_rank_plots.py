@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.ranks.places import failed_rank, places_of
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, LIGHT, Palette
-from gpudash.ui.dashboard.live_plots import plots_for
-from gpudash.ui.plots.curve import PlotSpec, format_value
+from gpudash.ui.plots.curve import format_value
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.rank_feed import RankFeed

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpudash.telemetry.plots import PlotSpec, plots_for, reaches_to_capacity
 from gpudash.telemetry.records import Note, RunStarted, Sample
 from gpudash.telemetry.store import Store
-from gpudash.ui.dashboard.live_plots import plots_for, reaches_to_capacity
-from gpudash.ui.plots.curve import PlotSpec
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 

@@ -24,12 +24,11 @@ from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export import Heed, atomically
 from gpudash.telemetry.marks import standing_marks
-from gpudash.telemetry.metric_view import MetricView
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.ranks.envelope import ENVELOPE, LEAST_RANKS
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import MetricView, RunView
 from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_throughput
 

@@ -6,9 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
-from gpudash.telemetry.metric_view import MetricView
 from gpudash.telemetry.records import StageFinished, event_from_json, plain
-from gpudash.telemetry.runs import MemoryPeaks, RunView, StageView
+from gpudash.telemetry.runs import MemoryPeaks, MetricView, RunView, StageView
 
 NEWEST_STAGES = 200
 """Executions of stages that a digest carries one by one, the newest; their sums are of all."""

@@ -20,11 +20,12 @@ from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.alignment import MEMORY, Alignment, Quantity, aligned, shared_memory
 from gpudash.telemetry.comparing.curves import EMPTY, difference
 from gpudash.telemetry.comparing.words import MINUS
+from gpudash.telemetry.plots import Unit
 from gpudash.ui.colours import Palette
 from gpudash.ui.compare.legend import LETTERS, run_pen
 from gpudash.ui.plots.axes import Autoscale, value_ticks
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.curve import Unit, format_value
+from gpudash.ui.plots.curve import format_value
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 APART = "A and B have no common part: drag B over A."

@@ -14,11 +14,11 @@ from PySide6.QtWidgets import QHBoxLayout, QSplitter, QTableView, QVBoxLayout, Q
 from gpudash.devices.names import shown_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison
+from gpudash.telemetry.plots import plots_for, reaches_to_capacity
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import DeviceCards
-from gpudash.ui.dashboard.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.dashboard.readings import device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs

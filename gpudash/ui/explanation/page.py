@@ -12,13 +12,13 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSplitter, QVBoxLayout, QWidg
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.explaining.explanation_text import evidence_words, report, total_words
 from gpudash.telemetry.explanation import Explanation
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.owners import OwnersPanel
 from gpudash.ui.explanation.remedies import Remedies
 from gpudash.ui.explanation.stack import StackPanel
-from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.labels import title_label, worded_button, worded_label

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QComboBox, QFrame, QGridLayout, QHBoxLayout, QLabe
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
+from gpudash.telemetry.plots import Unit
 from gpudash.ui.compare.legend import LETTERS, LinePiece, run_pen
 from gpudash.ui.compare.overlay import OverlayPlot
 from gpudash.ui.dashboard.document import Document
@@ -25,7 +26,7 @@ from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import gpu_name
-from gpudash.ui.plots.curve import NO_VALUE, Unit, format_value
+from gpudash.ui.plots.curve import NO_VALUE, format_value
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:

@@ -15,13 +15,12 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.telemetry.plots import CurveSpec, PlotSpec, plots_for, reaches_to_capacity
 from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
 from gpudash.ui.dashboard.document import Document
-from gpudash.ui.dashboard.live_plots import plots_for, reaches_to_capacity
 from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import clock_words, gpu_name
-from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF
 
-from gpudash.ui.plots.curve import Unit
+from gpudash.telemetry.plots import Unit
 from gpudash.units import GIB, KIB, MIB, TIB, format_clock, memory_unit
 
 

@@ -23,9 +23,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QWidget
 
+from gpudash.telemetry.plots import CurveSpec, Style
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry
-from gpudash.ui.plots.curve import CurveSpec, Style
 from gpudash.ui.plots.layers import Bands, Frame
 from gpudash.ui.plots.mouse import Gestures
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, Overlay

@@ -23,10 +23,10 @@ from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
+from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import Canvas
-from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.reading import ALL_SAMPLES
 from gpudash.units import format_clock

@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.series import Statistics
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.curve import CurveSpec, PlotSpec, format_value
+from gpudash.ui.plots.curve import format_value
 from gpudash.ui.plots.overlay import Mark, Marks
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import (

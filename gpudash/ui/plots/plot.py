@@ -10,10 +10,11 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, time_ticks, value_ticks
 from gpudash.ui.plots.canvas import Canvas, drawn
-from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec, format_value
+from gpudash.ui.plots.curve import format_value
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.mouse import Gestures

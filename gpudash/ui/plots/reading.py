@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.series import Series, Statistics
-from gpudash.telemetry.store import Store
-from gpudash.ui.plots.curve import CurveSpec, Key, LineSpec, PlotSpec
+from gpudash.telemetry.store import Key, Store
 from gpudash.ui.plots.shaping import Points
 
 ALL_SAMPLES = 1 << 40

@@ -22,10 +22,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.curve import NO_VALUE, CurveSpec, PlotSpec, format_value
+from gpudash.ui.plots.curve import NO_VALUE, format_value
 from gpudash.ui.plots.legend import Button, swatch
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.plain_text import PlainLabel

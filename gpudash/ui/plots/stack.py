@@ -16,9 +16,10 @@ from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QImage, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QFrame, QGridLayout, QMenu, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.curve import CurveSpec, PlotChoice, PlotSpec
+from gpudash.ui.plots.curve import PlotChoice
 from gpudash.ui.plots.export import Caption, as_png, picture, selection_text, vector_picture, write_csv, write_picture
 from gpudash.ui.plots.frame_data import FrameData, FrameReader
 from gpudash.ui.plots.overlay import Mark

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gpudash.telemetry.plots import Unit
 from gpudash.ui.plots.axes import CALM_S, Autoscale, time_ticks, value_ticks
-from gpudash.ui.plots.curve import Unit, format_value
+from gpudash.ui.plots.curve import format_value
 from gpudash.units import GIB, MIB
 
 units = st.sampled_from(["bytes", "rate", "ratio", "number", "nats"])

@@ -7,10 +7,10 @@ from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.curve import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView

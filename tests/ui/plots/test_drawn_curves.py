@@ -6,10 +6,10 @@ import pytest
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.records import Transfer
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT
-from gpudash.ui.plots.curve import CurveSpec, PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import apply_theme

@@ -3,7 +3,7 @@
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.plots.curve import PlotSpec
+from gpudash.telemetry.plots import PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.units import GIB
 from tests.ui.plots.conftest import MEMORY, Feed, refresh

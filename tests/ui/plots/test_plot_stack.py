@@ -7,9 +7,9 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gpudash.telemetry.plots import PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX
-from gpudash.ui.plots.curve import PlotSpec
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB

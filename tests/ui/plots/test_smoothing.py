@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.series import Series
-from gpudash.ui.plots.curve import CurveSpec
 from gpudash.ui.plots.reading import SmoothedSeries, Smoother, Smoothing, smooth
 
 weights = st.floats(0, 0.999)

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.telemetry.buckets import Row, merged_pairs, summary
-from gpudash.telemetry.metric_view import DIGEST_VALUES
 from gpudash.telemetry.recording import page_writer
 from gpudash.telemetry.recording.digests import digest, restore
 from gpudash.telemetry.recording.page_writer import width_of
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import RunStarted, StepFinished
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import DIGEST_VALUES, RunView
 from tests.unit.session.recordings import GPU, records, write
 
 VALUES = st.lists(st.one_of(st.just(math.nan), st.floats(-1e12, 1e12)), min_size=1, max_size=300)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.telemetry.metric_view import EXACT_VALUES, MetricView
 from gpudash.telemetry.records import (
     DEVICE,
     Event,
@@ -24,7 +23,7 @@ from gpudash.telemetry.records import (
     StepFinished,
     Warning,
 )
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import EXACT_VALUES, MetricView, RunView
 
 STARTED = RunStarted(time_s=10.0, run_id=1, workload="training", device="cpu", spec={"steps": 4})
 

@@ -1,0 +1,507 @@
+"""What is to be drawn, said without drawing it: curves, lines across a plot, and the plots that a session calls for.
+
+The window (`plots_for`) and a run's report read the same descriptions, a pure function of what the
+store holds. A run with ranks has a curve a rank, and from `LEAST_RANKS` on what lies between all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
+from gpudash.telemetry.ranks.envelope import ENVELOPE, LEAST_RANKS
+from gpudash.telemetry.ranks.places import RankPlace, places_of
+from gpudash.telemetry.ranks.shares import MEAN
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.store import WATCH, Key, Store
+
+Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
+Style = Literal["solid", "dash", "dot", "dashdot"]
+
+
+@dataclass(frozen=True, slots=True)
+class CurveSpec:
+    """One curve of a plot.
+
+    Attributes:
+        key: the series drawn.
+        name: what the legend says.
+        unit: how values are written; bytes, bytes per second, a ratio from 0 to 1, a number, nats, or a
+            loss of which nobody told the unit.
+        colour: name of a colour in `Palette.curves`.
+        style: the second channel beside colour.
+        width: pen width in pixels; above 1 only for curves of few points.
+        stack: the curve is a band on top of the bands before it.
+        axis: which axis it is read on; the right one goes from 0 to 100 %.
+        smoothed: whether the smoothing slider applies (loss, accuracy).
+        unit_name: what a "number" counts, such as "items/s".
+        faint: drawn as a faint fill or a faint line, for what is not in use.
+        note: tooltip of the legend entry.
+        down_to: name of another curve of the plot; what lies between both is filled faintly.
+    """
+
+    key: Key
+    name: str
+    unit: Unit
+    colour: str
+    style: Style = "solid"
+    width: int = 1
+    stack: bool = False
+    axis: Literal["left", "right"] = "left"
+    smoothed: bool = False
+    unit_name: str = ""
+    faint: bool = False
+    note: str = ""
+    down_to: str = ""
+
+    @property
+    def pulses(self) -> bool:
+        """Whether these are short bursts with gaps between them: drawn with edges down to 0, narrow gaps bridged."""
+        return self.key[0] == "transfer"
+
+
+@dataclass(frozen=True, slots=True)
+class LineSpec:
+    """A level drawn across a plot: capacity, warning level, link limit, unigram entropy.
+
+    Attributes:
+        name: label at the line.
+        colour: name of a colour in `Palette.curves`.
+        value: the level, where it is fixed.
+        key: else the series whose newest value is the level.
+        factor: multiplies the level (0.85 of the capacity).
+        style: how the line is drawn.
+        scales: whether the axis always reaches to the line.
+        shows_value: whether the label says the level behind the name.
+    """
+
+    name: str
+    colour: str
+    value: float | None = None
+    key: Key | None = None
+    factor: float = 1.0
+    style: Style = "dash"
+    scales: bool = True
+    shows_value: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlotSpec:
+    """One plot.
+
+    Attributes:
+        id: name that stays the same while the plot is wanted; its widget is kept under it.
+        title: heading, such as "MEMORY cuda:0".
+        curves: bottom band first.
+        unit: unit of the left axis.
+        lines: levels across the plot.
+        stretch: share of the height.
+        may_log: whether the axis may be logarithmic (only where 0 cannot occur).
+        unit_name: what a "number" counts.
+        extra: whether it is left out until somebody asks for it.
+    """
+
+    id: str
+    title: str
+    curves: tuple[CurveSpec, ...]
+    unit: Unit
+    lines: tuple[LineSpec, ...] = ()
+    stretch: int = 1
+    may_log: bool = False
+    unit_name: str = ""
+    extra: bool = False
+
+
+def plots_for(
+    store: Store,
+    *,
+    selected: str,
+    words: str,
+    allocator: str | None,
+    warn_ratio: float,
+    to_capacity: bool = True,
+    gpu: Gpu | None = None,
+    rank: int | None = None,
+) -> tuple[PlotSpec, ...]:
+    """The plots of the device that is selected and of the run; called under the store's lock.
+
+    Args:
+        store: what there is to draw.
+        selected: "host", or a GPU's UUID.
+        words: what the device is called.
+        allocator: torch's name of the device, where torch can use it.
+        warn_ratio: memory level of a warning.
+        to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
+        gpu: the device that is selected, where it is a GPU: its link's limit crosses the transfer plot.
+        rank: of a run with ranks, the one whose step is divided into its parts; ``None`` for the mean of all.
+    """
+    host = selected == "host"
+    plots = [
+        _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity))
+        if host
+        else _gpu_memory(
+            store,
+            selected,
+            words if allocator is None else shown_name(allocator),
+            allocator,
+            _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
+            "context" if gpu is not None and gpu.simulated else "CUDA context",
+        )
+    ]
+    transfers = _transfers(store, None if host else selected, gpu)
+    if transfers is not None:
+        plots.append(transfers)
+    plots.append(_utilisation(None if host else selected, gpu))
+    if store.series("run", "loss") is not None:
+        plots.append(_loss(store.run))
+    if store.series("run", "throughput") is not None:
+        plots.append(_throughput(store.run))
+    places = places_of(store.run)
+    return tuple(with_ranks(plots, store, places, rank) if places else plots)
+
+
+def _host_memory(lines: tuple[LineSpec, ...]) -> PlotSpec:
+    return PlotSpec(
+        id="memory",
+        title="MEMORY cpu",
+        curves=(
+            CurveSpec(("host", "process_bytes", None), "this process", "bytes", "process", stack=True),
+            CurveSpec(("host", "others_bytes", None), "other processes", "bytes", "other", stack=True),
+            CurveSpec(
+                ("host", "file_cache_bytes", None),
+                "file cache",
+                "bytes",
+                "cache",
+                stack=True,
+                faint=True,
+                note="What the system keeps of files; given back when a program needs it",
+            ),
+        ),
+        unit="bytes",
+        lines=lines,
+        stretch=2,
+    )
+
+
+def _gpu_memory(
+    store: Store, uuid: str, name: str, allocator: str | None, lines: tuple[LineSpec, ...], context: str
+) -> PlotSpec:
+    known = allocator is not None and store.series("allocator", "reserved_bytes", allocator) is not None
+    if known:
+        curves: tuple[CurveSpec, ...] = (
+            *_not_ours(store, uuid, context),
+            CurveSpec(("gpu", "allocated_bytes", uuid), "allocated", "bytes", "allocated", stack=True),
+            CurveSpec(("gpu", "idle_bytes", uuid), "idle inside PyTorch", "bytes", "idle", stack=True),
+        )
+    else:
+        curves = (CurveSpec(("gpu", "used_bytes", uuid), "used", "bytes", "used", stack=True),)
+    return PlotSpec(
+        id="memory",
+        title=f"MEMORY {name}",
+        curves=curves,
+        unit="bytes",
+        lines=lines,
+        stretch=2,
+    )
+
+
+def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
+    """The bands below the allocator's: one in all where the driver never says what our process uses.
+
+    Once it has, each has its band, also after a gap: what was drawn of the context would vanish with its band.
+    """
+    context, other = (_has_value(store, ("gpu", f"{name}_bytes", uuid)) for name in ("context", "other"))
+    if other and not context:
+        words = f"{name} and other processes"
+        return (CurveSpec(("gpu", "other_bytes", uuid), words, "bytes", "other", stack=True),)
+    return (
+        CurveSpec(("gpu", "other_bytes", uuid), "other processes", "bytes", "other", stack=True),
+        CurveSpec(("gpu", "context_bytes", uuid), name, "bytes", "context", stack=True),
+    )
+
+
+def _has_value(store: Store, key: Key) -> bool:
+    """Whether a series has a number at all."""
+    series = store.series(*key)
+    return series is not None and series.statistics(-math.inf, math.inf) is not None
+
+
+def _capacity(key: tuple[str, str, str | None], warn_ratio: float, scales: bool) -> tuple[LineSpec, ...]:
+    return (
+        LineSpec("capacity", "capacity", key=key, scales=scales),
+        LineSpec(
+            f"warning at {warn_ratio * 100:.0f} %", "warning", key=key, factor=warn_ratio, style="dot", scales=scales
+        ),
+    )
+
+
+NEAR_RATIO, FAR_RATIO = 0.4, 0.25
+"""How full a memory must be for its axis to reach to the capacity, and how empty for it to follow the use again."""
+
+
+def reaches_to_capacity(store: Store, selected: str, reached: bool) -> bool:
+    """Whether the memory axis of a device should reach to its capacity; called under the store's lock.
+
+    Args:
+        store: what is known.
+        selected: "host", or a GPU's UUID.
+        reached: what was answered before, which stays in force between the two ratios.
+    """
+    table, device = ("host", None) if selected == "host" else ("gpu", selected)
+    used, total = (store.latest(table, metric, device).value for metric in ("used_bytes", "total_bytes"))
+    if not isinstance(used, int) or not isinstance(total, int) or not total:
+        return True
+    ratio = used / total
+    return ratio > NEAR_RATIO or (reached and ratio > FAR_RATIO)
+
+
+_DIRECTIONS = (
+    ("h2d", "H2D", "h2d", "solid"),
+    ("d2h", "D2H", "d2h", "dash"),
+    ("h2h", "host → host", "h2h", "solid"),
+    ("d2d", "D2D", "d2d", "dot"),
+)
+
+
+def _transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | None:
+    curves = [
+        CurveSpec(("transfer", metric, None), name, "rate", colour, style=style)  # type: ignore[arg-type]  # a Style
+        for metric, name, colour, style in _DIRECTIONS
+        if store.series("transfer", metric) is not None
+    ]
+    if uuid is not None and not (gpu is not None and gpu.simulated):
+        curves += [
+            CurveSpec(("gpu", f"pcie_{way}_bytes_per_second", uuid), name, "rate", colour, style="dot")
+            for way, name, colour in (("rx", "PCIe to the GPU", "h2d"), ("tx", "PCIe from the GPU", "d2h"))
+            if store.series("gpu", f"pcie_{way}_bytes_per_second", uuid) is not None
+        ]
+    if not curves:
+        return None
+    title = _marked("TRANSFER BANDWIDTH", store.run)
+    return PlotSpec(id="transfer", title=title, curves=tuple(curves), unit="rate", lines=_link(gpu))
+
+
+def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
+    """What the link can carry at most; an idle one reports a lower generation, so its present one says little."""
+    if gpu is None or gpu.link_bytes_per_second is None:
+        return ()
+    name = f"link Gen{gpu.pcie_generation} x{gpu.pcie_width}"
+    return (LineSpec(name, "link", value=gpu.link_bytes_per_second, scales=False),)
+
+
+def _marked(title: str, run: RunView | None) -> str:
+    """The title of a plot of speeds, which says so when they were taken on a simulated GPU."""
+    return f"{title} ({SIMULATED})" if run is not None and run.simulated else title
+
+
+def _utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
+    simulated = gpu is not None and gpu.simulated
+    curves = [
+        CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]  # a Style
+        for metric, name, colour, style in (
+            ("gpu_utilisation", f"GPU ({SIMULATED})" if simulated else "GPU", "gpu", "solid"),
+            ("memory_utilisation", "memory controller", "memory_controller", "dash"),
+        )
+        if uuid is not None and not (simulated and metric == "memory_utilisation")
+    ]
+    curves.append(CurveSpec(("host", "cpu_utilisation", None), "CPU", "ratio", "cpu"))
+    curves.append(
+        CurveSpec(
+            ("host", "process_cpu_utilisation", None),
+            "this process, of one core",
+            "ratio",
+            "process_cpu",
+            style="dot",
+        )
+    )
+    return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
+
+
+def _throughput(run: RunView | None) -> PlotSpec:
+    curve = CurveSpec(("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s")
+    title = _marked("THROUGHPUT", run)
+    return PlotSpec(id="throughput", title=title, curves=(curve,), unit="number", unit_name="items/s")
+
+
+def _loss(run: RunView | None) -> PlotSpec:
+    entropy = run.result.get("unigram_entropy") if run is not None else None
+    if entropy is None and run is not None:
+        entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == "corpus"), None)
+    lines: tuple[LineSpec, ...] = ()
+    if isinstance(entropy, (int, float)):
+        lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
+    own = run is None or run.workload != WATCH  # a program of the user's does not tell what its loss counts
+    unit: Unit = "nats" if own else "loss"
+    curves = [CurveSpec(("run", "loss", None), "loss", unit, "loss", smoothed=True)]
+    if own or (run is not None and "accuracy" in run.metrics):
+        accuracy = ("run", "accuracy", None)
+        curves.append(CurveSpec(accuracy, "accuracy", "ratio", "accuracy", style="dash", axis="right", smoothed=True))
+    return PlotSpec(
+        id="loss",
+        title="LOSS (solid) · ACCURACY (dashed)" if len(curves) > 1 else "LOSS",
+        curves=tuple(curves),
+        unit=unit,
+        lines=lines,
+        stretch=2,
+        may_log=True,
+    )
+
+
+LOOKS: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))
+"""Colour and line style of each rank, as far as ranks have curves of their own; loss and accuracy have others."""
+
+SHARES = (
+    ("compute_share", "computing", "gpu"),
+    ("communication_share", "communicating", "loss"),
+    ("waiting_share", "waiting for others", "link"),
+)
+"""Parts of a step: series, name and colour."""
+
+REST = "What is missing to 100 % is time in which the rank waited for a processor core"
+
+EXTRA = frozenset({"transfer", "utilisation", "throughput"})
+"""Plots that a run with ranks leaves out until they are asked for: they tell of one device, or of the joined run."""
+
+
+ORDER = ("memory", "rank_memory", "rank_step", "loss", "rank_share", "transfer", "utilisation", "throughput")
+"""Plots of a run with ranks, from top to bottom."""
+
+
+def with_ranks(
+    plots: Sequence[PlotSpec], store: Store, places: Sequence[RankPlace], shown_rank: int | None
+) -> list[PlotSpec]:
+    """The plots of a run with ranks: those by rank among ``plots``, of which some become extras.
+
+    Args:
+        plots: of the device and of the run as a whole.
+        store: what there is to draw; the caller holds its lock.
+        places: the run's ranks.
+        shown_rank: see `rank_plots`.
+    """
+    there = {plot.id: replace(plot, extra=True) if plot.id in EXTRA else plot for plot in plots}
+    if "loss" in there:
+        there["loss"] = with_loss(there["loss"], store, places)
+    there |= {plot.id: plot for plot in rank_plots(store, places, shown_rank)}
+    if "rank_memory" in there and all(kind_of(place.device) == "cpu" for place in places):
+        there["memory"] = replace(there["memory"], extra=True)  # there is one memory, and its card says how full it is
+    return [there[name] for name in ORDER if name in there]
+
+
+def rank_plots(store: Store, places: Sequence[RankPlace], shown_rank: int | None) -> list[PlotSpec]:
+    """Memory, step time and shares by rank, as far as something is known; called under the store's lock.
+
+    Args:
+        store: what there is to draw.
+        places: the run's ranks.
+        shown_rank: whose step is divided into its parts; ``None`` for the mean of all.
+    """
+    plots = [_rank_memory(places), _rank_step_time(places), _rank_shares(places, shown_rank)]
+    return [plot for plot in plots if any(store.series(*curve.key) is not None for curve in plot.curves)]
+
+
+def with_loss(loss: PlotSpec, store: Store, places: Sequence[RankPlace]) -> PlotSpec:
+    """The plot of the run's loss with that of each rank's part of the batch, where the ranks tell it."""
+    curves = _rank_curves(places, "loss", loss.unit)
+    if all(store.series(*curve.key) is None for curve in curves):
+        return loss
+    title = loss.title.replace(" (solid)", "").replace(" (dashed)", "")
+    if len(places) < LEAST_RANKS:
+        curves = tuple(replace(curve, smoothed=True) for curve in curves)
+        return replace(loss, title=title, curves=(*curves, *loss.curves))
+    return replace(loss, title=f"{title}{many_words(places)}", curves=(*loss.curves, *curves))
+
+
+def _rank_curves(places: Sequence[RankPlace], metric: str, unit: Unit, unit_name: str = "") -> tuple[CurveSpec, ...]:
+    """A curve a rank, or the envelope of many."""
+    if len(places) >= LEAST_RANKS:
+        return _envelope(metric, unit, unit_name)
+    return tuple(
+        CurveSpec(
+            ("rank", metric, str(place.rank)),
+            f"rank {place.rank}",
+            unit,
+            LOOKS[number][0],
+            style=LOOKS[number][1],
+            unit_name=unit_name,
+            note=_where(place),
+        )
+        for number, place in enumerate(places)
+    )
+
+
+def _envelope(metric: str, unit: Unit, unit_name: str) -> tuple[CurveSpec, ...]:
+    lowest, median, highest = ENVELOPE
+    return (
+        CurveSpec(("rank", metric, lowest), lowest, unit, "gpu", unit_name=unit_name, faint=True),
+        CurveSpec(("rank", metric, median), median, unit, "gpu", unit_name=unit_name),
+        CurveSpec(
+            ("rank", metric, highest),
+            highest,
+            unit,
+            "gpu",
+            unit_name=unit_name,
+            faint=True,
+            down_to=lowest,
+            note="The area reaches from the lowest rank to the highest",
+        ),
+    )
+
+
+def _where(place: RankPlace) -> str:
+    return " on ".join(filter(None, (place.device, place.host)))
+
+
+def many_words(places: Sequence[RankPlace]) -> str:
+    """How many ranks the curves are of, for a title; "" where each rank has its own."""
+    return f" · {len(places)} ranks" if len(places) >= LEAST_RANKS else ""
+
+
+def _rank_memory(places: Sequence[RankPlace]) -> PlotSpec:
+    title = f"MEMORY BY RANK{many_words(places)}"
+    if all(kind_of(place.device) == "cpu" for place in places):
+        return PlotSpec(id="rank_memory", title=title, curves=_rank_curves(places, "used_bytes", "bytes"), unit="bytes")
+    curves = (*_rank_curves(places, "allocated_bytes", "bytes"), *_rank_reserved(places))
+    return PlotSpec(id="rank_memory", title=title, curves=curves, unit="bytes", lines=_rank_capacity(places))
+
+
+def _rank_reserved(places: Sequence[RankPlace]) -> Iterator[CurveSpec]:
+    """What the allocators hold, used or not."""
+    if len(places) >= LEAST_RANKS:
+        yield CurveSpec(("rank", "reserved_bytes", ENVELOPE[-1]), "highest reserved", "bytes", "link", style="dash")
+        return
+    for number, place in enumerate(places):
+        colour, style = LOOKS[number]
+        key = ("rank", "reserved_bytes", str(place.rank))
+        yield CurveSpec(key, f"rank {place.rank} reserved", "bytes", colour, style=style, faint=True)
+
+
+def _rank_capacity(places: Sequence[RankPlace]) -> tuple[LineSpec, ...]:
+    """The capacity of the ranks' devices; of unlike ones the smallest, which decides what fits."""
+    known = {place.capacity_bytes for place in places if place.capacity_bytes}
+    if not known:
+        return ()
+    name = "capacity" if len(known) == 1 else "smallest capacity"
+    return (LineSpec(name, "capacity", value=float(min(known)), scales=False),)
+
+
+def _rank_step_time(places: Sequence[RankPlace]) -> PlotSpec:
+    return PlotSpec(
+        id="rank_step",
+        title=f"STEP TIME BY RANK{many_words(places)}",
+        curves=_rank_curves(places, "step_s", "number", "s"),
+        unit="number",
+        unit_name="s",
+    )
+
+
+def _rank_shares(places: Sequence[RankPlace], shown_rank: int | None) -> PlotSpec:
+    device = MEAN if shown_rank is None else str(shown_rank)
+    whose = f"mean of {len(places)} ranks" if shown_rank is None else f"rank {shown_rank}"
+    curves = (
+        CurveSpec(("rank", metric, device), name, "ratio", colour, stack=True, note=REST)
+        for metric, name, colour in SHARES
+    )
+    return PlotSpec(id="rank_share", title=f"SHARE OF THE STEP · {whose}", curves=tuple(curves), unit="ratio")
