@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from gpudash.devices.names import SIMULATED
-from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, Card
+from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, SimulatedGpu
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State, Value
 
@@ -52,7 +52,7 @@ class CardReader:
         cards: read in place; whoever runs on them need not be asked.
     """
 
-    def __init__(self, cards: Sequence[Card | ShownCard]) -> None:
+    def __init__(self, cards: Sequence[SimulatedGpu | ShownCard]) -> None:
         self._cards = tuple(cards)
         self._probes: dict[str, Probe] = {}
         self._busy: dict[int, tuple[int, float, float]] = {}
@@ -80,7 +80,7 @@ class CardReader:
         found: list[Record] = [
             allocator_sample(now_s - AHEAD_S, device, probe) for device, probe in tuple(self._probes.items())
         ]
-        cards = [figures(card) if isinstance(card, Card) else card.now() for card in self._cards]
+        cards = [figures(card) if isinstance(card, SimulatedGpu) else card.now() for card in self._cards]
         found += [self._sample(card, now_s, sensors=sensors) for card in cards]
         if now_s >= self._processes_due_s:
             self._processes_due_s = now_s + PROCESS_PERIOD_S
@@ -290,7 +290,7 @@ class ShownCard:
         mirror: what is shown in its place; ``None`` for nothing.
     """
 
-    def __init__(self, own: Card) -> None:
+    def __init__(self, own: SimulatedGpu) -> None:
         self.own = own
         self.mirror: MirroredCard | None = None
 
@@ -319,7 +319,7 @@ class ShownCard:
         return figures(self.own) if mirror is None else mirror.now()
 
 
-def figures(card: Card) -> CardFigures:
+def figures(card: SimulatedGpu) -> CardFigures:
     """What a card of this process holds now."""
     free, capacity = card.free_and_total()
     reserved, context = card.reserved_bytes(), card.context_bytes

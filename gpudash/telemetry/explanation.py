@@ -174,7 +174,9 @@ class Evidence:
     """What an explanation rests on.
 
     Attributes:
-        events, of_events, began_s: as of `held.Recorded`.
+        events: allocations and frees that were recorded.
+        of_events: that there were; ``None`` when it is not known.
+        began_s: session time at which recording began; ``None`` when nothing was recorded.
         live_bytes: allocated at the moment.
         without_stack_bytes: the part of it whose stack was not recorded.
     """

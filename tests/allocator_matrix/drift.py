@@ -12,7 +12,7 @@ from typing import Any
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
 from gpudash.memory.predicting.fit import peaks
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.dry_run.dry_run import DryRun
 from tests.allocator_matrix.configurations import ALLOCATORS, Configuration
 from tests.allocator_matrix.predicting import trace_of
@@ -53,18 +53,18 @@ def drift(measured: Mapping[str, Any], one: Configuration) -> str:
 def _followed(one: Configuration) -> tuple[Trace, list[list[str]]]:
     """The dry run's trace, and who asked for each allocation, innermost first."""
     askers: list[list[str]] = []
-    allocate = Card.allocate
+    allocate = SimulatedGpu.allocate
 
-    def noting(card: Card, size: int) -> int:
+    def noting(card: SimulatedGpu, size: int) -> int:
         askers.append(_asker())
         return allocate(card, size)
 
     dry = DryRun()
-    Card.allocate = noting  # type: ignore[method-assign]
+    SimulatedGpu.allocate = noting  # type: ignore[method-assign]
     try:
         trace = trace_of(one, dry)
     finally:
-        Card.allocate = allocate  # type: ignore[method-assign]
+        SimulatedGpu.allocate = allocate  # type: ignore[method-assign]
     return trace, askers
 
 

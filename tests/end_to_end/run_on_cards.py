@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gpudash.simulator.device.backend import Backend, register
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import build, workloads
 from gpudash.workloads.running.context import Context, MemoryLevel
 from gpudash.workloads.running.run import resolve
@@ -30,7 +30,7 @@ class Hasty(Context):
 def run(asked: dict[str, Any]) -> dict[str, Any]:
     """One run on a fresh card."""
     capacity = asked["capacity"]
-    card = Card(0, capacity)
+    card = SimulatedGpu(0, capacity)
     backend: Backend = register([card])
     spec = build(workloads()[asked["workload"]], asked["spec"])
     level = MemoryLevel(used_bytes=0, free_bytes=capacity, total_bytes=capacity)

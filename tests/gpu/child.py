@@ -132,10 +132,10 @@ def measured(name: str, where: str, argument: Any, tell: Tell) -> None:
         DryRun().record(lambda _tracker: measurement(torch.device("sim", 0), argument, tell), trusting=True)
         return
     if where.startswith("sim"):
-        from gpudash.simulator.device.simulated_gpu import Card
+        from gpudash.simulator.device.simulated_gpu import SimulatedGpu
         from gpudash.workloads.running import sim_backend as simulated
 
-        simulated.add((Card(0, SIMULATED_BYTES),))
+        simulated.add((SimulatedGpu(0, SIMULATED_BYTES),))
     measurement(torch.device(where), argument, tell)
 
 

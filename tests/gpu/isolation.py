@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import Spec, build, field, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, StepFinished
@@ -60,7 +60,7 @@ class Apart:
         cards: the simulated GPUs there are.
     """
 
-    def __init__(self, device: str, cards: tuple[Card, ...] = ()) -> None:
+    def __init__(self, device: str, cards: tuple[SimulatedGpu, ...] = ()) -> None:
         self._device = device
         self._cards = cards
         self._told: queue.SimpleQueue[Event] = queue.SimpleQueue()

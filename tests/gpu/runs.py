@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import build, workloads
 from gpudash.telemetry.records import Event, RunEnded, StageFinished, StepFinished
 from gpudash.workloads.running.worker import MemoryLevel, RunRequest, Worker
@@ -61,7 +61,7 @@ class Runner:
         cards: the simulated GPUs there are.
     """
 
-    def __init__(self, device: str, cards: tuple[Card, ...] = ()) -> None:
+    def __init__(self, device: str, cards: tuple[SimulatedGpu, ...] = ()) -> None:
         self.device = device
         self.cards = cards
         self.events: list[Event] = []

@@ -14,9 +14,9 @@ from pytestqt.qtbot import QtBot
 from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Process, Recorded, Request
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request, other_process
 from gpudash.session import Replay
-from gpudash.telemetry.explanation import Explanation, Findings, Remedy
+from gpudash.telemetry.explanation import Evidence, Explanation, Findings, Remedy
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import MemoryExplained, OutOfMemory, Record, RemediesFound, RunStarted, Sample, Warning
 from gpudash.ui.colours import DARK, LIGHT
@@ -35,7 +35,7 @@ MODEL = Frame("/home/mia/project/model.py", 88, "forward")
 TRAIN = Frame("/home/mia/project/train.py", 41, "train_step")
 MAIN = Frame("/home/mia/project/train.py", 90, "main")
 
-STATE = HeldState(
+STATE = MemoryState(
     device="sim:0",
     product="Simulated GPU",
     simulated=True,
@@ -43,15 +43,15 @@ STATE = HeldState(
     device_free=20 * MIB,
     reserved=1500 * MIB,
     context_bytes=300 * MIB,
-    processes=(Process(228 * MIB, 4711, "python", "mia"),),
-    holdings=(
+    processes=(other_process(228 * MIB, 4711, "python", "mia"),),
+    groups=(
         *(
-            Holding(40 * MIB, 3, ACTIVATIONS, n, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN))
+            AllocationGroup(40 * MIB, 3, ACTIVATIONS, n, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN))
             for n in range(1, 25)
         ),
-        Holding(300 * MIB, 30, WEIGHTS, 0, "", "", "", (TORCH, TRAIN, MAIN)),
-        Holding(120 * MIB, 60, OPTIMIZER_STATE, 1, "optimizer", "", "", (TORCH, TRAIN, MAIN)),
-        Holding(2 * MIB, 2, INPUTS, 24, "", "", "", (MAIN,)),
+        AllocationGroup(300 * MIB, 30, WEIGHTS, 0, "", "", "", (TORCH, TRAIN, MAIN)),
+        AllocationGroup(120 * MIB, 60, OPTIMIZER_STATE, 1, "optimizer", "", "", (TORCH, TRAIN, MAIN)),
+        AllocationGroup(2 * MIB, 2, INPUTS, 24, "", "", "", (MAIN,)),
     ),
     idle=60 * MIB,
     usable_idle=60 * MIB,
@@ -59,7 +59,7 @@ STATE = HeldState(
     request=Request(64 * MIB, 64 * MIB, 24, "forward", "forward", "Net.Linear", (TORCH, MODEL, MAIN)),
     step=25,
     time_s=6.0,
-    recorded=Recorded(41_203, 41_203, 0.9),
+    recorded=Evidence(41_203, 41_203, 0.9),
 )
 REMEDIES = (
     Remedy("batch 24", {"batch": 24}, flags="--batch 24", predicted_peak_bytes=GIB, fits=True, verified_by="dry run"),
@@ -121,7 +121,7 @@ def remedies(*found: Remedy, note: str = "") -> RemediesFound:
 
 def test_under_a_cap_the_bar_ends_where_the_cap_does(qtbot: QtBot) -> None:
     card = simulated_gpu(0, 8 * GIB)
-    capped = HeldState(
+    capped = MemoryState(
         device="sim:0",
         product=card.product,
         simulated=True,
@@ -129,7 +129,7 @@ def test_under_a_cap_the_bar_ends_where_the_cap_does(qtbot: QtBot) -> None:
         device_free=6 * GIB,
         reserved=1536 * MIB,
         context_bytes=300 * MIB,
-        holdings=(Holding(1536 * MIB, 9, WEIGHTS),),
+        groups=(AllocationGroup(1536 * MIB, 9, WEIGHTS),),
         allowed=2 * GIB,
         request=Request(600 * MIB, 600 * MIB),
     )
@@ -339,7 +339,7 @@ def test_while_a_run_is_on_a_gpu_the_session_is_asked_and_the_answer_opens(open_
     window = open_window(session, size=(1280, 800))
     window.explanation.explain()
     assert ("explain",) in session.asked and not window.explanation.open
-    now = explain(HeldState("sim:0", 2 * GIB, GIB, GIB, 0, holdings=STATE.holdings[:9], step=9))
+    now = explain(MemoryState("sim:0", 2 * GIB, GIB, GIB, 0, groups=STATE.groups[:9], step=9))
     session.apply(MemoryExplained(time_s=2.0, run_id=1, text="Now.", explanation=now))
     settle(window)
     assert window.explanation.open

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gpudash.memory.explaining.memory_state import Frame, Holding, is_library, site_of
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, is_library, site_of
 from gpudash.telemetry.explanation import Growth, Owner, StackLine, site_name
 
 SourceLine = Callable[[str, int], str]
@@ -51,62 +51,64 @@ _Key = tuple[Frame | None, Frame | None, str, str]
 
 
 @dataclass(slots=True)
-class _Group:
+class _SiteTotal:
     bytes: int = 0
     count: int = 0
     first_step: int = 0
     last_step: int = 0
-    largest: Holding | None = None
+    largest: AllocationGroup | None = None
 
-    def add(self, holding: Holding) -> None:
-        steps = (holding.step,) if not self.count else (holding.step, self.first_step)
-        self.first_step, self.last_step = min(steps), max(self.last_step, holding.step)
-        self.bytes += holding.bytes
-        self.count += holding.count
-        if self.largest is None or holding.bytes > self.largest.bytes:
-            self.largest = holding
+    def add(self, group: AllocationGroup) -> None:
+        steps = (group.step,) if not self.count else (group.step, self.first_step)
+        self.first_step, self.last_step = min(steps), max(self.last_step, group.step)
+        self.bytes += group.bytes
+        self.count += group.count
+        if self.largest is None or group.bytes > self.largest.bytes:
+            self.largest = group
 
 
 @dataclass(slots=True)
-class _Sites:
-    """What `of` found; frames as (file, line)."""
+class _Totals:
+    """By call site, and by line of any stack: (file, line)."""
 
-    groups: dict[_Key, _Group] = field(default_factory=lambda: defaultdict(_Group))
+    by_key: dict[_Key, _SiteTotal] = field(default_factory=lambda: defaultdict(_SiteTotal))
     totals: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
 
 
 def owners(
-    holdings: Iterable[Holding], growing: Sequence[Growth] = (), source: SourceLine = no_source
+    groups: Iterable[AllocationGroup], growing: Sequence[Growth] = (), source: SourceLine = no_source
 ) -> tuple[tuple[Owner, ...], int, int]:
     """Call sites, the largest first; how many more there are, and their bytes."""
-    sites = _Sites()
-    for holding in holdings:
-        key = site_of(holding.stack), library_of(holding.stack), holding.module, holding.category
-        sites.groups[key].add(holding)
-        for place in {(frame.file, frame.line) for frame in holding.stack if not is_library(frame)}:
-            sites.totals[place] += holding.bytes
-    ordered = sorted(sites.groups.items(), key=lambda item: -item[1].bytes)
+    sites = _Totals()
+    for group in groups:
+        key = site_of(group.stack), library_of(group.stack), group.module, group.category
+        sites.by_key[key].add(group)
+        for place in {(frame.file, frame.line) for frame in group.stack if not is_library(frame)}:
+            sites.totals[place] += group.bytes
+    ordered = sorted(sites.by_key.items(), key=lambda item: -item[1].bytes)
     rates = _rates(ordered, growing)
-    told = tuple(_owner(*key, group, sites.totals, rates.get(key), source) for key, group in ordered[:MOST_OWNERS])
+    told = tuple(
+        _owner(*key, site_total, sites.totals, rates.get(key), source) for key, site_total in ordered[:MOST_OWNERS]
+    )
     rest = ordered[MOST_OWNERS:]
-    return told, len(rest), sum(group.bytes for _, group in rest)
+    return told, len(rest), sum(site_total.bytes for _, site_total in rest)
 
 
-def growing_lines(holdings: Iterable[Holding], step: int, source: SourceLine = no_source) -> tuple[Growth, ...]:
+def growing_lines(groups: Iterable[AllocationGroup], step: int, source: SourceLine = no_source) -> tuple[Growth, ...]:
     """Lines of which every step leaves about as much behind, the fastest first.
 
     What was allocated once, before the steps or in one of them, does not grow, however long it stays.
 
     Args:
-        holdings: what is live.
+        groups: what is live.
         step: the present one, which may be incomplete and does not count.
         source: reads the lines' text.
     """
     by_site: dict[Frame, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for holding in holdings:
-        site = site_of(holding.stack) if 0 < holding.step < step else None
+    for group in groups:
+        site = site_of(group.stack) if 0 < group.step < step else None
         if site is not None and not is_library(site):
-            by_site[site][holding.step] += holding.bytes
+            by_site[site][group.step] += group.bytes
     found = [
         Growth(
             file=site.file,
@@ -139,19 +141,23 @@ def _growth(steps: dict[int, int], now: int) -> float | None:
     return sum(steps.values()) / span if alike >= SHARE_ALIKE * len(steps) else None
 
 
-def _rates(groups: Iterable[tuple[_Key, _Group]], growing: Sequence[Growth]) -> dict[_Key, float]:
+def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, float]:
     """Each growing line's rate, shared among its modules and categories as its bytes are."""
     known = {(growth.file, growth.line): growth for growth in growing}
-    found = {key: group for key, group in groups if key[0] is not None and group.last_step > group.first_step}
+    found = {
+        key: site_total
+        for key, site_total in by_key
+        if key[0] is not None and site_total.last_step > site_total.first_step
+    }
     whole: dict[tuple[str, int], int] = defaultdict(int)
-    for (site, *_), group in found.items():
+    for (site, *_), site_total in found.items():
         if site is not None:
-            whole[site.file, site.line] += group.bytes
+            whole[site.file, site.line] += site_total.bytes
     rates = {}
-    for key, group in found.items():
+    for key, site_total in found.items():
         place = (key[0].file, key[0].line) if key[0] is not None else None
         if place is not None and place in known:
-            rates[key] = known[place].bytes_per_step * group.bytes / whole[place]
+            rates[key] = known[place].bytes_per_step * site_total.bytes / whole[place]
     return rates
 
 
@@ -160,12 +166,12 @@ def _owner(
     library: Frame | None,
     module: str,
     category: str,
-    group: _Group,
+    site_total: _SiteTotal,
     totals: dict[tuple[str, int], int],
     rate: float | None,
     source: SourceLine,
 ) -> Owner:
-    stack = () if group.largest is None else group.largest.stack
+    stack = () if site_total.largest is None else site_total.largest.stack
     return Owner(
         file=None if site is None else site.file,
         line=None if site is None else site.line,
@@ -173,12 +179,12 @@ def _owner(
         library="" if library is None else site_name(library.file, library.line, library.name),
         module=module,
         category=category,
-        bytes=group.bytes,
-        count=group.count,
-        total_bytes=group.bytes if site is None else max(group.bytes, totals.get((site.file, site.line), 0)),
+        bytes=site_total.bytes,
+        count=site_total.count,
+        total_bytes=site_total.bytes if site is None else max(site_total.bytes, totals.get((site.file, site.line), 0)),
         text="" if site is None else source(site.file, site.line),
         growth_per_step=rate,
-        first_step=group.first_step,
-        last_step=group.last_step,
+        first_step=site_total.first_step,
+        last_step=site_total.last_step,
         stack=tuple(StackLine(frame.file, frame.line, frame.name, is_library(frame)) for frame in stack),
     )

@@ -8,24 +8,24 @@ from dataclasses import replace
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
-from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, HeldState, Process, Request, site_of
+from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, Request, site_of
 from gpudash.memory.explaining.verdict import verdict
 from gpudash.memory.explaining.wording import cap_words, capacity_words, headline, others_words, request_words
 from gpudash.telemetry.explanation import Evidence, Explanation, Part, Where
 
 
-def explain(state: HeldState, source: SourceLine = no_source) -> Explanation:
+def explain(state: MemoryState, source: SourceLine = no_source) -> Explanation:
     """Why the request of ``state`` could not be served; without a request, where memory is.
 
     Args:
         state: what the device held.
         source: reads lines of the program, for naming them.
     """
-    growing = growing_lines(state.holdings, state.step, source)
+    growing = growing_lines(state.groups, state.step, source)
     found = verdict(state, growing)
     parts, beyond = parts_of(state)
     by_category = categories(state)
-    sites, rest_owners, rest_bytes = owners(state.holdings, growing, source)
+    sites, rest_owners, rest_bytes = owners(state.groups, growing, source)
     request = state.request
     where = Where() if request is None else _where(request, source)
     return Explanation(
@@ -55,16 +55,16 @@ def explain(state: HeldState, source: SourceLine = no_source) -> Explanation:
     )
 
 
-def categories(state: HeldState) -> Mapping[str, int]:
+def categories(state: MemoryState) -> Mapping[str, int]:
     """Live bytes by category, in the order of a bar."""
     sizes: dict[str, int] = defaultdict(int)
-    for holding in state.holdings:
-        sizes[holding.category] += holding.bytes
+    for group in state.groups:
+        sizes[group.category] += group.bytes
     order = [*CATEGORIES, KV_CACHE, OTHER_TENSORS, *sizes]
     return {name: sizes[name] for name in dict.fromkeys(order) if sizes.get(name)}
 
 
-def parts_of(state: HeldState) -> tuple[tuple[Part, ...], int]:
+def parts_of(state: MemoryState) -> tuple[tuple[Part, ...], int]:
     """What the device held; adds up to its capacity, and to what they exceed it by, which comes second."""
     parts = [Part("category", name, size) for name, size in categories(state).items()]
     rest = state.reserved - state.allocated - state.pending - state.private_idle
@@ -73,7 +73,7 @@ def parts_of(state: HeldState) -> tuple[tuple[Part, ...], int]:
         Part("private", "idle in private pools", state.private_idle),
         Part("idle", "idle inside PyTorch", max(0, rest)),
         Part("context", "context", state.context_bytes or 0),
-        *(Part("process", process.name, process.bytes, process.pid, process.user) for process in state.processes),
+        *state.processes,
     ]
     taken = sum(part.bytes for part in parts)
     free = min(state.device_free, max(0, state.capacity - taken))
@@ -98,13 +98,11 @@ def _where(request: Request, source: SourceLine) -> Where:
     )
 
 
-def _evidence(state: HeldState) -> Evidence:
-    return Evidence(
-        events=state.recorded.events,
-        of_events=state.recorded.of_events,
-        began_s=state.recorded.began_s,
+def _evidence(state: MemoryState) -> Evidence:
+    return replace(
+        state.recorded,
         live_bytes=state.allocated,
-        without_stack_bytes=sum(holding.bytes for holding in state.holdings if not holding.stack),
+        without_stack_bytes=sum(group.bytes for group in state.groups if not group.stack),
     )
 
 
@@ -116,7 +114,7 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
         peak_allocated: of the run, bytes; more than there is can be had in no arrangement.
     """
     request = found.requested_bytes
-    processes = [Process(part.bytes, part.pid, part.name, part.user) for part in found.parts if part.kind == "process"]
+    processes = [part for part in found.parts if part.kind == "process"]
     room = found.capacity_bytes - found.part_bytes("context", "unattributed")
     limit = found.allowed_bytes or found.capacity_bytes
     if request is None or found.verdict not in ("other process", "real capacity", "fragmentation"):

@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from gpudash.telemetry.explanation import Evidence, Part
+
 OTHER_TENSORS = "other tensors"
 """Category of what is allocated outside of modules, backward passes and optimizers, or by nobody knows whom."""
 
@@ -71,7 +73,7 @@ def site_of(stack: Sequence[Frame]) -> Frame | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class AllocationGroup:
     """Live blocks that are alike: allocated in the same step by the same stack, for the same purpose.
 
     Attributes:
@@ -95,14 +97,9 @@ class Holding:
     stack: tuple[Frame, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """Another process that holds memory of the device; `pid` ``None`` when it is not known which."""
-
-    bytes: int
-    pid: int | None = None
-    name: str = ""
-    user: str = ""
+def other_process(size: int, pid: int | None = None, name: str = "", user: str = "") -> Part:
+    """Another process that holds ``size`` bytes of the device; ``pid`` is ``None`` when it is not known which."""
+    return Part("process", name, size, pid, user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ class Surroundings:
         context_bytes: of this process, outside of the allocator; ``None`` when it is not known.
     """
 
-    processes: tuple[Process, ...] = ()
+    processes: tuple[Part, ...] = ()
     context_bytes: int | None = None
 
 
@@ -126,7 +123,7 @@ class Request:
         bytes: asked of the allocator.
         segment_bytes: asked of the device for it: at least `bytes`.
         is_context: whether it was the context's, which comes before any tensor.
-        step, phase, stage, module, stack: as of `Holding`.
+        step, phase, stage, module, stack: as of `AllocationGroup`.
     """
 
     bytes: int
@@ -139,23 +136,8 @@ class Request:
     is_context: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """How much of what happened was seen.
-
-    Attributes:
-        events: allocations and frees that were recorded.
-        of_events: that there were; ``None`` when it is not known.
-        began_s: session time at which recording began; ``None`` when nothing was recorded.
-    """
-
-    events: int = 0
-    of_events: int | None = None
-    began_s: float | None = None
-
-
 @dataclass(frozen=True)
-class HeldState:
+class MemoryState:
     """One device's memory at one moment; sizes in bytes.
 
     Attributes:
@@ -164,8 +146,8 @@ class HeldState:
         device_free: what the device's driver calls free.
         reserved: by this process's allocator, private pools included.
         context_bytes: that this process takes outside of the allocator; ``None`` when it is not known.
-        processes: the others that hold memory there.
-        holdings: live blocks; those of private pools included.
+        processes: the others that hold memory there, each a part of kind "process".
+        groups: live blocks; those of private pools included.
         pending: freed, but in use by another stream.
         private_reserved, private_idle: of private pools: all they hold, and what is free of it.
         idle: free in the shared pools, `private_idle` not included.
@@ -178,6 +160,7 @@ class HeldState:
         time_s: session time.
         product: what the device is called.
         simulated: whether the device is a simulated one.
+        recorded: how much of what happened was seen; what is live of it is counted in `groups`.
     """
 
     device: str
@@ -185,8 +168,8 @@ class HeldState:
     device_free: int
     reserved: int
     context_bytes: int | None = None
-    processes: Sequence[Process] = ()
-    holdings: Sequence[Holding] = ()
+    processes: Sequence[Part] = ()
+    groups: Sequence[AllocationGroup] = ()
     pending: int = 0
     private_reserved: int = 0
     private_idle: int = 0
@@ -200,12 +183,12 @@ class HeldState:
     time_s: float = 0.0
     product: str = ""
     simulated: bool = False
-    recorded: Recorded = field(default_factory=Recorded)
+    recorded: Evidence = field(default_factory=Evidence)
 
     @property
     def allocated(self) -> int:
         """Bytes of live blocks."""
-        return sum(holding.bytes for holding in self.holdings)
+        return sum(group.bytes for group in self.groups)
 
     @property
     def capped(self) -> bool:
@@ -214,7 +197,7 @@ class HeldState:
 
     @property
     def limit(self) -> int:
-        """What holdings are held against: the most that the process may reserve, else the whole device."""
+        """What groups are held against: the most that the process may reserve, else the whole device."""
         return self.capacity if self.allowed is None else min(self.allowed, self.capacity)
 
     @property

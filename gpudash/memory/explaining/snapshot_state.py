@@ -10,9 +10,10 @@ from typing import Any
 
 from gpudash.memory.allocator.blocks import LARGEST_SMALL
 from gpudash.memory.allocator.layout import SHARED
-from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Recorded, Request
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request
 from gpudash.memory.snapshot.history.categories import category_of_role
 from gpudash.memory.snapshot.history.roles import role_of
+from gpudash.telemetry.explanation import Evidence
 
 Stack = tuple[Frame, ...]
 
@@ -49,7 +50,7 @@ class Known:
         return self.steps[at][1] if at >= 0 else 0
 
 
-def held_in(snapshot: Mapping[str, Any], device: int, known: Known, request: Request | None = None) -> HeldState:
+def held_in(snapshot: Mapping[str, Any], device: int, known: Known, request: Request | None = None) -> MemoryState:
     """The state of one device in a snapshot with or without history, as ``torch.cuda.memory._snapshot`` gives it."""
     segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
     traces = snapshot.get("device_traces") or []
@@ -59,13 +60,13 @@ def held_in(snapshot: Mapping[str, Any], device: int, known: Known, request: Req
     private = [segment for segment in segments if _pool(segment) != SHARED]
     idle = list(_sizes(shared, INACTIVE))
     usable = idle if request is None else list(_sizes(_asked(shared, request), INACTIVE))
-    return HeldState(
+    return MemoryState(
         device=f"cuda:{device}",
         product=known.product,
         capacity=known.capacity,
         device_free=known.device_free,
         reserved=sum(segment["total_size"] for segment in segments),
-        holdings=_holdings(segments, born, known),
+        groups=_groups(segments, born, known),
         pending=sum(size for state in PENDING for size in _sizes(segments, state)),
         private_reserved=sum(segment["total_size"] for segment in private),
         private_idle=sum(_sizes(private, INACTIVE)),
@@ -77,7 +78,7 @@ def held_in(snapshot: Mapping[str, Any], device: int, known: Known, request: Req
         request=request,
         step=known.steps[-1][1] if known.steps else 0,
         time_s=known.time_s,
-        recorded=Recorded(len(trace), None, known.began_s),
+        recorded=Evidence(len(trace), None, known.began_s),
     )
 
 
@@ -93,7 +94,9 @@ def category_of(stack: Stack) -> str:
     return category_of_role(role_of(stack)[0])
 
 
-def _holdings(segments: Sequence[Mapping[str, Any]], born: Mapping[int, int], known: Known) -> tuple[Holding, ...]:
+def _groups(
+    segments: Sequence[Mapping[str, Any]], born: Mapping[int, int], known: Known
+) -> tuple[AllocationGroup, ...]:
     found: dict[tuple[str, int, Stack], list[int]] = defaultdict(lambda: [0, 0])
     for address, block in _blocks(segments):
         if block["state"] != ALLOCATED:
@@ -104,7 +107,8 @@ def _holdings(segments: Sequence[Mapping[str, Any]], born: Mapping[int, int], kn
         tally[0] += block["size"]
         tally[1] += 1
     return tuple(
-        Holding(size, count, category, step, stack=stack) for (category, step, stack), (size, count) in found.items()
+        AllocationGroup(size, count, category, step, stack=stack)
+        for (category, step, stack), (size, count) in found.items()
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpudash.memory.explaining.memory_state import HeldState
+from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.telemetry.explanation import Growth, Verdict
 
 SHARE_OF_FRAGMENTS = 0.1
@@ -21,7 +21,7 @@ SHARE_OF_LEAK = 0.25
 """Part of the live bytes that growing lines must hold to be the cause."""
 
 
-def verdict(state: HeldState, growing: Sequence[Growth]) -> Verdict:
+def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
     """Why the request of ``state`` was refused; "headroom" when nothing was.
 
     In this order: no device of this size could serve it; it would fit in what lies in pieces, and more does so than
@@ -50,12 +50,12 @@ def verdict(state: HeldState, growing: Sequence[Growth]) -> Verdict:
     return "memory cap" if state.capped else "real capacity"
 
 
-def attainable(state: HeldState) -> int:
+def attainable(state: MemoryState) -> int:
     """The most that the allocator could ever reserve, in bytes: the limit is its own, the context lies beside it."""
     beside = state.capacity - (state.context_bytes or 0)
     return beside if state.allowed is None else min(beside, state.allowed)
 
 
-def _in_pieces(state: HeldState, requested: int) -> bool:
+def _in_pieces(state: MemoryState, requested: int) -> bool:
     enough = state.usable_idle >= requested > state.largest_free_block
     return enough and state.usable_idle >= SHARE_OF_FRAGMENTS * state.reserved

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpudash.memory.explaining.memory_state import HeldState, Process, Request
-from gpudash.telemetry.explanation import Growth, Owner, Verdict, Where, short
+from gpudash.memory.explaining.memory_state import MemoryState, Request
+from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, short
 from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_number, format_pair, memory_unit
 
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
@@ -31,7 +31,7 @@ def _precision(size: int) -> tuple[str, int]:
 
 def headline(
     verdict: Verdict,
-    state: HeldState,
+    state: MemoryState,
     by_category: Mapping[str, int],
     owners: Sequence[Owner],
     growing: Sequence[Growth],
@@ -57,7 +57,7 @@ def cap_words(allowed: int, free: int, capacity: int) -> str:
 
 def _cause(
     verdict: Verdict,
-    state: HeldState,
+    state: MemoryState,
     by_category: Mapping[str, int],
     owners: Sequence[Owner],
     growing: Sequence[Growth],
@@ -90,7 +90,7 @@ def _cause(
             return capacity_words(state.limit, free, by_category, owners, state.request, context)
 
 
-def request_words(state: HeldState, where: Where) -> str:
+def request_words(state: MemoryState, where: Where) -> str:
     """What was asked last, by whom and how much was missing; without a request what is still to be had."""
     request = state.request
     if request is None:
@@ -123,7 +123,7 @@ def innermost(module: str) -> str:
     return module.rpartition(".")[2]
 
 
-def _now(state: HeldState, by_category: Mapping[str, int]) -> str:
+def _now(state: MemoryState, by_category: Mapping[str, int]) -> str:
     """Where memory is while nothing is wrong."""
     used = format_pair(state.capacity - state.device_free, state.capacity)
     mostly = max(by_category, key=lambda name: by_category[name], default="")
@@ -131,7 +131,7 @@ def _now(state: HeldState, by_category: Mapping[str, int]) -> str:
     return f"{used} is in use: {allocated}, and {format_bytes(state.idle)} idle inside PyTorch."
 
 
-def _impossible(state: HeldState) -> str:
+def _impossible(state: MemoryState) -> str:
     request, context = state.request, state.context_bytes or 0
     assert request is not None
     if request.is_context:
@@ -148,7 +148,7 @@ def _impossible(state: HeldState) -> str:
     return f"No allocator setting helps: {asked}, and the card has {available(state.capacity)}{of_context}."
 
 
-def _fragments(state: HeldState) -> str:
+def _fragments(state: MemoryState) -> str:
     assert state.request is not None
     return (
         f"{available(state.usable_idle)} is idle inside PyTorch but in pieces; the largest is "
@@ -156,7 +156,7 @@ def _fragments(state: HeldState) -> str:
     )
 
 
-def _leak(state: HeldState, growing: Sequence[Growth]) -> str:
+def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     held = sum(growth.bytes for growth in growing)
     per_step = sum(growth.bytes_per_step for growth in growing)
     first = growing[0]
@@ -169,7 +169,7 @@ def _leak(state: HeldState, growing: Sequence[Growth]) -> str:
     )
 
 
-def others_words(processes: Sequence[Process], capacity: int, ours: int) -> str:
+def others_words(processes: Sequence[Part], capacity: int, ours: int) -> str:
     """That other processes hold what is missing.
 
     Args:
@@ -184,7 +184,7 @@ def others_words(processes: Sequence[Process], capacity: int, ours: int) -> str:
     return f"{process_words(largest)} holds {held}{many}. This run uses {format_bytes(ours)}."
 
 
-def process_words(process: Process) -> str:
+def process_words(process: Part) -> str:
     """Who holds memory: "python (pid 4711, user mia)"."""
     known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
     details = ", ".join(word for word in known if word)

@@ -18,7 +18,7 @@ from gpudash.memory.allocator.settings import EXPANDABLE, assignment
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import HeldState
+from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import REPLAY
 from gpudash.memory.explaining.verdict import SHARE_OF_LEAK
 from gpudash.memory.explaining.wording import available, mostly_from, needed
@@ -72,7 +72,7 @@ def explain_snapshot(
 NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
 
 
-def is_first(state: HeldState) -> bool:
+def is_first(state: MemoryState) -> bool:
     """Whether a request was refused before anything was allocated."""
     return state.request is not None and not state.reserved
 

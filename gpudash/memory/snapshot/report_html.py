@@ -26,7 +26,7 @@ from gpudash.memory.explaining.explanation_text import (
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Snapshot
-from gpudash.memory.snapshot.sidecar import NOTHING, Beside
+from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.memory.snapshot.summary import Study, compared, studied
 from gpudash.telemetry.explanation import Explanation, StackLine, short
 from gpudash.units import format_bytes, format_count
@@ -63,7 +63,7 @@ def report(
     settings: str | None = None,
     device: int | None = None,
     source: SourceLine = no_source,
-    known: Beside = NOTHING,
+    known: Sidecar = NOTHING,
 ) -> str:
     """The page.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import Process, Request, Surroundings
+from gpudash.memory.explaining.memory_state import Request, Surroundings
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
     NOTHING_BEFORE,
@@ -23,7 +23,7 @@ from gpudash.telemetry.explanation import Explanation
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class OutsideView:
     """A device when it was full, as it was seen from outside of the program.
 
     Attributes:
@@ -48,7 +48,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Sidecar:
     """What a snapshot's file does not tell.
 
     Attributes:
@@ -58,7 +58,7 @@ class Beside:
     """
 
     steps: tuple[tuple[int, int], ...] = ()
-    cards: Mapping[int, Card] = field(default_factory=dict)
+    cards: Mapping[int, OutsideView] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def warned(self, snapshot: Snapshot) -> Snapshot:
@@ -91,11 +91,11 @@ class Beside:
 WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."
 """What tells the needs of a program that ran out on a simulated GPU in its first step."""
 
-NOTHING = Beside()
+NOTHING = Sidecar()
 """Of a snapshot that lies by itself."""
 
 
-def on_card(found: Explanation, history: History, card: Card, source: SourceLine = no_source) -> Explanation:
+def on_card(found: Explanation, history: History, card: OutsideView, source: SourceLine = no_source) -> Explanation:
     """``found``, which explains the moment that tells most, with what was seen of the card."""
     state = history.state(chosen_moment(history))
     if state.request is None and card.request is not None:  # without a history the file does not tell
@@ -117,21 +117,22 @@ def on_card(found: Explanation, history: History, card: Card, source: SourceLine
     return told
 
 
-def card_of(told: Explanation) -> Card:
+def card_of(told: Explanation) -> OutsideView:
     """The card as an explanation of its memory tells it."""
     asked = told.requested_bytes
     where = told.where
     request = None
     if asked is not None:
         request = Request(asked, told.segment_bytes or asked, where.step, where.phase, where.stage, where.module)
-    processes = [Process(part.bytes, part.pid, part.name, part.user) for part in told.parts if part.kind == "process"]
-    return Card(
+    return OutsideView(
         device=told.device,
         product=told.product,
         simulated=told.simulated,
         time_s=told.time_s,
         capacity=told.capacity_bytes,
-        around=Surroundings(tuple(processes), told.part_bytes("context") or None),
+        around=Surroundings(
+            tuple(part for part in told.parts if part.kind == "process"), told.part_bytes("context") or None
+        ),
         request=request,
         free=told.part_bytes("free"),
     )

@@ -18,7 +18,7 @@ from gpudash.memory.snapshot.history.model import ALLOC, NONE, DeviceSnapshot, S
 from gpudash.memory.snapshot.replay.card_limits import card_limits
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_replay import Ran
-from gpudash.memory.snapshot.sidecar import NOTHING, Beside
+from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.units import format_bytes
 
@@ -44,7 +44,7 @@ class Study:
         capacity: int | None = None,
         settings: str | None = None,
         source: SourceLine = no_source,
-        known: Beside = NOTHING,
+        known: Sidecar = NOTHING,
     ) -> None:
         self.device = device
         self.history: History = known.history(snapshot, device)
@@ -68,7 +68,7 @@ def studied(
     settings: str | None = None,
     device: int | None = None,
     source: SourceLine = no_source,
-    known: Beside = NOTHING,
+    known: Sidecar = NOTHING,
 ) -> list[Study]:
     """The devices of a snapshot, or the one asked for; those that ran out of memory come first.
 

@@ -27,7 +27,7 @@ from gpudash.devices.names import (
     unread_gpus,
     why_torch_has_no_gpu,
 )
-from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.predicting.contexts import measured_context, remember_context
@@ -158,7 +158,7 @@ class Machine:
         with self._store.lock:
             rows = self._store.processes(memory) if memory != HOST else ()
         others = tuple(
-            Process(int(size), int(pid), str(row.get("name") or ""), str(row.get("user") or ""))
+            other_process(int(size), int(pid), str(row.get("name") or ""), str(row.get("user") or ""))
             for row in rows
             if isinstance(size := row.get("memory_bytes"), int | float)
             and isinstance(pid := row.get("pid"), int | float)

@@ -9,7 +9,7 @@ from typing import Any
 from gpudash.devices.names import OFFERED_BYTES, Gpu, SimulatedCard, Simulation, simulated_gpu, size_of
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import allocator_text, variable
-from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, Card, card_of
+from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, SimulatedGpu, card_of
 from gpudash.sources.simulated_gpus import MirroredCard, ShownCard
 
 HOST_NAME = "gpudash-run"
@@ -30,7 +30,7 @@ class SimulatedGpus:
     """
 
     def __init__(self, wanted: Simulation, watch: Callable[[Sequence[ShownCard]], None] | None = None) -> None:
-        self.cards: tuple[Card, ...] = ()
+        self.cards: tuple[SimulatedGpu, ...] = ()
         self.gpus: tuple[Gpu, ...] = ()
         self._settings, self.problem = allocator_settings()
         self._wanted = wanted

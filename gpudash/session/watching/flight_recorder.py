@@ -206,14 +206,14 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     Raises:
         ValueError: one sentence, when the snapshot holds nothing of the device.
     """
-    from gpudash.memory.snapshot.sidecar import Beside, Card
+    from gpudash.memory.snapshot.sidecar import OutsideView, Sidecar
 
     index = int(refused.device.partition(":")[2] or 0)
     device = next((device for device in snapshot.devices if device.index == index), None)
     if device is None:
         raise ValueError(f"The snapshot holds nothing of {refused.device}.")
     asked = refused.requested_bytes
-    card = Card(
+    card = OutsideView(
         device=refused.device,
         product=refused.product,
         simulated=kind_of(refused.device) == "sim",
@@ -223,7 +223,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         request=None if asked is None else Request(asked, asked, step=refused.step, is_context=refused.is_context),
         free=refused.free_bytes or 0,
     )
-    known = Beside(tuple(refused.steps), {index: card})
+    known = Sidecar(tuple(refused.steps), {index: card})
     return known.explained(known.history(snapshot, device), source=source_line)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import SIMULATED, SimulatedCard, kind_of, size_of
 from gpudash.memory.explaining.call_sites import growing_lines
-from gpudash.memory.explaining.memory_state import Frame, Holding, Process, Surroundings
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, Surroundings, other_process
 from gpudash.memory.watching.growth_notice import GrowthNotice, growth_warning, source_line
 from gpudash.session.live.machine import Machine
 from gpudash.session.predicting.contexts import measured_context
@@ -139,8 +139,8 @@ class WatchedMemory:
         device, step = self._here(str(message.get("device")), None), message.get("step")
         if not isinstance(step, int):
             return
-        holdings = list(_holdings(message.get("holdings"), process.stacks))
-        growing = growing_lines(holdings, step, source_line)
+        groups = list(_groups(message.get("holdings"), process.stacks))
+        growing = growing_lines(groups, step, source_line)
         notice = process.notices.setdefault(device, GrowthNotice())
         if notice.is_due(growing) and (growing[0].file, growing[0].line) not in self._told:
             self._told.add((growing[0].file, growing[0].line))  # ranks grow alike
@@ -176,7 +176,9 @@ class WatchedMemory:
         device = self._here(device, None)
         card = self._cards.get(device)
         if card is not None:
-            others = tuple(Process(size, pid, f"another process, {SIMULATED}") for pid, size in card.others.items())
+            others = tuple(
+                other_process(size, pid, f"another process, {SIMULATED}") for pid, size in card.others.items()
+            )
             return Surroundings(others, card.context_bytes)
         memory = self._machine.memory_of(device)
         around = Surroundings() if memory is None else self._machine.surroundings(memory)
@@ -312,7 +314,7 @@ def _frames(found: Any) -> Iterator[Frame]:
             yield Frame(str(frame[0]), frame[1], str(frame[2]))
 
 
-def _holdings(found: Any, stacks: Mapping[str, tuple[Frame, ...]]) -> Iterator[Holding]:
+def _groups(found: Any, stacks: Mapping[str, tuple[Frame, ...]]) -> Iterator[AllocationGroup]:
     for row in found if isinstance(found, list) else ():
         if isinstance(row, list) and len(row) == 4 and all(isinstance(number, int) for number in row[:3]):
-            yield Holding(bytes=row[0], count=row[1], step=row[2], stack=stacks.get(str(row[3]), ()))
+            yield AllocationGroup(bytes=row[0], count=row[1], step=row[2], stack=stacks.get(str(row[3]), ()))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from gpudash.memory.snapshot.sidecar import NOTHING, Beside, card_of
+from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.telemetry.records import plain
@@ -59,7 +59,7 @@ def write_json(path: Path, document: Any, indent: int | None = 2) -> None:
     temporary.replace(path)
 
 
-def beside(snapshot: Path) -> Beside:
+def beside(snapshot: Path) -> Sidecar:
     """What is known of a snapshot from its report's folder; nothing where it is not the snapshot of a report.
 
     What is damaged, or is something else, is left aside with a warning.
@@ -79,7 +79,7 @@ def beside(snapshot: Path) -> Beside:
             cards[int(told.device.partition(":")[2] or 0)] = card_of(told)
     except ValueError as error:
         warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
-    return Beside(steps, cards, tuple(warnings))
+    return Sidecar(steps, cards, tuple(warnings))
 
 
 def _steps(path: Path) -> tuple[tuple[int, int], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpudash.simulator.device import accelerator, autograd, compilation, construction, modules, probe
 from gpudash.simulator.device.device_module import DeviceModule
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import DEVICE
 from gpudash.simulator.operations import attention, autocast, encoder_layers, functional, kernels, recurrent
 from gpudash.simulator.operations.operations import Engine
@@ -43,7 +43,7 @@ class Backend:
         modules.install()
 
     @property
-    def cards(self) -> list[Card]:
+    def cards(self) -> list[SimulatedGpu]:
         """The simulated cards."""
         return self.engine.cards
 
@@ -58,7 +58,7 @@ def registered() -> Backend | None:
     return _backend
 
 
-def register(cards: Sequence[Card], *, computes: bool = True, trusting: bool = False) -> Backend:
+def register(cards: Sequence[SimulatedGpu], *, computes: bool = True, trusting: bool = False) -> Backend:
     """Add the device ``sim`` to torch.
 
     Args:
@@ -87,5 +87,5 @@ def register(cards: Sequence[Card], *, computes: bool = True, trusting: bool = F
 
 def _tried(backend: Backend) -> str | None:
     """What went wrong on a card of its own."""
-    backend.engine.replace([Card(0, TRIAL_BYTES, context=0)])
+    backend.engine.replace([SimulatedGpu(0, TRIAL_BYTES, context=0)])
     return probe.tried()

@@ -13,7 +13,7 @@ import torch
 
 from gpudash.simulator.device.memory_history import MemoryHistory
 from gpudash.simulator.device.memory_module import DeviceLike, MemoryModule
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import DEVICE, OutOfMemoryError
 from gpudash.simulator.operations.operations import Engine
 
@@ -127,7 +127,7 @@ DTYPES = [
 class _Properties:
     """What ``torch.cuda.get_device_properties`` tells, as far as a simulation has it."""
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: SimulatedGpu) -> None:
         self.name = card.product
         self.total_memory = card.capacity
         self.major, self.minor = card.architecture.capability

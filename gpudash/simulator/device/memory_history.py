@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gpudash.memory.allocator import caching
 from gpudash.memory.allocator.layout import Segment
 from gpudash.memory.allocator.settings import INTERVALS, LARGE_SEGMENT_SIZE, MIB, AllocatorSettings
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import line_of
 
 Frame = dict[str, Any]
@@ -92,7 +92,7 @@ class Stacks:
         return made
 
 
-Cards = Callable[[], list[Card]]
+Cards = Callable[[], list[SimulatedGpu]]
 
 ENABLED = (None, "state", "all")
 CONTEXTS = (None, "state", "alloc", "all")
@@ -136,7 +136,7 @@ class _Group:
 class _Recording:
     """The trace of one card, and the stacks of what it holds."""
 
-    def __init__(self, card: Card, history: MemoryHistory, most: int) -> None:
+    def __init__(self, card: SimulatedGpu, history: MemoryHistory, most: int) -> None:
         self.card = card
         self.entries: deque[Event] = deque(maxlen=None if most >= sys.maxsize else most)
         self.live: dict[int, tuple[_Group, int]] = {}
@@ -246,7 +246,7 @@ class MemoryHistory:
         """The Python stack of the running thread at an event."""
         return self._taken.take(2 + BETWEEN.get(action, 0))
 
-    def held(self, card: Card) -> list[Held]:
+    def held(self, card: SimulatedGpu) -> list[Held]:
         """What is live of what was allocated on ``card`` since recording began; any thread may ask."""
         recording = self._recordings.get(card.uuid)
         # a copy is made in one go, whatever another thread allocates
@@ -285,7 +285,7 @@ def _expect(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
         raise ValueError(f"{name} of a memory history must be one of {known}, not {value!r}.")
 
 
-def _segment(card: Card, segment: Segment, recording: _Recording | None) -> dict[str, Any]:
+def _segment(card: SimulatedGpu, segment: Segment, recording: _Recording | None) -> dict[str, Any]:
     live: dict[int, tuple[_Group, int]] = {} if recording is None else recording.live
     above: dict[int, Stack] = {} if recording is None else recording.segment_stacks
     pool = segment.pool_id if isinstance(segment.pool_id, tuple) else (0, 0)
@@ -318,7 +318,7 @@ def _frames(known: tuple[_Group, int] | None) -> list[Frame]:
     return [] if known is None else known[0].stack.frames()
 
 
-def _settings(cards: list[Card]) -> dict[str, Any]:
+def _settings(cards: list[SimulatedGpu]) -> dict[str, Any]:
     """The allocator's settings under the names of torch's snapshots: one set for all cards, as in torch."""
     settings = cards[0].settings if cards else AllocatorSettings()
     return {

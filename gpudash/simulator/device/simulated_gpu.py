@@ -36,7 +36,7 @@ class ContextRefused(AllocationRefused):
     """There is no memory for the context, which comes before anything that is asked of the allocator."""
 
 
-class Card:
+class SimulatedGpu:
     """One simulated GPU. Any thread may call any method, also from a finalizer in the midst of another call.
 
     Args:
@@ -276,18 +276,18 @@ def card_of(
     *,
     others: dict[int, int] | None = None,
     settings: AllocatorSettings | None = None,
-) -> Card:
+) -> SimulatedGpu:
     """A card of so many bytes, or one that is as a known GPU.
 
     Args:
-        index, others, settings: as of `Card`.
+        index, others, settings: as of `SimulatedGpu`.
 
     Raises:
-        ValueError: as `Card`.
+        ValueError: as `SimulatedGpu`.
     """
     if not isinstance(wanted, KnownGpu):
-        return Card(index, wanted, others=others, settings=settings)
-    return Card(
+        return SimulatedGpu(index, wanted, others=others, settings=settings)
+    return SimulatedGpu(
         index,
         wanted.total_bytes,
         others=others,

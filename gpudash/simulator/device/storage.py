@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gpudash.memory.allocator.refusal import AllocationRefused, format_size, message
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 DEVICE = "sim"
 
@@ -79,7 +79,7 @@ class Block:
 
     __slots__ = ("address", "card", "host")
 
-    def __init__(self, card: Card, address: int, host: torch.UntypedStorage | None) -> None:
+    def __init__(self, card: SimulatedGpu, address: int, host: torch.UntypedStorage | None) -> None:
         self.card = card
         self.address = address
         self.host = host
@@ -99,7 +99,7 @@ class Storages:
     def __init__(self) -> None:
         self._prototypes: dict[tuple[int, torch.dtype, bool], torch.Tensor] = {}
         self._kept: list[Any] = []
-        self.on_full: list[Callable[[Card, AllocationRefused], None]] = []
+        self.on_full: list[Callable[[SimulatedGpu, AllocationRefused], None]] = []
 
     def block(self, storage: torch.UntypedStorage) -> Block | None:
         """What backs ``storage``; ``None`` when it has no bytes."""
@@ -121,7 +121,7 @@ class Storages:
         storage: torch.UntypedStorage | None = None if backed is None else backed()
         return storage if storage is not None and storage.device.index == index else None
 
-    def new(self, card: Card, size: int, host: torch.UntypedStorage | None = None) -> torch.UntypedStorage:
+    def new(self, card: SimulatedGpu, size: int, host: torch.UntypedStorage | None = None) -> torch.UntypedStorage:
         """A storage of ``size`` bytes on ``card``.
 
         Args:
@@ -157,7 +157,7 @@ class Storages:
         if self.block(storage) is not None:
             setattr(storage, BLOCK, None)
 
-    def take_again(self, storage: torch.UntypedStorage, card: Card) -> bool:
+    def take_again(self, storage: torch.UntypedStorage, card: SimulatedGpu) -> bool:
         """End `let_go`, with new bytes on ``card``; false where there was nothing to end.
 
         Raises:
@@ -185,7 +185,7 @@ class Storages:
         _set.redispatch(AS_ON_CPU, tensor, storage, offset, list(size), list(stride))
         return tensor
 
-    def _out_of_memory(self, card: Card, refused: AllocationRefused) -> Exception:
+    def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
         """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
         for told in self.on_full:
             told(card, refused)

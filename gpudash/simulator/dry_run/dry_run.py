@@ -17,7 +17,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device import registration
 from gpudash.simulator.device.backend import Backend, register
 from gpudash.simulator.device.registration import KEY
-from gpudash.simulator.device.simulated_gpu import A100, Card
+from gpudash.simulator.device.simulated_gpu import A100, SimulatedGpu
 from gpudash.simulator.device.storage import DEVICE
 from gpudash.simulator.device.tracking import BACKWARD, FORWARD, Tracker
 from gpudash.simulator.dry_run.host_tensors import HostCopy
@@ -234,8 +234,8 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
     return tensor
 
 
-def _card(capacity: int, architecture: Architecture) -> Card:
-    return Card(0, capacity, context=0, computes=False, architecture=architecture)
+def _card(capacity: int, architecture: Architecture) -> SimulatedGpu:
+    return SimulatedGpu(0, capacity, context=0, computes=False, architecture=architecture)
 
 
 __all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "Recorder"]

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.predicting.workspace import VARIABLE, workspace_bytes
 from gpudash.simulator.device import autograd, mismatch
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import AS_ON_CPU, DEVICE, Storages, contiguous, extent
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.known_integers import KnownIntegers
@@ -166,7 +166,7 @@ class Engine:
             what it has sent.
     """
 
-    def __init__(self, cards: Sequence[Card], *, computes: bool = True, trusting: bool = False) -> None:
+    def __init__(self, cards: Sequence[SimulatedGpu], *, computes: bool = True, trusting: bool = False) -> None:
         self.cards = list(cards)
         self.storages = Storages()
         self.computes = computes
@@ -180,7 +180,7 @@ class Engine:
         self._outcomes = Outcomes()
         self.integers: KnownIntegers | None = None
 
-    def replace(self, cards: Sequence[Card]) -> None:
+    def replace(self, cards: Sequence[SimulatedGpu]) -> None:
         """Put other cards in place of the present ones.
 
         In a dry run what is left on the present ones, as by a reference cycle or a cache of the code, stays theirs.
@@ -207,7 +207,7 @@ class Engine:
             return self.current
         return device.index
 
-    def card(self, index: int) -> Card:
+    def card(self, index: int) -> SimulatedGpu:
         """The card of ``sim:index``.
 
         Raises:
@@ -323,7 +323,7 @@ class Engine:
                     return int(one.device.index)
         return self.current
 
-    def _label_workspace(self, card: Card, storage: torch.UntypedStorage) -> None:
+    def _label_workspace(self, card: SimulatedGpu, storage: torch.UntypedStorage) -> None:
         block = self.storages.block(storage)
         if block is not None:
             card.label(block.address, WORKSPACE)
@@ -467,7 +467,7 @@ class Engine:
             raise DataDependentError(f"{missing_numbers.READS}.")
         return answer
 
-    def workspace(self, card: Card) -> None:
+    def workspace(self, card: SimulatedGpu) -> None:
         """Take cuBLAS's workspace, as the first matrix product of a thread does, and keep it.
 
         CUDA's backward passes have a thread and therefore a workspace of their own.
@@ -506,7 +506,7 @@ def _broadcast(tensors: Sequence[torch.Tensor]) -> Any:
     return shapes(*(tensor.shape for tensor in tensors))
 
 
-def _held(card: Card) -> int:
+def _held(card: SimulatedGpu) -> int:
     return card.statistics()["allocated_bytes.all.current"]
 
 

@@ -18,7 +18,7 @@ from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.history.segment_lives import reserved_changes
 from gpudash.memory.snapshot.history.tree import ROOT, Paths, tree
-from gpudash.memory.snapshot.sidecar import NOTHING, Beside
+from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.session.watching.report_folder import beside
 from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine
 from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
@@ -68,7 +68,7 @@ class Study:
     """
 
     def __init__(
-        self, snapshot: Snapshot, number: int, source: SourceLine = no_source, known: Beside = NOTHING
+        self, snapshot: Snapshot, number: int, source: SourceLine = no_source, known: Sidecar = NOTHING
     ) -> None:
         self.snapshot = known.warned(snapshot)
         self.device = snapshot.devices[number]

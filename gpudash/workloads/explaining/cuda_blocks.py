@@ -17,7 +17,7 @@ from gpudash.agent import snapshots as cuda_snapshot
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.settings import allocator_text
-from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Request, site_of
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request, site_of
 from gpudash.memory.explaining.snapshot_state import Known, held_in
 from gpudash.simulator.device.tracking import Tracker
 
@@ -47,7 +47,7 @@ class CudaBlocks:
     """Follows one CUDA device; a `Collector`. Keeps torch's allocation history while it does."""
 
     def __init__(self, index: int, clock: Callable[[], float]) -> None:
-        self.refused: HeldState | None = None
+        self.refused: MemoryState | None = None
         self.stage = ""
         self._index = index
         self._clock = clock
@@ -82,14 +82,14 @@ class CudaBlocks:
         _record(None)
         self._tracker.stop()
 
-    def now(self) -> HeldState:
+    def now(self) -> MemoryState:
         free, total = torch.cuda.mem_get_info(self._index)
         return self._state(None, total, free)
 
-    def sites(self) -> Sequence[Holding]:
+    def sites(self) -> Sequence[AllocationGroup]:
         return [
-            Holding(found.bytes, found.count, step=found.step, stack=() if site is None else (site,))
-            for found in self.now().holdings
+            AllocationGroup(found.bytes, found.count, step=found.step, stack=() if site is None else (site,))
+            for found in self.now().groups
             for site in (site_of(found.stack),)
         ]
 
@@ -120,7 +120,7 @@ class CudaBlocks:
             return frames
         return (*frames, *_frames(sys._current_frames().get(self._thread)))  # noqa: SLF001 - likewise
 
-    def _state(self, request: Request | None, total_or_allowed: int, free: int) -> HeldState:
+    def _state(self, request: Request | None, total_or_allowed: int, free: int) -> MemoryState:
         properties = torch.cuda.get_device_properties(self._index)
         capacity = properties.total_memory
         known = Known(

@@ -12,7 +12,7 @@ from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.explaining.call_sites import growing_lines
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import HeldState, Holding, Surroundings
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, Surroundings
 from gpudash.memory.explaining.remedies import replay_remedies
 from gpudash.memory.watching.growth_notice import GrowthNotice, source_line
 from gpudash.telemetry.explanation import Explanation, Growth
@@ -38,7 +38,7 @@ class Collector(Protocol):
 
     step: int
     stage: str
-    refused: HeldState | None
+    refused: MemoryState | None
 
     def start(self) -> None:
         """Begin to follow."""
@@ -46,10 +46,10 @@ class Collector(Protocol):
     def stop(self) -> None:
         """End `start`; what was found stays."""
 
-    def now(self) -> HeldState:
+    def now(self) -> MemoryState:
         """The present state."""
 
-    def sites(self) -> Sequence[Holding]:
+    def sites(self) -> Sequence[AllocationGroup]:
         """What is live, each with the line of the program that allocated it and no more of its stack."""
 
     def trace(self) -> Trace | None:
@@ -137,7 +137,7 @@ class PostMortem:
             return found
         return found.with_remedies(replay_remedies(trace, found, self._collector.settings()))
 
-    def _explained(self, state: HeldState) -> Explanation:
+    def _explained(self, state: MemoryState) -> Explanation:
         if state.context_bytes is None and self._wanted.surroundings is not None:
             around = self._wanted.surroundings()
             state = replace(state, processes=around.processes, context_bytes=around.context_bytes)

@@ -14,18 +14,18 @@ from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
 from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
+    AllocationGroup,
     Frame,
-    HeldState,
-    Holding,
-    Process,
-    Recorded,
+    MemoryState,
     Request,
     is_installed,
     is_library,
+    other_process,
 )
 from gpudash.simulator.device.backend import Backend
-from gpudash.simulator.device.simulated_gpu import Card, ContextRefused
+from gpudash.simulator.device.simulated_gpu import ContextRefused, SimulatedGpu
 from gpudash.simulator.device.tracking import FORWARD, Tag, Tracker, line_of
+from gpudash.telemetry.explanation import Evidence
 
 MOST_EVENTS = 2_000_000
 """Events of a run that are kept for a replay, 16 bytes each; a longer run is not replayed."""
@@ -46,7 +46,7 @@ class SimulatedBlocks:
     """
 
     def __init__(self, backend: Backend, index: int, clock: Callable[[], float]) -> None:
-        self.refused: HeldState | None = None
+        self.refused: MemoryState | None = None
         self._trace: Trace | None = Trace()
         self._refused_at = (0, 0)
         self._engine = backend.engine
@@ -85,10 +85,10 @@ class SimulatedBlocks:
         self._engine.storages.on_full.remove(self._full)
         self._tracker.stop()
 
-    def now(self) -> HeldState:
+    def now(self) -> MemoryState:
         return self._state(self._card, None)
 
-    def sites(self) -> Sequence[Holding]:
+    def sites(self) -> Sequence[AllocationGroup]:
         found: dict[tuple[Frame | None, int], list[int]] = defaultdict(lambda: [0, 0])
         for block in _live(self._card.segments()):
             tag = block.owner
@@ -97,7 +97,7 @@ class SimulatedBlocks:
                 tally[0] += block.size
                 tally[1] += 1
         return [
-            Holding(size, count, step=step, stack=() if site is None else (site,))
+            AllocationGroup(size, count, step=step, stack=() if site is None else (site,))
             for (site, step), (size, count) in found.items()
         ]
 
@@ -111,7 +111,7 @@ class SimulatedBlocks:
     def settings(self) -> AllocatorSettings:
         return self._card.settings
 
-    def _full(self, card: Card, refused: AllocationRefused) -> None:
+    def _full(self, card: SimulatedGpu, refused: AllocationRefused) -> None:
         with suppress(Exception):  # the out-of-memory itself must get through to the code that asked
             self.refused = self._state(card, refused)
         if self._trace is not None:
@@ -132,7 +132,7 @@ class SimulatedBlocks:
             if block:
                 trace.events.append(-block)
 
-    def _state(self, card: Card, refused: AllocationRefused | None) -> HeldState:
+    def _state(self, card: SimulatedGpu, refused: AllocationRefused | None) -> MemoryState:
         segments = card.segments()
         free, capacity = card.free_and_total()
         shared = [segment for segment in segments if segment.pool_id == SHARED]
@@ -140,7 +140,7 @@ class SimulatedBlocks:
         usable = [block.size for segment in _asked(shared, refused) for block in _idle(segment)]
         private = [segment for segment in segments if segment.pool_id != SHARED]
         events = _events(card) - self._began_events
-        return HeldState(
+        return MemoryState(
             device=f"sim:{card.index}",
             product=card.product,
             simulated=True,
@@ -148,8 +148,8 @@ class SimulatedBlocks:
             device_free=free,
             reserved=card.reserved_bytes(),
             context_bytes=card.context_bytes,
-            processes=tuple(Process(size, pid, "simulated process") for pid, size in card.others.items() if size),
-            holdings=self._holdings(card, segments),
+            processes=tuple(other_process(size, pid, "simulated process") for pid, size in card.others.items() if size),
+            groups=self._groups(card, segments),
             pending=sum(b.size for s in segments for b in s.blocks if b.state == "active_pending_free"),
             private_reserved=sum(segment.total_size for segment in private),
             private_idle=sum(block.size for segment in private for block in _idle(segment)),
@@ -161,10 +161,10 @@ class SimulatedBlocks:
             request=None if refused is None else self._request(card, refused),
             step=self._tracker.step,
             time_s=self._clock(),
-            recorded=Recorded(events, events, self._began_s),
+            recorded=Evidence(events, events, self._began_s),
         )
 
-    def _request(self, card: Card, refused: AllocationRefused) -> Request:
+    def _request(self, card: SimulatedGpu, refused: AllocationRefused) -> Request:
         tag = card.tagger() if card.tagger is not None else None
         is_context = isinstance(refused, ContextRefused)
         if not isinstance(tag, Tag):
@@ -172,7 +172,7 @@ class SimulatedBlocks:
         stack = self._lines.stack(tag)
         return Request(refused.size, refused.requested, tag.step, tag.phase, tag.stage, tag.module, stack, is_context)
 
-    def _holdings(self, card: Card, segments: Sequence[Segment]) -> tuple[Holding, ...]:
+    def _groups(self, card: SimulatedGpu, segments: Sequence[Segment]) -> tuple[AllocationGroup, ...]:
         known = self._tracker.categories()
         found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
         tags: dict[tuple[Any, ...], Tag | None] = {}
@@ -187,13 +187,13 @@ class SimulatedBlocks:
             tags[key] = tag
             found[key][0] += block.size
             found[key][1] += 1
-        return tuple(self._holding(key[0], tags[key], *tally) for key, tally in found.items())
+        return tuple(self._group(key[0], tags[key], *tally) for key, tally in found.items())
 
-    def _holding(self, category: str, tag: Tag | None, size: int, count: int) -> Holding:
+    def _group(self, category: str, tag: Tag | None, size: int, count: int) -> AllocationGroup:
         if tag is None:
-            return Holding(size, count, category)
+            return AllocationGroup(size, count, category)
         stack = self._lines.stack(tag)
-        return Holding(size, count, category, tag.step, tag.phase, tag.stage, tag.module, stack)
+        return AllocationGroup(size, count, category, tag.step, tag.phase, tag.stage, tag.module, stack)
 
 
 class _Lines:
@@ -258,6 +258,6 @@ def _asked(shared: Sequence[Segment], refused: AllocationRefused | None) -> Sequ
     return [segment for segment in shared if segment.is_small == small and segment.stream == refused.stream]
 
 
-def _events(card: Card) -> int:
+def _events(card: SimulatedGpu) -> int:
     statistics = card.statistics()
     return statistics["allocation.all.allocated"] + statistics["allocation.all.freed"]

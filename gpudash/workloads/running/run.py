@@ -15,7 +15,7 @@ from gpudash.devices.names import SPEED_REMARK, Device, kind_of
 from gpudash.memory.explaining.memory_state import Surroundings
 from gpudash.memory.watching.growth_notice import growth_warning
 from gpudash.memory.watching.levels import HOST
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.pressure import fills_memory
@@ -75,7 +75,7 @@ class RunRequest:
     warn_ratio: float = 0.85
     expected_uuid: str | None = None
     link_bytes_per_second: float | None = None
-    cards: tuple[Card, ...] = ()
+    cards: tuple[SimulatedGpu, ...] = ()
     memory_cap: MemoryCap | None = None
     surroundings: Callable[[], Surroundings] | None = None
     energy: Callable[[str], tuple[float, float] | str] | None = None

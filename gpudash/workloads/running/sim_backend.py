@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.workloads.running.run_errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def in_use() -> Backend | None:
     return found
 
 
-def add(cards: Sequence[Card]) -> None:
+def add(cards: Sequence[SimulatedGpu]) -> None:
     """Make ``cards`` torch's devices ``sim:0``, ``sim:1`` and so on, unless they are already.
 
     Raises:

@@ -16,17 +16,16 @@ from gpudash.memory.explaining.explanation_text import place, report
 from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
     PROGRAMS,
+    AllocationGroup,
     Frame,
-    HeldState,
-    Holding,
-    Process,
-    Recorded,
+    MemoryState,
     Request,
     is_library,
+    other_process,
     site_of,
 )
 from gpudash.specs import BUILT_IN
-from gpudash.telemetry.explanation import explanation_from_json
+from gpudash.telemetry.explanation import Evidence, explanation_from_json
 from gpudash.units import GIB, MIB
 
 TRAIN = Frame("/home/mia/project/train.py", 41, "step")
@@ -36,23 +35,25 @@ TORCH = Frame("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 1
 STANDARD = Frame("/usr/lib/python3.11/contextlib.py", 81, "inner")
 
 
-def state(**changed: object) -> HeldState:
+def state(**changed: object) -> MemoryState:
     """A card of 8 GiB on which 6 GiB of activations are live and 512 MiB are free."""
-    base = HeldState(
+    base = MemoryState(
         device="cuda:0",
         capacity=8 * GIB,
         device_free=512 * MIB,
         reserved=7 * GIB,
         context_bytes=512 * MIB,
-        holdings=(Holding(7 * GIB, 70, ACTIVATIONS, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),),
+        groups=(AllocationGroup(7 * GIB, 70, ACTIVATIONS, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),),
         request=Request(GIB, GIB, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),
         step=3,
     )
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
-def leaking(steps: int, size: int = 64 * MIB) -> tuple[Holding, ...]:
-    return tuple(Holding(size, 4, ACTIVATIONS, step, "forward", "", "Net", (TRAIN, MAIN)) for step in range(1, steps))
+def leaking(steps: int, size: int = 64 * MIB) -> tuple[AllocationGroup, ...]:
+    return tuple(
+        AllocationGroup(size, 4, ACTIVATIONS, step, "forward", "", "Net", (TRAIN, MAIN)) for step in range(1, steps)
+    )
 
 
 VERDICTS = [
@@ -63,25 +64,25 @@ VERDICTS = [
     (
         "fragmentation",
         {
-            "holdings": (Holding(4 * GIB, 9, ACTIVATIONS),),
+            "groups": (AllocationGroup(4 * GIB, 9, ACTIVATIONS),),
             "idle": 3 * GIB,
             "usable_idle": 3 * GIB,
             "largest_free_block": GIB - 1,
         },
     ),
-    ("leak", {"holdings": leaking(60), "step": 60, "reserved": 59 * 64 * MIB}),
+    ("leak", {"groups": leaking(60), "step": 60, "reserved": 59 * 64 * MIB}),
     (
         "other process",
         {
-            "holdings": (Holding(2 * GIB, 9, WEIGHTS),),
+            "groups": (AllocationGroup(2 * GIB, 9, WEIGHTS),),
             "reserved": 2 * GIB,
-            "processes": (Process(5 * GIB, 4711, "python", "mia"),),
+            "processes": (other_process(5 * GIB, 4711, "python", "mia"),),
         },
     ),
-    ("pending frees", {"holdings": (Holding(5 * GIB, 9, WEIGHTS),), "pending": 2 * GIB}),
+    ("pending frees", {"groups": (AllocationGroup(5 * GIB, 9, WEIGHTS),), "pending": 2 * GIB}),
     (
         "private pools",
-        {"holdings": (Holding(5 * GIB, 9, WEIGHTS),), "private_reserved": 2 * GIB, "private_idle": 2 * GIB},
+        {"groups": (AllocationGroup(5 * GIB, 9, WEIGHTS),), "private_reserved": 2 * GIB, "private_idle": 2 * GIB},
     ),
     ("headroom", {"request": None}),
 ]
@@ -99,7 +100,7 @@ def test_a_limit_of_the_process_does_not_count_its_context() -> None:
 
 
 def test_an_impossible_request_is_told_with_its_segment_and_the_contexts_share() -> None:
-    small = state(capacity=512 * MIB, context_bytes=300 * MIB, device_free=212 * MIB, reserved=0, holdings=())
+    small = state(capacity=512 * MIB, context_bytes=300 * MIB, device_free=212 * MIB, reserved=0, groups=())
     assert explain(replace(small, request=Request(211 * MIB, 220 * MIB))).headline == (
         "No allocator setting helps: one tensor needs 211 MiB, in a segment of 220 MiB, and the card has 512 MiB, "
         "300 MiB of them the context's."
@@ -109,7 +110,7 @@ def test_an_impossible_request_is_told_with_its_segment_and_the_contexts_share()
 def test_a_card_too_small_for_its_context_is_told_so() -> None:
     refused = Request(300 * MIB, 300 * MIB, is_context=True)
     found = explain(
-        state(capacity=100 * MIB, context_bytes=0, device_free=100 * MIB, reserved=0, holdings=(), request=refused)
+        state(capacity=100 * MIB, context_bytes=0, device_free=100 * MIB, reserved=0, groups=(), request=refused)
     )
     assert found.headline == "The card is too small for the context of 300 MiB itself: it has 100 MiB."
     assert found.request_words == (
@@ -123,17 +124,17 @@ def test_a_few_idle_mebibytes_in_pieces_are_no_fragmentation() -> None:
 
 
 def test_other_processes_with_a_trifle_are_not_blamed() -> None:
-    found = explain(state(processes=(Process(600 * MIB, 1, "Xorg"),), device_free=0, reserved=6 * GIB))
+    found = explain(state(processes=(other_process(600 * MIB, 1, "Xorg"),), device_free=0, reserved=6 * GIB))
     assert found.verdict == "real capacity"
 
 
 def test_a_cap_of_this_process_is_not_blamed_on_the_others() -> None:
     capped = state(
-        holdings=(Holding(2 * GIB, 9, WEIGHTS),),
+        groups=(AllocationGroup(2 * GIB, 9, WEIGHTS),),
         reserved=2 * GIB,
         allowed=2 * GIB + 512 * MIB,
         device_free=2 * GIB,
-        processes=(Process(3 * GIB, 1, "python"),),
+        processes=(other_process(3 * GIB, 1, "python"),),
     )
     assert explain(capped).verdict == "memory cap"
 
@@ -142,7 +143,7 @@ CAPPED = state(
     capacity=8 * GIB,
     device_free=6 * GIB,
     context_bytes=300 * MIB,
-    holdings=(Holding(GIB, 9, WEIGHTS),),
+    groups=(AllocationGroup(GIB, 9, WEIGHTS),),
     reserved=1536 * MIB,
     allowed=2 * GIB,
     request=Request(600 * MIB, 600 * MIB),
@@ -162,7 +163,7 @@ def test_a_cap_that_refused_what_the_device_had_is_the_cause_in_the_first_senten
 
 
 def test_a_leak_under_a_cap_is_named_with_the_cap_and_measured_by_it() -> None:
-    leak = replace(CAPPED, holdings=leaking(30), step=30)
+    leak = replace(CAPPED, groups=leaking(30), step=30)
     found = explain(leak)
     assert found.verdict == "leak"
     assert found.headline.startswith("The memory cap of 2.00 GiB refused this, not the device: 6.00 of 8.00 GiB")
@@ -171,7 +172,7 @@ def test_a_leak_under_a_cap_is_named_with_the_cap_and_measured_by_it() -> None:
 
 def test_a_card_that_is_mostly_its_context_is_not_called_full_of_tensors() -> None:
     small = replace(CAPPED, allowed=None, capacity=440 * MIB, device_free=0, reserved=140 * MIB)
-    found = explain(replace(small, holdings=(Holding(87 * MIB, 9, WEIGHTS),), request=Request(2 * MIB, 2 * MIB)))
+    found = explain(replace(small, groups=(AllocationGroup(87 * MIB, 9, WEIGHTS),), request=Request(2 * MIB, 2 * MIB)))
     assert found.headline == "The context takes 300 of 440 MiB; most of the rest was weights: 87 MiB."
 
 
@@ -276,7 +277,7 @@ def test_a_library_and_generated_code_yield_to_the_programs_line() -> None:
 def test_an_owner_is_the_programs_line_with_the_library_that_it_called() -> None:
     other = Frame(EINOPS.file, 291, "einsum")
     stacks = ((EINOPS, TRAIN), (other, TRAIN), (TORCH, TRAIN), (EINOPS,))
-    found = owners([Holding(size, 1, ACTIVATIONS, stack=stack) for size, stack in enumerate(stacks, 1)])[0]
+    found = owners([AllocationGroup(size, 1, ACTIVATIONS, stack=stack) for size, stack in enumerate(stacks, 1)])[0]
     assert [(place(owner), owner.bytes) for owner in found] == [
         ("_backends.py:288 einsum", 4),
         (f"train.py:{TRAIN.line} {TRAIN.name}", 3),
@@ -292,9 +293,9 @@ def test_a_line_that_keeps_something_of_every_step_grows() -> None:
 
 def test_what_is_allocated_once_does_not_grow() -> None:
     once = (
-        Holding(GIB, 4, WEIGHTS, 0, stack=(MODEL,)),
-        Holding(GIB, 4, "optimizer state", 1, stack=(MAIN,)),
-        Holding(GIB, 4, GRADIENTS, 19, stack=(TRAIN,)),
+        AllocationGroup(GIB, 4, WEIGHTS, 0, stack=(MODEL,)),
+        AllocationGroup(GIB, 4, "optimizer state", 1, stack=(MAIN,)),
+        AllocationGroup(GIB, 4, GRADIENTS, 19, stack=(TRAIN,)),
     )
     assert growing_lines(once, 20) == ()
 
@@ -304,36 +305,36 @@ def test_a_line_that_stopped_leaving_things_behind_long_ago_does_not_grow() -> N
 
 
 def test_a_line_that_keeps_something_of_every_tenth_step_grows_by_a_tenth() -> None:
-    logged = tuple(Holding(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 200, 2))
+    logged = tuple(AllocationGroup(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 200, 2))
     (growth,) = growing_lines(logged, 200)
     assert growth.bytes_per_step == pytest.approx(5 * MIB, rel=0.02)
 
 
 @pytest.mark.parametrize(("first", "grows"), [(100, False), (150, False), (60, True)])
 def test_a_line_that_lets_everything_go_now_and_then_does_not_grow(first: int, grows: bool) -> None:
-    since = tuple(Holding(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(first, 200))
+    since = tuple(AllocationGroup(10 * MIB, 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(first, 200))
     assert bool(growing_lines(since, 200)) is grows
 
 
 def test_steps_of_very_different_sizes_are_no_steady_growth() -> None:
-    wild = tuple(Holding(MIB << (step % 8), 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 30))
+    wild = tuple(AllocationGroup(MIB << (step % 8), 1, ACTIVATIONS, step, stack=(TRAIN,)) for step in range(1, 30))
     assert growing_lines(wild, 30) == ()
 
 
 def test_owners_are_ranked_and_the_rest_is_added_up() -> None:
-    holdings = tuple(
-        Holding((size + 1) * MIB, 1, ACTIVATIONS, stack=(Frame("/home/mia/a.py", size + 1, "f"), MAIN))
+    groups = tuple(
+        AllocationGroup((size + 1) * MIB, 1, ACTIVATIONS, stack=(Frame("/home/mia/a.py", size + 1, "f"), MAIN))
         for size in range(MOST_OWNERS + 3)
     )
-    found = explain(state(holdings=holdings))
+    found = explain(state(groups=groups))
     assert [owner.bytes for owner in found.owners] == sorted((owner.bytes for owner in found.owners), reverse=True)
     assert (found.rest_owners, found.rest_bytes) == (3, 6 * MIB)
 
 
 def test_a_sites_total_counts_what_it_called_too() -> None:
-    inner = Holding(3 * MIB, 1, ACTIVATIONS, stack=(TORCH, MODEL, MAIN))
-    outer = Holding(MIB, 1, ACTIVATIONS, stack=(TORCH, MAIN))
-    found = explain(state(holdings=(inner, outer)))
+    inner = AllocationGroup(3 * MIB, 1, ACTIVATIONS, stack=(TORCH, MODEL, MAIN))
+    outer = AllocationGroup(MIB, 1, ACTIVATIONS, stack=(TORCH, MAIN))
+    found = explain(state(groups=(inner, outer)))
     assert [(owner.name, owner.bytes, owner.total_bytes) for owner in found.owners] == [
         ("forward", 3 * MIB, 3 * MIB),
         ("main", MIB, 4 * MIB),
@@ -341,8 +342,8 @@ def test_a_sites_total_counts_what_it_called_too() -> None:
 
 
 def test_the_evidence_tells_what_has_no_stack() -> None:
-    holdings = (Holding(3 * MIB, 1, ACTIVATIONS, stack=(MODEL,)), Holding(MIB, 2))
-    found = explain(state(holdings=holdings, recorded=Recorded(10, 12, 0.9)))
+    groups = (AllocationGroup(3 * MIB, 1, ACTIVATIONS, stack=(MODEL,)), AllocationGroup(MIB, 2))
+    found = explain(state(groups=groups, recorded=Evidence(10, 12, 0.9)))
     evidence = found.evidence
     assert (evidence.events, evidence.of_events, evidence.live_bytes) == (10, 12, 4 * MIB)
     assert evidence.without_stack_bytes == MIB
@@ -350,7 +351,7 @@ def test_the_evidence_tells_what_has_no_stack() -> None:
 
 
 def test_an_explanation_survives_its_json() -> None:
-    found = explain(state(holdings=leaking(9), step=9, processes=(Process(MIB, 1, "x", "y"),)))
+    found = explain(state(groups=leaking(9), step=9, processes=(other_process(MIB, 1, "x", "y"),)))
     text = json.dumps({**found.to_json(), "unknown": 1})
     assert explanation_from_json(json.loads(text)) == found
 
@@ -362,9 +363,9 @@ def test_what_is_no_explanation_is_refused_in_a_sentence(data: dict[str, object]
 
 
 sizes = st.integers(0, 2 * GIB)
-holdings = st.lists(
+groups = st.lists(
     st.builds(
-        Holding,
+        AllocationGroup,
         bytes=sizes,
         count=st.integers(1, 9),
         category=st.sampled_from([*CATEGORIES, OTHER_TENSORS]),
@@ -378,7 +379,7 @@ holdings = st.lists(
 @given(
     capacity=st.integers(1, 40 * GIB),
     free=sizes,
-    holdings=holdings,
+    groups=groups,
     more=sizes,
     pending=sizes,
     private_idle=sizes,
@@ -390,7 +391,7 @@ holdings = st.lists(
 def test_the_parts_add_up_to_the_capacity_and_what_exceeds_it(
     capacity: int,
     free: int,
-    holdings: list[Holding],
+    groups: list[AllocationGroup],
     more: int,
     pending: int,
     private_idle: int,
@@ -399,14 +400,14 @@ def test_the_parts_add_up_to_the_capacity_and_what_exceeds_it(
     request: Request | None,
     allowed: int | None,
 ) -> None:
-    given_state = HeldState(
+    given_state = MemoryState(
         device="cuda:0",
         capacity=capacity,
         device_free=free,
-        reserved=sum(holding.bytes for holding in holdings) + pending + private_idle + more,
+        reserved=sum(group.bytes for group in groups) + pending + private_idle + more,
         context_bytes=context,
-        processes=tuple(Process(size, number, "p") for number, size in enumerate(others)),
-        holdings=tuple(holdings),
+        processes=tuple(other_process(size, number, "p") for number, size in enumerate(others)),
+        groups=tuple(groups),
         pending=pending,
         private_idle=private_idle,
         request=request,

@@ -7,7 +7,7 @@ import pytest
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.explaining.explain import explain, rejudged
 from gpudash.memory.explaining.explanation_text import evidence_words, report
-from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Process, Recorded, Request
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request, other_process
 from gpudash.memory.explaining.remedies import replay_remedies
 from gpudash.telemetry.explanation import Evidence, Explanation, Remedy
 from gpudash.units import GIB, MIB
@@ -16,19 +16,19 @@ LINE = Frame("/home/mia/model.py", 88, "forward")
 
 
 def found(**changed: object) -> Explanation:
-    base = HeldState(
+    base = MemoryState(
         device="sim:0",
         capacity=4 * GIB,
         device_free=256 * MIB,
         reserved=2 * GIB,
         context_bytes=256 * MIB,
-        processes=(Process(1536 * MIB, 4711, "python", "mia"),),
-        holdings=(
-            Holding(GIB, 10, ACTIVATIONS, 1, "forward", "", "Net.Linear", (LINE,)),
-            Holding(GIB, 9, WEIGHTS),
+        processes=(other_process(1536 * MIB, 4711, "python", "mia"),),
+        groups=(
+            AllocationGroup(GIB, 10, ACTIVATIONS, 1, "forward", "", "Net.Linear", (LINE,)),
+            AllocationGroup(GIB, 9, WEIGHTS),
         ),
         request=Request(512 * MIB, 512 * MIB),
-        recorded=Recorded(41, 41, 0.9),
+        recorded=Evidence(41, 41, 0.9),
     )
     return explain(replace(base, **changed))  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def test_a_missing_history_is_told() -> None:
 
 def test_where_nothing_happened_nothing_is_said_of_the_evidence() -> None:
     assert evidence_words(Evidence(0, 0, 1.3)) == ""
-    lines = report(found(holdings=(), reserved=0, recorded=Recorded(0, 0, 1.3)))
+    lines = report(found(groups=(), reserved=0, recorded=Evidence(0, 0, 1.3)))
     assert lines[-1].startswith("  together") and not any("Evidence" in line for line in lines)
 
 
@@ -89,7 +89,7 @@ def test_a_dry_run_decides_whether_others_or_the_capacity_is_to_blame() -> None:
 
 def test_fragments_are_not_to_blame_for_a_run_that_needs_more_than_there_is() -> None:
     pieces = {"processes": (), "idle": GIB, "usable_idle": GIB, "largest_free_block": MIB}
-    told = found(holdings=(Holding(GIB, 9, ACTIVATIONS),), **pieces)
+    told = found(groups=(AllocationGroup(GIB, 9, ACTIVATIONS),), **pieces)
     assert told.verdict == "fragmentation"
     assert rejudged(told, 9 * GIB, 2 * GIB) is told
     assert rejudged(told, 9 * GIB, 8 * GIB).verdict == "real capacity"
@@ -97,8 +97,8 @@ def test_fragments_are_not_to_blame_for_a_run_that_needs_more_than_there_is() ->
 
 @pytest.mark.parametrize("alone", [GIB, 100 * GIB])
 def test_a_leak_stays_a_leak_whatever_the_run_takes(alone: int) -> None:
-    leaking = tuple(Holding(64 * MIB, 1, ACTIVATIONS, step, stack=(LINE,)) for step in range(1, 20))
-    told = found(holdings=leaking, step=20)
+    leaking = tuple(AllocationGroup(64 * MIB, 1, ACTIVATIONS, step, stack=(LINE,)) for step in range(1, 20))
+    told = found(groups=leaking, step=20)
     assert told.verdict == "leak" and rejudged(told, alone) is told
 
 
@@ -123,7 +123,7 @@ def in_pieces() -> Trace:
 
 def test_a_replay_shows_that_expandable_segments_mend_fragmentation() -> None:
     told = found(
-        holdings=(Holding(512 * MIB, 9, ACTIVATIONS),),
+        groups=(AllocationGroup(512 * MIB, 9, ACTIVATIONS),),
         processes=(),
         capacity=2 * GIB,
         usable_idle=GIB,

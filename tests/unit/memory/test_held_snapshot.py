@@ -64,7 +64,7 @@ def test_a_blocks_step_is_told_by_when_it_was_allocated() -> None:
     trace = [{"action": "alloc", "addr": at * MIB, "size": MIB, "time_us": 100 + 10 * at} for at in range(1, 4)]
     known = Known(8 * GIB, GIB, steps=((110, 1), (120, 2)))
     found = held_in(snapshot(segment(0, *blocks), trace=trace), 0, known)
-    assert sorted((holding.step, holding.count) for holding in found.holdings) == [(0, 1), (1, 1), (2, 2)]
+    assert sorted((group.step, group.count) for group in found.groups) == [(0, 1), (1, 1), (2, 2)]
     assert found.step == 2 and found.recorded.events == 3
 
 
@@ -84,7 +84,7 @@ def test_a_leak_is_found_in_a_snapshot() -> None:
 def test_known_categories_win_over_what_stacks_say() -> None:
     data = snapshot(segment(0, block("active_allocated", MIB, CALL, USER), block("active_allocated", MIB, CALL, USER)))
     found = held_in(data, 0, Known(GIB, MIB, categories={MIB: WEIGHTS}))
-    assert {holding.category: holding.bytes for holding in found.holdings} == {ACTIVATIONS: MIB, WEIGHTS: MIB}
+    assert {group.category: group.bytes for group in found.groups} == {ACTIVATIONS: MIB, WEIGHTS: MIB}
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_old_snapshots_without_addresses_frames_and_pools_are_understood() -> No
     bare = [{"state": "active_allocated", "size": MIB}, {"state": "inactive", "size": 2 * MIB}]
     found = held_in({"segments": [{**old, "blocks": bare}]}, 0, KNOWN)
     assert (found.allocated, found.idle, found.recorded.events) == (MIB, 2 * MIB, 0)
-    assert found.holdings[0].stack == ()
+    assert found.groups[0].stack == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from gpudash.memory.allocator import AllocationRefused
-from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.watching.flight_recorder import Refused
 from gpudash.units import MIB
@@ -24,5 +24,5 @@ def leaking() -> tuple[Snapshot, tuple[tuple[int, int], ...]]:
 
 
 def refused(steps: tuple[tuple[int, int], ...]) -> Refused:
-    others = Surroundings((Process(100 * MIB, 77, "blender", "mia"),), 300 * MIB)
+    others = Surroundings((other_process(100 * MIB, 77, "blender", "mia"),), 300 * MIB)
     return Refused("sim:0", None, 9.5, 600 * MIB, 16 * MIB, steps=steps, product="Simulated GPU", around=others)

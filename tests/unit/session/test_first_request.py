@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.snapshot.explaining import NOTHING_BEFORE, explain_snapshot
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.watching.flight_recorder import Refused, explanation_of
@@ -49,7 +49,7 @@ def test_a_card_that_its_context_nearly_fills_is_told_with_the_context() -> None
 
 
 def test_a_context_that_others_leave_no_room_for_is_what_was_refused() -> None:
-    others = Surroundings((Process(450 * MIB, 7, "another process"),), 0)
+    others = Surroundings((other_process(450 * MIB, 7, "another process"),), 0)
     context = replace(
         REFUSED,
         capacity_bytes=700 * MIB,

@@ -13,7 +13,7 @@ import pytest
 from gpudash.devices.names import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import HeldState, Holding, Process, Request
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, Request, other_process
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.session.predicting.remedies import ALONE, Remedies, flags, remedies, words
@@ -50,10 +50,10 @@ def out_of_memory(**changed: Any) -> Explanation:
         "device_free": 0,
         "reserved": 7 * GIB,
         "context_bytes": GIB,
-        "holdings": (Holding(7 * GIB, 9, ACTIVATIONS),),
+        "groups": (AllocationGroup(7 * GIB, 9, ACTIVATIONS),),
         "request": Request(GIB, GIB),
     }
-    return explain(HeldState(**{**state, **changed}))
+    return explain(MemoryState(**{**state, **changed}))
 
 
 class Looking:
@@ -124,7 +124,7 @@ def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(live: Liv
 def test_a_context_that_was_refused_is_still_needed(live: Live) -> None:
     looking = Looking(live, PREDICTS)
     refused = Request(9 * GIB, 9 * GIB, is_context=True)
-    looking.fail(out_of_memory(context_bytes=0, reserved=0, holdings=(), device_free=8 * GIB, request=refused))
+    looking.fail(out_of_memory(context_bytes=0, reserved=0, groups=(), device_free=8 * GIB, request=refused))
     target, _ = json.loads(looking.note().found.remedies[1].change.removeprefix("told "))
     assert target["overhead_bytes"] == 300 * MIB and "already" not in target["overhead_words"]
     assert looking.remedies.close()
@@ -136,8 +136,8 @@ def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(live: 
         '"peak_reserved_bytes": 5}', f'"peak_reserved_bytes": {6 * GIB}, "card_bytes": {8 * GIB}}}'
     )
     looking = Looking(live, card)
-    holdings = (Holding(5 * GIB, 9, ACTIVATIONS),)
-    looking.fail(out_of_memory(allowed=5 * GIB, reserved=5 * GIB, holdings=holdings, device_free=2 * GIB))
+    groups = (AllocationGroup(5 * GIB, 9, ACTIVATIONS),)
+    looking.fail(out_of_memory(allowed=5 * GIB, reserved=5 * GIB, groups=groups, device_free=2 * GIB))
     first, second = looking.note().found.remedies
     assert (first.change, first.flags, first.fits) == ("a memory cap of 6.00 GiB", "--memory-cap 6GiB", True)
     assert second.change.startswith("told")
@@ -168,7 +168,9 @@ def test_the_sessions_thread_is_not_held_while_a_search_ends(live: Live, monkeyp
 def test_when_the_run_would_fit_alone_the_other_process_is_to_blame(live: Live) -> None:
     looking = Looking(live, PREDICTS, minimum=4 * GIB)
     shared = out_of_memory(
-        reserved=5 * GIB, holdings=(Holding(5 * GIB, 9, ACTIVATIONS),), processes=(Process(1900 * MIB, 7, "x"),)
+        reserved=5 * GIB,
+        groups=(AllocationGroup(5 * GIB, 9, ACTIVATIONS),),
+        processes=(other_process(1900 * MIB, 7, "x"),),
     )
     assert shared.verdict == "real capacity"
     looking.fail(shared)

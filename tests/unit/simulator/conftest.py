@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpudash.simulator.device.backend import Backend, register, registered
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 FIRST_BYTES = 2**30
 SECOND_BYTES = 2**29
@@ -17,7 +17,7 @@ SECOND_BYTES = 2**29
 @pytest.fixture
 def sim() -> Iterator[Backend]:
     """``sim:0`` of 1 GiB and ``sim:1`` of 512 MiB; nothing may be left on them."""
-    cards = [Card(0, FIRST_BYTES), Card(1, SECOND_BYTES)]
+    cards = [SimulatedGpu(0, FIRST_BYTES), SimulatedGpu(1, SECOND_BYTES)]
     known = registered()
     if known is not None:
         known.engine.cards.clear()  # the error of a test that failed keeps its tensors

@@ -17,7 +17,7 @@ from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gpudash.simulator.device.backend import register
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 DEVICE = "sim:0"
 TOLERANCE = 1e-4
@@ -82,7 +82,7 @@ def tell(report: dict[str, Any]) -> None:
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    register([Card(0, 8 * 2**30)])
+    register([SimulatedGpu(0, 8 * 2**30)])
     for info in module_db:
         for training in (True, False):
             name = f"{info.name} in {'training' if training else 'evaluation'}"

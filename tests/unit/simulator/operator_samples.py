@@ -20,7 +20,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gpudash.simulator.device.backend import register
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 DEVICE = "sim:0"
 UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
@@ -125,7 +125,7 @@ def tell(report: dict[str, Any]) -> None:
 def main(first: int, last: int, samples: int) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    register([Card(0, 8 * 2**30)])
+    register([SimulatedGpu(0, 8 * 2**30)])
     # so that no workspace is taken for something left
     torch.autograd.backward(
         (torch.ones(2, 2, device=DEVICE, requires_grad=True) @ torch.ones(2, 2, device=DEVICE)).sum()

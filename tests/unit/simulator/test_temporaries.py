@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.backend import Backend
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 REDUCTIONS = json.loads((Path(__file__).parent / "recorded" / "reductions.json").read_text(encoding="utf-8"))
 
@@ -48,7 +48,7 @@ def dry(sim: Backend, monkeypatch: pytest.MonkeyPatch) -> Backend:
 def like(backend: Backend, capability: str = "8.0", multiprocessors: int = 108) -> list[int]:
     """Make the card one of this design; gets what is asked of its allocator from then on."""
     major, minor = (int(part) for part in capability.split("."))
-    card = Card(0, 2**40, context=0, computes=False, architecture=Architecture((major, minor), multiprocessors))
+    card = SimulatedGpu(0, 2**40, context=0, computes=False, architecture=Architecture((major, minor), multiprocessors))
     backend.engine.replace([card])
     asked: list[int] = []
 

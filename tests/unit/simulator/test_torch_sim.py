@@ -14,7 +14,7 @@ from gpudash.memory.allocator import CachingAllocator, DeviceMemory
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device import probe
 from gpudash.simulator.device.backend import Backend, register
-from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
 from tests.unit.simulator.conftest import FIRST_BYTES, SECOND_BYTES
 
 
@@ -83,7 +83,7 @@ def test_figures_are_told_as_by_cuda(sim: Backend) -> None:
 
 
 def test_a_card_can_be_made_like_another_gpu(sim: Backend) -> None:
-    sim.engine.replace([Card(0, FIRST_BYTES, architecture=Architecture((9, 0), 132))])
+    sim.engine.replace([SimulatedGpu(0, FIRST_BYTES, architecture=Architecture((9, 0), 132))])
     properties = torch.sim.get_device_properties(0)
     assert (properties.major, properties.minor) == torch.sim.get_device_capability(0) == (9, 0)
     assert (properties.multi_processor_count, properties.max_threads_per_multi_processor) == (132, 2048)
@@ -203,7 +203,7 @@ def test_a_history_without_stacks_or_with_few_entries_is_kept(sim: Backend) -> N
 def test_cards_in_use_are_not_taken_away(sim: Backend) -> None:
     values = torch.ones(2, device="sim")
     with pytest.raises(ValueError, match="sim:0 still holds 512 bytes"):
-        register([Card(0, FIRST_BYTES)])
+        register([SimulatedGpu(0, FIRST_BYTES)])
     assert values.tolist() == [1, 1]
 
 

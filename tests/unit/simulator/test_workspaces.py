@@ -13,7 +13,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.backend import Backend
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB
@@ -58,7 +58,7 @@ def test_the_environment_says_how_large_it_is(sim: Backend, monkeypatch: pytest.
 
 
 def test_from_hopper_on_it_is_larger(sim: Backend) -> None:
-    sim.engine.replace([Card(0, GIB, architecture=Architecture((9, 0), 132))])
+    sim.engine.replace([SimulatedGpu(0, GIB, architecture=Architecture((9, 0), 132))])
     x = torch.ones(4, 4, device="sim")
     before = sim.cards[0].statistics()["allocated_bytes.all.current"]
     product = x @ x

@@ -8,7 +8,7 @@ import pytest
 
 from gpudash.devices.names import Simulation
 from gpudash.session.live.simulated_gpus import SimulatedGpus
-from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, OTHER_PROCESS, Card
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, OTHER_PROCESS, SimulatedGpu
 from gpudash.sources.simulated_gpus import CardReader, MirroredCard, ShownCard
 from gpudash.telemetry.records import Sample, State
 from gpudash.units import GIB, MIB
@@ -31,7 +31,7 @@ def mirrored(clock: Clock, **figures: int) -> MirroredCard:
 
 
 def shown(mirror: MirroredCard | None) -> ShownCard:
-    card = ShownCard(Card(0, GIB))
+    card = ShownCard(SimulatedGpu(0, GIB))
     card.mirror = mirror
     return card
 

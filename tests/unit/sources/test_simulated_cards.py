@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
 from gpudash.sources.simulated_gpus import NOT_SIMULATED, CardReader
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Sample, State
@@ -18,7 +18,7 @@ def samples(reader: CardReader, now_s: float, table: str) -> list[Sample]:
 
 
 def test_memory_is_read_under_nvmls_names() -> None:
-    card = Card(0, 2 * GIB, others={4711: 256 * MIB})
+    card = SimulatedGpu(0, 2 * GIB, others={4711: 256 * MIB})
     address = card.allocate(100 * MIB)
     (sample,) = samples(CardReader([card]), 0.0, "gpu")
 
@@ -31,12 +31,12 @@ def test_memory_is_read_under_nvmls_names() -> None:
 
 
 def test_a_card_that_nobody_has_used_holds_nothing_of_ours() -> None:
-    (sample,) = samples(CardReader([Card(0, GIB)]), 0.0, "gpu")
+    (sample,) = samples(CardReader([SimulatedGpu(0, GIB)]), 0.0, "gpu")
     assert (sample.values["used_bytes"], sample.values["process_bytes"]) == (0, 0)
 
 
 def test_what_a_simulation_has_not_is_told_as_not_supported_and_never_as_a_number() -> None:
-    (sample,) = samples(CardReader([Card(0, GIB)]), 0.0, "gpu")
+    (sample,) = samples(CardReader([SimulatedGpu(0, GIB)]), 0.0, "gpu")
     assert {"temperature_c", "power_w", "pcie_generation", "driver_reserved_bytes"} <= set(NOT_SIMULATED)
     for metric in NOT_SIMULATED:
         assert sample.values[metric] is None and sample.states[metric] is State.NOT_SUPPORTED
@@ -44,7 +44,7 @@ def test_what_a_simulation_has_not_is_told_as_not_supported_and_never_as_a_numbe
 
 
 def test_utilisation_is_the_share_of_the_time_spent_in_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Card(0, GIB)
+    card = SimulatedGpu(0, GIB)
     reader = CardReader([card])
     reader.read(10.0)
     card.busy_s += 0.25
@@ -58,14 +58,14 @@ def test_utilisation_is_the_share_of_the_time_spent_in_operations(monkeypatch: p
 
 
 def test_between_two_readings_of_the_sensors_only_memory_is_read() -> None:
-    reader = CardReader([Card(0, GIB)])
+    reader = CardReader([SimulatedGpu(0, GIB)])
     reader.read(0.0)
     (sample,) = samples(reader, 0.05, "gpu")
     assert set(sample.values) == {"used_bytes", "free_bytes", "total_bytes", "process_bytes"} and not sample.states
 
 
 def test_our_process_and_the_simulated_others_are_listed_and_those_are_marked() -> None:
-    card = Card(0, 2 * GIB, others={4711: 256 * MIB})
+    card = SimulatedGpu(0, 2 * GIB, others={4711: 256 * MIB})
     reader = CardReader([card])
     (other,) = samples(reader, 0.0, "process")
     assert (other.device, other.values["pid"], other.values["memory_bytes"]) == ("SIM-0", 4711, 256 * MIB)
@@ -79,7 +79,7 @@ def test_our_process_and_the_simulated_others_are_listed_and_those_are_marked() 
 
 
 def test_the_allocator_is_read_in_the_same_tick_just_before_its_card() -> None:
-    reader = CardReader([Card(0, GIB), Card(1, GIB)])
+    reader = CardReader([SimulatedGpu(0, GIB), SimulatedGpu(1, GIB)])
     assert reader.attach("sim:1", lambda: {"allocated_bytes": 5})
     assert not reader.attach("cuda:0", lambda: {"allocated_bytes": 6})
 
@@ -94,7 +94,7 @@ def test_the_allocator_is_read_in_the_same_tick_just_before_its_card() -> None:
 
 
 def test_a_tick_without_an_answer_is_a_gap_of_every_card() -> None:
-    gaps = list(CardReader([Card(0, GIB), Card(1, GIB)]).stale(7.0))
+    gaps = list(CardReader([SimulatedGpu(0, GIB), SimulatedGpu(1, GIB)]).stale(7.0))
     assert [gap.device for gap in gaps if isinstance(gap, Sample)] == ["SIM-0", "SIM-1"]
     for gap in gaps:
         assert isinstance(gap, Sample) and gap.time_s == 7.0

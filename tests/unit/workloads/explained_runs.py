@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
 from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, MemoryExplained, OutOfMemory, StepFinished, Warning
@@ -22,7 +22,7 @@ FULL = {"until": "oom", "rate": 1000.0}
 LEARNING: dict[str, Any] = {"model": "mlp", "width": 512, "depth": 4, "steps": 30, "batches": "resident"}
 
 
-def told(spec: Spec, card: Card, *, asks: bool = False, cap: MemoryCap | None = None) -> dict[str, Any]:
+def told(spec: Spec, card: SimulatedGpu, *, asks: bool = False, cap: MemoryCap | None = None) -> dict[str, Any]:
     """How a run on ``card`` ended, what was told before, and what is left on the card."""
     events: list[Event] = []
     wishes = Wishes()
@@ -58,8 +58,8 @@ def _first(events: list[Event]) -> int:
 
 def main() -> None:
     post_mortem.CHECK_PERIOD_S, post_mortem.CHECK_SHARE = 0.0, 1e9  # look between all steps, however fast they are
-    gib, small = Card(0, GIB), Card(0, 512 * MIB)
-    busy = Card(0, GIB, others={4711: 640 * MIB})
+    gib, small = SimulatedGpu(0, GIB), SimulatedGpu(0, 512 * MIB)
+    busy = SimulatedGpu(0, GIB, others={4711: 640 * MIB})
     runs = {
         "leak": (PressureSpec(pattern="leak", step=24 * MIB, **FULL), gib),
         "ramp": (PressureSpec(pattern="ramp", step=16 * MIB, **FULL), gib),
@@ -73,11 +73,11 @@ def main() -> None:
     found = {name: told(spec, card, asks=name == "learns") for name, (spec, card) in runs.items()}
     for pattern in ("ramp", "leak"):
         within = PressureSpec(pattern=pattern, step=16 * MIB, rate=1000.0, hold=0.0)
-        found[f"{pattern} on 1 GiB"] = told(within, Card(0, GIB))
-        found[f"{pattern} allowed 512 MiB"] = told(within, Card(0, 2 * GIB), cap=MemoryCap(size=512 * MIB))
+        found[f"{pattern} on 1 GiB"] = told(within, SimulatedGpu(0, GIB))
+        found[f"{pattern} allowed 512 MiB"] = told(within, SimulatedGpu(0, 2 * GIB), cap=MemoryCap(size=512 * MIB))
     run.fills_memory = lambda spec: False  # type: ignore[assignment]
     found["fragments"] = told(*runs["fragmentation"])
-    found["context"] = told(MatmulSpec(size=64), Card(0, 100 * MIB))
+    found["context"] = told(MatmulSpec(size=64), SimulatedGpu(0, 100 * MIB))
     sys.stdout.write(json.dumps(found))
 
 

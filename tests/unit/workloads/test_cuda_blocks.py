@@ -172,9 +172,9 @@ def test_growth_is_found_by_when_blocks_were_allocated(cuda: Cuda, monkeypatch: 
 
 
 def test_the_processes_and_the_context_are_told_by_the_session(cuda: Cuda) -> None:
-    from gpudash.memory.explaining.memory_state import Process, Surroundings
+    from gpudash.memory.explaining.memory_state import Surroundings, other_process
 
-    around = Surroundings((Process(GIB, 4711, "python"),), 512 * MIB)
+    around = Surroundings((other_process(GIB, 4711, "python"),), 512 * MIB)
     post_mortem = PostMortem(CudaBlocks(0, lambda: 0.0), lambda: 2.0, Wanted(lambda: around))
     with post_mortem.following():
         cuda.observers[0](0, 3 * GIB, 8 * GIB, 2 * GIB)

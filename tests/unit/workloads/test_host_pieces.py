@@ -13,7 +13,7 @@ import pytest
 from gpudash.agent.wire import MOST_BYTES, Decoder
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES, Card
+from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES, SimulatedGpu
 from gpudash.specs import MatmulSpec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import (
@@ -189,8 +189,8 @@ def passed_on(request: RunRequest) -> RunRequest:
 def test_a_request_arrives_whole() -> None:
     settings = AllocatorSettings.parse("roundup_power2_divisions:[256:1,>:4],expandable_segments:True")
     cards = (
-        Card(0, GIB, others={4711: MIB}, settings=settings),
-        Card(1, 2 * GIB, architecture=Architecture((9, 0), 132)),
+        SimulatedGpu(0, GIB, others={4711: MIB}, settings=settings),
+        SimulatedGpu(1, 2 * GIB, architecture=Architecture((9, 0), 132)),
     )
     request = RunRequest(
         MatmulSpec(size=64, dtype="bfloat16"),
@@ -223,7 +223,7 @@ def test_a_field_that_was_not_given_is_not_given_there_either() -> None:
 
 
 def test_what_this_process_holds_of_a_card_is_anothers_in_the_runs_own() -> None:
-    card = Card(0, GIB)
+    card = SimulatedGpu(0, GIB)
     card.allocate(2 * MIB)
     (there,) = passed_on(RunRequest(MatmulSpec(), "sim:0", 1, cards=(card,))).cards
     assert there.others == {os.getpid(): CONTEXT_BYTES + card.reserved_bytes()}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.memory.explaining.memory_state import Process, Surroundings
-from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, Card
+from gpudash.memory.explaining.memory_state import Surroundings, other_process
+from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import (
     Event,
@@ -54,7 +54,9 @@ def shared() -> Iterator[Bench]:
     assert bench.worker.close(10.0)
 
 
-def perform(bench: Bench, run: tuple[str, str, dict[str, Any]], cards: Sequence[Card], *, isolate: bool) -> list[Event]:
+def perform(
+    bench: Bench, run: tuple[str, str, dict[str, Any]], cards: Sequence[SimulatedGpu], *, isolate: bool
+) -> list[Event]:
     workload, device, values = run
     request: dict[str, Any] = {"cards": tuple(cards) if device == "sim:0" else (), "isolate": isolate}
     ending = bench.run(workload, device=device, request=request, **values)
@@ -96,7 +98,7 @@ def untimed(value: Any) -> Any:
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run[0]}-{run[1]}-{run[2].get('until', '')}")
 def test_the_records_are_the_same_but_for_their_times(shared: Bench, run: tuple[str, str, dict[str, Any]]) -> None:
-    cards = [Card(0, GIB)]
+    cards = [SimulatedGpu(0, GIB)]
     apart = perform(shared, run, cards, isolate=True)
     here = perform(shared, run, cards, isolate=False)
 
@@ -143,7 +145,7 @@ def probed() -> Iterator[tuple[Bench, dict[str, Any]]]:
 
 def test_an_out_of_memory_is_explained_and_everything_is_given_back(probed: tuple[Bench, dict[str, Any]]) -> None:
     bench, probes = probed
-    told, card = Told(), Card(0, GIB, others={4711: 100 * MIB})
+    told, card = Told(), SimulatedGpu(0, GIB, others={4711: 100 * MIB})
     request = {"isolate": True, "cards": (card,), "on_cards": told.on_cards, "on_host": told.hosts.append}
     ending = bench.run("pressure", device="sim:0", request=request, step="128MiB", rate=50, until="oom")
 
@@ -166,7 +168,7 @@ def test_an_out_of_memory_is_explained_and_everything_is_given_back(probed: tupl
 
 def test_idle_memory_is_given_back_while_the_run_goes_on(probed: tuple[Bench, dict[str, Any]]) -> None:
     bench, probes = probed
-    run = bench.begin(HoldingSpec(), "sim:0", isolate=True, cards=(Card(0, GIB),))
+    run = bench.begin(HoldingSpec(), "sim:0", isolate=True, cards=(SimulatedGpu(0, GIB),))
     bench.wait_for(lambda event: isinstance(event, StepFinished))
     assert probes["came"].wait(30)
     assert probes["sim:0"]()["peak_reserved_bytes"] == 64 * MIB
@@ -177,7 +179,7 @@ def test_idle_memory_is_given_back_while_the_run_goes_on(probed: tuple[Bench, di
 
 def test_a_run_that_goes_on_is_explained_when_asked(probed: tuple[Bench, dict[str, Any]]) -> None:
     bench, _ = probed
-    run = bench.begin(HoldingSpec(), "sim:0", isolate=True, cards=(Card(0, GIB),))
+    run = bench.begin(HoldingSpec(), "sim:0", isolate=True, cards=(SimulatedGpu(0, GIB),))
     bench.wait_for(lambda event: isinstance(event, StepFinished))
     bench.worker.explain()
     note = bench.wait_for(lambda event: isinstance(event, MemoryExplained))
@@ -187,7 +189,7 @@ def test_a_run_that_goes_on_is_explained_when_asked(probed: tuple[Bench, dict[st
 
 
 def test_a_cap_holds_there_too(shared: Bench) -> None:
-    request = {"isolate": True, "cards": (Card(0, GIB),), "memory_cap": MemoryCap(size=256 * MIB)}
+    request = {"isolate": True, "cards": (SimulatedGpu(0, GIB),), "memory_cap": MemoryCap(size=256 * MIB)}
     ending = shared.run("pressure", device="sim:0", request=request, step="64MiB", rate=100, until="oom")
     assert isinstance(ending, OutOfMemory) and "memory cap of 256 MiB" in ending.message
     assert ending.result["memory"]["peak_reserved_bytes"] <= 256 * MIB
@@ -207,7 +209,7 @@ def test_a_run_is_granted_refused_and_told_as_in_the_workers_thread(shared: Benc
         "link_bytes_per_second": 7e9,
         "energy": lambda device: (1.5, 20.0) if device == "cpu" else f"{device} has no energy counter",
     }
-    cards = (Card(0, GIB, others={4711: 5 * MIB}),)
+    cards = (SimulatedGpu(0, GIB, others={4711: 5 * MIB}),)
     granted = shared.end(shared.begin(AskingSpec(), "sim:0", isolate=True, cards=cards, **request))
     assert isinstance(granted, RunFinished) and granted.result["granted"]
     assert granted.result["level"] == [1, 2, 3]
@@ -254,9 +256,9 @@ def test_processes_of_others_are_told_but_not_the_runs_own() -> None:
     from gpudash.workloads.running.hosted.request import answer, surroundings_from
     from gpudash.workloads.running.run import RunRequest
 
-    around = Surroundings((Process(5, 42, "python", "ann"), Process(6, 43, "python", "bob")), 300)
+    around = Surroundings((other_process(5, 42, "python", "ann"), other_process(6, 43, "python", "bob")), 300)
     request = RunRequest(EndingSpec(), "cuda:0", 1, surroundings=lambda: around)
     told = answer(request, {"what": "surroundings"}, host_pid=43)
-    assert surroundings_from(told) == Surroundings((Process(5, 42, "python", "ann"),), 300)
+    assert surroundings_from(told) == Surroundings((other_process(5, 42, "python", "ann"),), 300)
     assert surroundings_from(None) == Surroundings()
     assert answer(request, {"what": "memory"}, host_pid=43) is None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.telemetry.records import OPERATORS, Note, RunFinished, StepFinished
 from gpudash.units import MIB
 from gpudash.workloads.profiling import operators
@@ -228,7 +228,7 @@ def test_many_calls_end_a_profile_too(bench: Bench, monkeypatch: pytest.MonkeyPa
 
 def test_on_a_simulated_gpu_its_bookkeeping_is_left_alone_and_what_is_missing_is_said(bench: Bench) -> None:
     def peaks(**request: Any) -> Any:
-        card = Card(0, 512 * MIB)
+        card = SimulatedGpu(0, 512 * MIB)
         return bench.run("training", device="sim:0", request={"cards": (card,), **request}, **TRAINING).result["memory"]
 
     assert peaks() == peaks(profile=ProfileWish(3))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import RunFailed, RunStarted
 from gpudash.units import GIB, MIB
@@ -24,7 +24,7 @@ from tests.unit.workloads.conftest import Bench
 class FakeBackend:
     """A simulated device that was added to torch, without torch."""
 
-    def __init__(self, *cards: Card) -> None:
+    def __init__(self, *cards: SimulatedGpu) -> None:
         self.cards = list(cards)
         self.engine = types.SimpleNamespace(drop_workspaces=self._drop)
         self.module = types.SimpleNamespace(empty_cache=self._empty)
@@ -43,7 +43,7 @@ class FakeBackend:
 def added(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeBackend]:
     """Makes this process one that has run on simulated GPUs."""
 
-    def add(*cards: Card) -> FakeBackend:
+    def add(*cards: SimulatedGpu) -> FakeBackend:
         backend = FakeBackend(*cards)
         monkeypatch.setattr(simulated, "in_use", lambda: backend)
         return backend
@@ -54,12 +54,12 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeBackend]:
 def test_a_process_that_has_run_on_cuda_refuses_simulated_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(WorkloadError, match="has run on a CUDA device, so it cannot run on a simulated one") as told:
-        simulated.add([Card(0, GIB)])
+        simulated.add([SimulatedGpu(0, GIB)])
     assert told.value.kind == "device" and "anew" in told.value.remedy
 
 
 def test_a_process_that_has_run_on_simulated_gpus_refuses_cuda(added: Callable[..., FakeBackend]) -> None:
-    added(Card(0, GIB))
+    added(SimulatedGpu(0, GIB))
     with pytest.raises(WorkloadError, match="has run on a simulated GPU, so it cannot run on a CUDA device"):
         confirm(torch.device("cuda:0"), None)
 
@@ -67,7 +67,7 @@ def test_a_process_that_has_run_on_simulated_gpus_refuses_cuda(added: Callable[.
 def test_the_refusal_ends_a_run_in_words(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr("gpudash.workloads.running.worker.release", lambda *, cache=False: (None, None))
-    ending = bench.run("pipeline", device="sim:0", request={"cards": (Card(0, GIB),)})
+    ending = bench.run("pipeline", device="sim:0", request={"cards": (SimulatedGpu(0, GIB),)})
     assert isinstance(ending, RunFailed) and ending.error == "device"
     assert ending.message.startswith("This process has run on a CUDA device")
     (began,) = bench.of(RunStarted)
@@ -75,14 +75,14 @@ def test_the_refusal_ends_a_run_in_words(bench: Bench, monkeypatch: pytest.Monke
 
 
 def test_cards_that_are_torchs_already_are_not_added_again(added: Callable[..., FakeBackend]) -> None:
-    card = Card(0, GIB)
+    card = SimulatedGpu(0, GIB)
     backend = added(card)
     simulated.add([card])
     assert backend.cards == [card]
 
 
 def test_what_a_run_leaves_is_given_back_by_simulated_gpus_too(added: Callable[..., FakeBackend]) -> None:
-    card = Card(0, GIB)
+    card = SimulatedGpu(0, GIB)
     added(card)
     held = card.reserved_bytes()
     assert held >= 8 * MIB

@@ -19,7 +19,7 @@ from gpudash.memory.allocator import Segment
 from gpudash.memory.allocator.blocks import LARGEST_SMALL, Rounding, segment_size
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
-from gpudash.memory.explaining.memory_state import Frame, HeldState, Holding, Recorded, Request
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request
 from gpudash.memory.snapshot.history import groups, layout
 from gpudash.memory.snapshot.history.categories import CATEGORIES, categorise
 from gpudash.memory.snapshot.history.groups import Group, Sites
@@ -40,7 +40,7 @@ from gpudash.memory.snapshot.history.placing import measure, within
 from gpudash.memory.snapshot.history.roles import PHASES, Role, moved_gradients, roles
 from gpudash.memory.snapshot.history.segment_lives import pieces, reserved_changes
 from gpudash.memory.snapshot.history.tree import Node, Paths, tree
-from gpudash.telemetry.explanation import Growth
+from gpudash.telemetry.explanation import Evidence, Growth
 from gpudash.units import format_count, format_duration
 
 
@@ -223,16 +223,16 @@ class History:
         """The memory map at a moment; a block's `owner` is the index of its stack or ``None``."""
         return self.layout(moment).segments()
 
-    def holdings(self, moment: int) -> tuple[Holding, ...]:
+    def groups(self, moment: int) -> tuple[AllocationGroup, ...]:
         """Live blocks at a moment, those of one stack, category and step together."""
-        return holdings(self, self.alive(moment))
+        return allocation_groups(self, self.alive(moment))
 
     def growth(self, moment: int | None = None, source: SourceLine = no_source) -> tuple[Growth, ...]:
         """Lines of which every step leaves something behind, at a moment; by default at the end."""
         at = self.last if moment is None else moment
-        return growing_lines(self.holdings(at), self.step_at(at), source)
+        return growing_lines(self.groups(at), self.step_at(at), source)
 
-    def state(self, moment: int) -> HeldState:
+    def state(self, moment: int) -> MemoryState:
         """The state at a moment, for `explain`.
 
         Args:
@@ -246,7 +246,7 @@ def python_stack(stack: Stack) -> tuple[Frame, ...]:
     return tuple(Frame(*frame) for frame in filter(is_python, stack))
 
 
-def holdings(history: History, alive: Ints) -> tuple[Holding, ...]:
+def allocation_groups(history: History, alive: Ints) -> tuple[AllocationGroup, ...]:
     """Blocks of one stack, category, phase and step together."""
     lives = history.lives
     table = np.stack(
@@ -272,11 +272,11 @@ def holdings(history: History, alive: Ints) -> tuple[Holding, ...]:
     for amount, blocks, (stack, category, phase, step) in rows:
         if stack not in made:
             made[stack] = python_stack(stacks[stack])
-        found.append(Holding(amount, blocks, CATEGORIES[category], step, PHASES[phase], stack=made[stack]))
+        found.append(AllocationGroup(amount, blocks, CATEGORIES[category], step, PHASES[phase], stack=made[stack]))
     return tuple(found)
 
 
-def state(history: History, moment: int) -> HeldState:
+def state(history: History, moment: int) -> MemoryState:
     """What the device held at a moment; at an ``oom``, with the request that was refused.
 
     How much the device has is known at an ``oom`` alone; else the capacity is what was reserved.
@@ -297,12 +297,12 @@ def state(history: History, moment: int) -> HeldState:
         small, stream = request.bytes <= LARGEST_SMALL, int(history.columns.stream[moment])
         asked = [segment for segment in shared if segment.is_small == small and segment.stream == stream]
         usable = [block.size for segment in asked for block in segment.blocks if block.state == FREE]
-    return HeldState(
+    return MemoryState(
         device=f"device {history.device.index}",
         capacity=max(reserved + device_free, 1),
         device_free=device_free,
         reserved=reserved,
-        holdings=holdings(history, history.alive(moment)),
+        groups=allocation_groups(history, history.alive(moment)),
         pending=int(history.lives.bytes[history.pending(moment)].sum()),
         private_reserved=sum(segment.total_size for segment in private),
         private_idle=sum(block.size for segment in private for block in segment.blocks if block.state == FREE),
@@ -313,7 +313,7 @@ def state(history: History, moment: int) -> HeldState:
         request=request,
         step=history.step_at(moment),
         time_s=history.time_s(moment) or 0.0,
-        recorded=Recorded(history.count, None, 0.0 if history.is_recorded else None),
+        recorded=Evidence(history.count, None, 0.0 if history.is_recorded else None),
     )
 
 

@@ -22,7 +22,7 @@ CHECKPOINTS = 48
 """States that a run without a limit keeps, for runs on smaller cards to go on from."""
 
 
-class Card(DeviceMemory):
+class ReplayedDevice(DeviceMemory):
     """Gives a segment the address that the real card gave it, as long as the model asks for the same.
 
     Attributes:
@@ -141,7 +141,7 @@ class Rerun:
     def __init__(self, program: Program, capacity: int, settings: AllocatorSettings) -> None:
         self._program = program
         self._settings = settings
-        self._card = Card(capacity)
+        self._card = ReplayedDevice(capacity)
         self._model = CachingAllocator(self._card, settings)
         self._held: dict[int, int] = {}
         self._below = UNLIMITED + 1

@@ -37,7 +37,7 @@ from gpudash.workloads.running.run_errors import WorkloadError
 from gpudash.workloads.running.tied_process import die_with
 
 if TYPE_CHECKING:
-    from gpudash.simulator.device.simulated_gpu import Card
+    from gpudash.simulator.device.simulated_gpu import SimulatedGpu
     from gpudash.workloads.running.run import Probe
 
 ANSWER_S = 1.0
@@ -86,7 +86,7 @@ class _Host:
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
         self._asked = 0
         self._readings: _Readings | None = None
-        self._cards: tuple[Card, ...] = ()
+        self._cards: tuple[SimulatedGpu, ...] = ()
         self._problem: str | None = None
 
     def tell_ready(self) -> None:
@@ -207,7 +207,7 @@ class _Host:
 class _Readings:
     """Pushes what the allocator and the cards of this process hold."""
 
-    def __init__(self, probe: Probe, cards: tuple[Card, ...], outbox: Outbox) -> None:
+    def __init__(self, probe: Probe, cards: tuple[SimulatedGpu, ...], outbox: Outbox) -> None:
         self._probe = probe
         self._cards = cards
         self._outbox = outbox
@@ -233,7 +233,7 @@ class _Readings:
                     self._outbox.put({"type": "reading", "allocator": dict(reading), "cards": cards}, urgent=True)
 
 
-def _figures(card: Card) -> dict[str, Any]:
+def _figures(card: SimulatedGpu) -> dict[str, Any]:
     return {
         "index": card.index,
         "capacity_bytes": card.capacity,

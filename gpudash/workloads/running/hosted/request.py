@@ -10,11 +10,12 @@ from dataclasses import asdict
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.explaining.memory_state import Process, Surroundings
+from gpudash.memory.explaining.memory_state import Surroundings
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.device.simulated_gpu import Card
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import Spec, build, workloads
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.explanation import Part
 from gpudash.workloads.running.context import MemoryLevel
 from gpudash.workloads.running.run import RunRequest
 from gpudash.workloads.running.run_errors import WorkloadError
@@ -116,7 +117,7 @@ def surroundings_from(answered: Mapping[str, Any] | None) -> Surroundings:
     """The surroundings as `answer` tells them; nothing known without an answer."""
     if answered is None:
         return Surroundings()
-    return Surroundings(tuple(Process(**process) for process in answered["processes"]), answered["context_bytes"])
+    return Surroundings(tuple(Part(**process) for process in answered["processes"]), answered["context_bytes"])
 
 
 def _spec(message: Mapping[str, Any]) -> Spec:
@@ -136,7 +137,7 @@ def _spec(message: Mapping[str, Any]) -> Spec:
         ) from error
 
 
-def _card_fields(card: Card) -> dict[str, Any]:
+def _card_fields(card: SimulatedGpu) -> dict[str, Any]:
     """A card of this process, on which another process is to run; what this one holds of it is another's there."""
     others, ours = dict(card.others), card.reserved_bytes() + card.context_bytes
     if ours:
@@ -151,13 +152,13 @@ def _card_fields(card: Card) -> dict[str, Any]:
     }
 
 
-def _card(fields: Mapping[str, Any]) -> Card:
+def _card(fields: Mapping[str, Any]) -> SimulatedGpu:
     settings = dict(fields["settings"])
     divisions = settings["roundup_power2_divisions"]
     if not isinstance(divisions, int):
         settings["roundup_power2_divisions"] = {int(interval): parts for interval, parts in divisions.items()}
     others, design = {int(pid): held for pid, held in fields["others"].items()}, fields["architecture"]
-    return Card(
+    return SimulatedGpu(
         fields["index"],
         fields["capacity"],
         others=others,
