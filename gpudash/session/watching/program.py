@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -96,14 +96,24 @@ class Program:
         """Resident bytes of it and of what it has started, at the last look."""
         return self._resident
 
-    def left_behind(self) -> list[psutil.Process]:
-        """Processes it has started that run though it has ended, also those that have left its group."""
+    def left_running(self, ranks: Collection[int] = ()) -> tuple[list[psutil.Process], list[psutil.Process]]:
+        """Processes it has started that run though it has ended: what it left behind, and what it set free on purpose.
+
+        A process with a session of its own (setsid) was made to outlive the program, as daemons are. Ranks are not,
+        though torchrun gives each of them a session.
+
+        Args:
+            ranks: process numbers of its ranks.
+        """
         found = {child.pid: child for child in self._seen.values() if _runs(child)}
         for process in psutil.process_iter():
             if process.pid not in found and process.pid != os.getpid() and self._is_ours(process):
                 found[process.pid] = process
         found.pop(self._relay.pid, None)
-        return list(found.values())
+        sessions = {process.pid: _session(process.pid) for process in found.values()}
+        own = {self.pid, *ranks}
+        behind = [process for pid, process in found.items() if sessions[pid] in own]
+        return behind, [process for pid, process in found.items() if sessions[pid] not in (*own, None)]
 
     def end_relay(self, timeout_s: float) -> None:
         """End what passes on the output, when everybody who prints has closed it or ``timeout_s`` have passed."""
@@ -118,7 +128,7 @@ class Program:
         try:
             if not _runs(process):
                 return False
-            return os.getsid(process.pid) == self.pid or (
+            return _session(process.pid) == self.pid or (
                 bool(self._mark) and process.environ().get("GPUDASH_SOCKET") == self._mark
             )
         except (psutil.Error, OSError):
@@ -139,6 +149,14 @@ def is_running(pid: int) -> bool:
         return _runs(psutil.Process(pid))
     except psutil.Error:
         return False
+
+
+def _session(pid: int) -> int | None:
+    """The session of a process, ``None`` once it has ended."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,18 +238,19 @@ class Watching:
             self._stopping.refuse()
 
     def _end_left_behind(self) -> None:
-        _, left = psutil.wait_procs(self._program.left_behind(), 0 if self._stopping.hurried else GRACE_S)
-        if not left:
-            return
-        names = ", ".join(f"{process_name(process)} (pid {process.pid})" for process in left[:5])
-        alive = left
+        behind, free = self._program.left_running(self._ranks.known().values())
+        _, left = psutil.wait_procs(behind, 0 if self._stopping.hurried else GRACE_S)
+        words, alive = _named(left), left
         for number, patience_s in ((signal.SIGTERM, 0.2 if self._stopping.hurried else 1.0), (signal.SIGKILL, 0.5)):
             for process in alive:
                 with suppress(psutil.Error):
                     process.send_signal(number)
             _, alive = psutil.wait_procs(alive, patience_s)
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        self._news.note("processes", f"The program ended before what it had started, which was ended: {names}{more}.")
+        if left:
+            self._news.note("processes", f"The program ended before what it had started, which was ended: {words}.")
+        if free := [process for process in free if is_running(process.pid)]:
+            what = "What the program started in a session of its own runs on"
+            self._news.note("processes", f"{what}: {_named(free)}.")
 
     def _ending(self, code: int) -> RunEnded:
         now_s, news = self._wiring.clock(), self._news
@@ -400,6 +402,12 @@ class Watching:
         self._server.close()
         self._folder.remove()
         self._reports.close()
+
+
+def _named(processes: Sequence[psutil.Process]) -> str:
+    """Processes by name and number, the first five of them."""
+    more = f" and {len(processes) - 5} more" if len(processes) > 5 else ""
+    return ", ".join(f"{process_name(process)} (pid {process.pid})" for process in processes[:5]) + more
 
 
 def listening() -> tuple[PrivateFolder, AgentServer]:

@@ -175,24 +175,57 @@ def test_closing_the_dashboard_ends_a_program_that_will_not(watcher: Watcher) ->
     assert run is not None and run.status == "cancelled"
 
 
-def test_what_a_program_has_started_ends_after_it_also_what_has_left_its_group(watcher: Watcher) -> None:
-    child = "import time; time.sleep(60)"
-    watcher.run(
-        "import os, subprocess, sys\n"
-        f"a = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
-        f"b = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        f"        os.execv(sys.executable, [sys.executable, '-c', {child!r}])\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-        "print(a.pid, b.pid)\n"
-    )
-    pids = [int(pid) for pid in watcher.printed()[0].split()]
-    assert not any(runs(pid) for pid in pids)
-    (text,) = [text for text in watcher.notes("processes") if text.startswith("The program ended before")]
-    assert text.count("(pid ") == 3
+STARTS_OTHERS = """
+import os, subprocess, sys
+child = [sys.executable, "-c", "import time; time.sleep(60)"]
+plain = subprocess.Popen(child)
+grouped = subprocess.Popen(child, process_group=0)
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.execv(sys.executable, child)
+    os._exit(0)
+os.wait()
+free = subprocess.Popen(child, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if (daemon := os.fork()) == 0:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.execv(sys.executable, child)
+    os.write(writing, str(daemon).encode())
+    os._exit(0)
+os.wait()
+print(plain.pid, grouped.pid, free.pid, os.read(reading, 20).decode())
+"""
+
+
+def test_what_a_program_has_started_ends_after_it_and_what_it_set_free_runs_on(watcher: Watcher) -> None:
+    watcher.run(STARTS_OTHERS)
+    plain, grouped, free, daemon = (int(pid) for pid in watcher.printed()[0].split())
+    try:
+        assert not runs(plain) and not runs(grouped)
+        assert runs(free) and runs(daemon), "a session of their own: they are left alone"
+        ended, left = watcher.notes("processes")[-2:]
+        assert ended.startswith("The program ended before what it had started") and ended.count("(pid ") == 3
+        assert left.startswith("What the program started in a session of its own runs on: python")
+        assert left.count("(pid ") == 2 and f"(pid {free})" in left and f"(pid {daemon})" in left
+    finally:
+        for pid in (free, daemon):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_closing_the_dashboard_leaves_a_daemon_alone(watcher: Watcher) -> None:
+    watcher.watch(f"{STARTS_OTHERS}\nimport time\nsys.stdout.flush()\ntime.sleep(60)")
+    watcher.until(lambda: bool(watcher.printed()))
+    plain, _grouped, free, daemon = (int(pid) for pid in watcher.printed()[0].split())
+    try:
+        assert watcher.session.close()
+        assert not runs(plain) and runs(free) and runs(daemon)
+    finally:
+        for pid in (free, daemon):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_flood_of_output_is_drained_bounded_and_ends_with_its_last_lines(watcher: Watcher) -> None:
