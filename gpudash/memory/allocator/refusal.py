@@ -4,6 +4,9 @@ from __future__ import annotations
 
 LARGEST_REQUEST = 2**60
 
+REFUSED = "refused"
+"""Attribute of the simulator's ``torch.OutOfMemoryError`` that holds the `AllocationRefused` its text is made of."""
+
 
 class AllocationRefused(Exception):  # noqa: N818 - what happened, not a fault
     """No memory for a request, after everything that could be freed was freed.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gpudash.memory.allocator.refusal import AllocationRefused, format_size, message
+from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused, format_size, message
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 DEVICE = "sim"
@@ -193,6 +193,7 @@ class Storages:
             f"Process {pid} has {format_size(held)} memory in use. " for pid, held in card.others.items()
         )
         made: Exception = OutOfMemoryError(message(refused, DEVICE.upper(), processes))
+        setattr(made, REFUSED, refused)
         return made
 
     def _prototype(self, index: int, dtype: torch.dtype) -> torch.Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpudash.devices.names import shown_name
+from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
 from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished
 from gpudash.units import MAX_SIZE, format_bytes, parse_size
@@ -29,6 +30,27 @@ _CUDA_FULL = (
     "CUDNN_STATUS_ALLOC_FAILED",
 )
 _CUDA_BROKEN = ("CUDA error:", "device-side assert", "CUBLAS_STATUS", "CUDNN_STATUS")
+
+
+Memory = Literal["cuda", "sim", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is known of a request that was refused; bytes, ``None`` where nobody told.
+
+    Attributes:
+        memory: which is full.
+        requested: of the device.
+        capacity, free: of the device.
+        allowed: what the process may reserve.
+    """
+
+    memory: Memory
+    requested: int | None = None
+    capacity: int | None = None
+    free: int | None = None
+    allowed: int | None = None
 
 
 class Cancelled(Exception):  # noqa: N818 - nothing went wrong: the user asked
@@ -84,15 +106,13 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
     if isinstance(error, GuardRefused):
         return _guarded(str(error), error.requested_bytes, progress)
     details = "".join(traceback.format_exception(error))
-    full = memory_ran_out(error)
-    if full is not None:
-        message = _full_words(full, error, device)
-        remedy = HOST_REMEDY if full == "host" else GPU_REMEDY
+    short = shortage_of(error)
+    if short is not None:
         return OutOfMemory(
-            error=full,
-            message=message,
-            remedy=remedy,
-            requested_bytes=requested_bytes(str(error)),
+            error=short.memory,
+            message=_shortage_words(short, device),
+            remedy=HOST_REMEDY if short.memory == "host" else GPU_REMEDY,
+            requested_bytes=short.requested,
             details=details,
             **progress.fields(),
         )
@@ -100,7 +120,29 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
     return RunFailed(error=kind, message=message, remedy=remedy, details=details, **progress.fields())
 
 
-def memory_ran_out(error: BaseException) -> Literal["cuda", "sim", "host"] | None:
+def shortage_of(error: BaseException) -> Shortage | None:
+    """What ``error`` tells of memory that ran out; ``None`` when it is about something else.
+
+    The simulator's error holds the refusal itself. CUDA's and the host's are known by torch's words alone.
+    """
+    memory = memory_ran_out(error)
+    if memory is None:
+        return None
+    refused = getattr(error, REFUSED, None)
+    if isinstance(refused, AllocationRefused):
+        return Shortage(memory, refused.requested, refused.capacity, refused.device_free, refused.allowed)
+    text = str(error)
+    tried, capacity, allowed = _TRIED.search(text), _CAPACITY.search(text), _ALLOWED.search(text)
+    return Shortage(
+        memory,
+        requested=None if tried is None else _bytes(tried[1]),
+        capacity=None if capacity is None else _bytes(capacity[1]),
+        free=None if capacity is None else _bytes(capacity[2]),
+        allowed=None if allowed is None else _bytes(allowed[1]),
+    )
+
+
+def memory_ran_out(error: BaseException) -> Memory | None:
     """Which memory ``error`` says is full; ``None`` when it is about something else."""
     text = str(error)
     if isinstance(error, MemoryError) or _CPU_ALLOCATOR in text:
@@ -112,12 +154,6 @@ def memory_ran_out(error: BaseException) -> Literal["cuda", "sim", "host"] | Non
     return None
 
 
-def requested_bytes(text: str) -> int | None:
-    """The size of the allocation an out-of-memory message names: torch's "20.00 MiB" or "4096 bytes"."""
-    match = _TRIED.search(text)
-    return None if match is None else _bytes(match[1])
-
-
 def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
     message = sentence.removesuffix(GUARD_REMEDY).strip()
     return OutOfMemory(
@@ -125,19 +161,15 @@ def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
     )
 
 
-def _full_words(full: str, error: BaseException, device: str) -> str:
-    asked = requested_bytes(str(error))
-    where = "This computer's memory" if full == "host" else f"The memory of {shown_name(device)}"
+def _shortage_words(short: Shortage, device: str) -> str:
+    where = "This computer's memory" if short.memory == "host" else f"The memory of {shown_name(device)}"
     parts = [f"{where} ran out"]
+    asked, free, limit = short.requested, short.free, short.allowed
     if asked is not None:
         parts.append(f"the last request was {format_bytes(asked)}")
-    capacity = _CAPACITY.search(str(error))
-    total, free = (_bytes(capacity[1]), _bytes(capacity[2])) if capacity else (None, None)
-    if total is not None and free is not None:
-        parts.append(f"{format_bytes(free)} of {format_bytes(total)} were free")
-    allowed = _ALLOWED.search(str(error))
-    limit = _bytes(allowed[1]) if allowed else None
-    if limit is not None and limit != total:
+    if short.capacity is not None and free is not None:
+        parts.append(f"{format_bytes(free)} of {format_bytes(short.capacity)} were free")
+    if limit is not None and limit != short.capacity:
         if asked is not None and free is not None and asked <= free:
             parts[0] = f"The memory cap of {format_bytes(limit)} on {shown_name(device)} was reached"
         else:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
 from gpudash.memory.watching.guard import REMEDY
 from gpudash.specs import Spec
 from gpudash.telemetry.records import OutOfMemory, RunFailed, StageFinished
 from gpudash.workloads.running.context import Context
-from gpudash.workloads.running.run_errors import memory_ran_out, requested_bytes
+from gpudash.workloads.running.run_errors import Shortage, memory_ran_out, shortage_of
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
 
@@ -101,14 +102,28 @@ def test_which_memory_an_error_says_is_full(error: Exception, memory: str | None
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("Tried to allocate 20.00 MiB. GPU", 20 * 2**20),
-        ("Tried to allocate 1.50 GiB (GPU 0", 1536 * 2**20),
-        ("you tried to allocate 4096 bytes. Error", 4096),
-        ("nothing of the kind", None),
+        ("CUDA out of memory. Tried to allocate 20.00 MiB. GPU", 20 * 2**20),
+        ("CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0", 1536 * 2**20),
+        ("DefaultCPUAllocator: you tried to allocate 4096 bytes. Error", 4096),
+        ("CUDA out of memory: nothing of the kind", None),
     ],
 )
 def test_the_requested_size_is_read_from_torchs_words(text: str, size: int | None) -> None:
-    assert requested_bytes(text) == size
+    short = shortage_of(RuntimeError(text))
+    assert short is not None and short.requested == size
+
+
+def test_a_caps_refusal_is_read_from_torchs_words() -> None:
+    text = "2.00 GiB is free. 512.00 MiB allowed; Of the allocated memory 100.00 MiB is allocated by PyTorch"
+    error = torch.OutOfMemoryError(f"CUDA out of memory. GPU 0 has a total capacity of 8.00 GiB of which {text}")
+    assert shortage_of(error) == Shortage("cuda", None, 8 * 2**30, 2 * 2**30, 512 * 2**20)
+
+
+def test_a_simulated_gpus_refusal_is_told_to_the_byte() -> None:
+    refused = AllocationRefused(3 * 2**20 + 7, 2**20 + 7, 0, 2**31 + 1, 2**20 + 5, None, 0, 0, 0, 0, 0, 0)
+    error = torch.OutOfMemoryError("SIM out of memory. Tried to allocate 3.00 MiB.")
+    setattr(error, REFUSED, refused)
+    assert shortage_of(error) == Shortage("sim", 3 * 2**20 + 7, 2**31 + 1, 2**20 + 5, None)
 
 
 def test_a_device_that_is_broken_for_good_says_to_start_anew(bench: Bench, custom: MakeSpec) -> None:

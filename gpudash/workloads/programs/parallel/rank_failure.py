@@ -11,7 +11,7 @@ from typing import Any
 
 from gpudash.workloads.programs.comparison.process import resident_bytes
 from gpudash.workloads.programs.parallel.rank_link import Link
-from gpudash.workloads.running.run_errors import WorkloadError, memory_ran_out, requested_bytes
+from gpudash.workloads.running.run_errors import WorkloadError, shortage_of
 
 LOST_PARTNER = (
     "Connection closed by peer",
@@ -31,7 +31,7 @@ TIMED_OUT = ("Timed out", "timed out", "timeout", "Timeout")
 
 def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
     """``error`` as a message, with the memory of this rank and its device at that moment."""
-    text = str(error)
+    text, short = str(error), shortage_of(error)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {
         "error": error.kind if isinstance(error, WorkloadError) else type(error).__name__,
@@ -41,8 +41,8 @@ def facts_of(error: BaseException, link: Link, device: str) -> dict[str, Any]:
         "details": "".join(traceback.format_exception(error)),
         "because_of": _partner(error, text),
         "step": link.step,
-        "full": memory_ran_out(error),
-        "requested_bytes": requested_bytes(text),
+        "full": None if short is None else short.memory,
+        "requested_bytes": None if short is None else short.requested,
         **memory_facts(device),
     }
 
