@@ -102,6 +102,7 @@ class PlotSpec:
         may_log: whether the axis may be logarithmic (only where 0 cannot occur).
         unit_name: what a "number" counts.
         extra: whether it is left out until somebody asks for it.
+        nested: whether each curve is part of the one after it, so that all can be filled from zero.
     """
 
     id: str
@@ -113,6 +114,7 @@ class PlotSpec:
     may_log: bool = False
     unit_name: str = ""
     extra: bool = False
+    nested: bool = False
 
 
 def plots_for(
@@ -151,14 +153,14 @@ def plots_for(
             "context" if gpu is not None and gpu.simulated else "CUDA context",
         )
     ]
-    transfers = _transfers(store, None if host else selected, gpu)
-    if transfers is not None:
-        plots.append(transfers)
-    plots.append(_utilisation(None if host else selected, gpu))
+    rates = transfers(store, None if host else selected, gpu)
+    if rates is not None:
+        plots.append(rates)
+    plots.append(utilisation(None if host else selected, gpu))
     if store.series("run", "loss") is not None:
-        plots.append(_loss(store.run))
+        plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
-        plots.append(_throughput(store.run))
+        plots.append(throughput(store.run))
     places = places_of(store.run)
     return tuple(with_ranks(plots, store, places, rank) if places else plots)
 
@@ -205,6 +207,32 @@ def _gpu_memory(
         unit="bytes",
         lines=lines,
         stretch=2,
+    )
+
+
+def memory_levels(device: str, uuid: str | None) -> PlotSpec:
+    """Memory as levels, each of which holds the one before it, under the capacity.
+
+    Args:
+        device: torch's name of the device.
+        uuid: of the GPU, ``None`` for the CPU.
+    """
+    table = "host" if uuid is None else "gpu"
+    own = (
+        (CurveSpec(("host", "process_bytes", None), "this process", "bytes", "process"),)
+        if uuid is None
+        else (
+            CurveSpec(("allocator", "allocated_bytes", device), "allocated", "bytes", "allocated"),
+            CurveSpec(("allocator", "reserved_bytes", device), "reserved", "bytes", "reserved"),
+        )
+    )
+    return PlotSpec(
+        id="memory",
+        title="MEMORY",
+        curves=(*own, CurveSpec((table, "used_bytes", uuid), "used by all", "bytes", "other")),
+        unit="bytes",
+        lines=(LineSpec("capacity", "capacity", key=(table, "total_bytes", uuid), scales=False),),
+        nested=True,
     )
 
 
@@ -266,7 +294,8 @@ _DIRECTIONS = (
 )
 
 
-def _transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | None:
+def transfers(store: Store, uuid: str | None, gpu: Gpu | None) -> PlotSpec | None:
+    """Copies of the run by direction, and what crosses the link of a GPU; ``None`` where nothing was copied."""
     curves = [
         CurveSpec(("transfer", metric, None), name, "rate", colour, style=style)  # type: ignore[arg-type]  # a Style
         for metric, name, colour, style in _DIRECTIONS
@@ -297,7 +326,8 @@ def _marked(title: str, run: RunView | None) -> str:
     return f"{title} ({SIMULATED})" if run is not None and run.simulated else title
 
 
-def _utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
+def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
+    """How busy the GPU, its memory controller and the CPU are."""
     simulated = gpu is not None and gpu.simulated
     curves = [
         CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]  # a Style
@@ -320,13 +350,15 @@ def _utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
     return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
 
 
-def _throughput(run: RunView | None) -> PlotSpec:
+def throughput(run: RunView | None) -> PlotSpec:
+    """Items a second."""
     curve = CurveSpec(("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s")
     title = _marked("THROUGHPUT", run)
     return PlotSpec(id="throughput", title=title, curves=(curve,), unit="number", unit_name="items/s")
 
 
-def _loss(run: RunView | None) -> PlotSpec:
+def loss(run: RunView | None) -> PlotSpec:
+    """Loss, and accuracy on the right axis."""
     entropy = run.result.get("unigram_entropy") if run is not None else None
     if entropy is None and run is not None:
         entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == "corpus"), None)
@@ -402,19 +434,19 @@ def rank_plots(store: Store, places: Sequence[RankPlace], shown_rank: int | None
     return [plot for plot in plots if any(store.series(*curve.key) is not None for curve in plot.curves)]
 
 
-def with_loss(loss: PlotSpec, store: Store, places: Sequence[RankPlace]) -> PlotSpec:
+def with_loss(run_loss: PlotSpec, store: Store, places: Sequence[RankPlace]) -> PlotSpec:
     """The plot of the run's loss with that of each rank's part of the batch, where the ranks tell it."""
-    curves = _rank_curves(places, "loss", loss.unit)
+    curves = rank_curves(places, "loss", run_loss.unit)
     if all(store.series(*curve.key) is None for curve in curves):
-        return loss
-    title = loss.title.replace(" (solid)", "").replace(" (dashed)", "")
+        return run_loss
+    title = run_loss.title.replace(" (solid)", "").replace(" (dashed)", "")
     if len(places) < LEAST_RANKS:
         curves = tuple(replace(curve, smoothed=True) for curve in curves)
-        return replace(loss, title=title, curves=(*curves, *loss.curves))
-    return replace(loss, title=f"{title}{many_words(places)}", curves=(*loss.curves, *curves))
+        return replace(run_loss, title=title, curves=(*curves, *run_loss.curves))
+    return replace(run_loss, title=f"{title}{many_words(places)}", curves=(*run_loss.curves, *curves))
 
 
-def _rank_curves(places: Sequence[RankPlace], metric: str, unit: Unit, unit_name: str = "") -> tuple[CurveSpec, ...]:
+def rank_curves(places: Sequence[RankPlace], metric: str, unit: Unit, unit_name: str = "") -> tuple[CurveSpec, ...]:
     """A curve a rank, or the envelope of many."""
     if len(places) >= LEAST_RANKS:
         return _envelope(metric, unit, unit_name)
@@ -462,8 +494,8 @@ def many_words(places: Sequence[RankPlace]) -> str:
 def _rank_memory(places: Sequence[RankPlace]) -> PlotSpec:
     title = f"MEMORY BY RANK{many_words(places)}"
     if all(kind_of(place.device) == "cpu" for place in places):
-        return PlotSpec(id="rank_memory", title=title, curves=_rank_curves(places, "used_bytes", "bytes"), unit="bytes")
-    curves = (*_rank_curves(places, "allocated_bytes", "bytes"), *_rank_reserved(places))
+        return PlotSpec(id="rank_memory", title=title, curves=rank_curves(places, "used_bytes", "bytes"), unit="bytes")
+    curves = (*rank_curves(places, "allocated_bytes", "bytes"), *_rank_reserved(places))
     return PlotSpec(id="rank_memory", title=title, curves=curves, unit="bytes", lines=_rank_capacity(places))
 
 
@@ -491,7 +523,7 @@ def _rank_step_time(places: Sequence[RankPlace]) -> PlotSpec:
     return PlotSpec(
         id="rank_step",
         title=f"STEP TIME BY RANK{many_words(places)}",
-        curves=_rank_curves(places, "step_s", "number", "s"),
+        curves=rank_curves(places, "step_s", "number", "s"),
         unit="number",
         unit_name="s",
     )

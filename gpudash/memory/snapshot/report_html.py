@@ -1,11 +1,9 @@
-"""A snapshot as one page of HTML that needs nothing but itself: no script, no font, no picture from elsewhere.
-
-The curve of a report: allocated and reserved memory over the events, as a drawing within the page.
-"""
+"""A snapshot as one page of HTML: what filled the memory, when, and who allocated it; the curve is drawn within it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -28,30 +26,10 @@ from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.memory.snapshot.summary import Study, compared, studied
+from gpudash.pages.html_page import document, table
+from gpudash.pages.svg import WIDTH, Axes, text
 from gpudash.telemetry.explanation import Explanation, StackLine, short
 from gpudash.units import format_bytes, format_count
-
-STYLE = """
-:root { color-scheme: light dark; --text: #1b1f24; --soft: #57606a; --back: #ffffff; --line: #d0d7de; --bar: #2f6fb7;
-  --allocated: #2f6fb7; --reserved: #b9cfe8; --mark: #b42318; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --soft: #9aa5b1; --back: #14181d; --line: #343b44;
-  --bar: #6cabec; --allocated: #6cabec; --reserved: #2b4868; --mark: #ff8f80; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin-top: 2rem; border-top: 1px solid var(--line);
-  padding-top: 1rem; } h3 { font-size: 1rem; margin-bottom: .4rem; }
-.cause { font-size: 1.15rem; font-weight: 600; } .soft { color: var(--soft); }
-table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); font-weight: 500; }
-td, th { padding: .15rem .8rem .15rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.bar { width: 45%; } .fill { display: block; height: .9rem; background: var(--bar); min-width: 1px; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; } details { margin: .3rem 0; } .library { color: var(--soft); }
-svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: var(--soft); } svg text.mark { fill: var(--mark); }
-.grid { stroke: var(--line); } .reserved { fill: var(--reserved); } .allocated { fill: var(--allocated); }
-.capacity { stroke: var(--mark); stroke-dasharray: 6 4; } .mark { stroke: var(--mark); } text.mark { stroke: none; }
-.forward { fill: #3a9d5d; opacity: .1; } .backward { fill: #c77d1e; opacity: .12; }
-.optimizer { fill: #8a56c2; opacity: .12; }
-"""
 
 SHOWN_STACKS = 12
 
@@ -89,13 +67,11 @@ def page(snapshot: Snapshot, studies: Sequence[Study], title: str, capacity: int
         if len(snapshot.devices) > 1:
             body.append(f"<h2>Device {study.device.index}</h2>")
         body += _device(study, capacity)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-        f"<style>{STYLE}</style></head><body>{''.join(body)}"
+    body.append(
         '<p class="soft">1 GiB is 1 073 741 824 bytes. Made with gpudash; paths and lines of source that stood in the '
-        "snapshot are in this page.</p></body></html>\n"
+        "snapshot are in this page.</p>"
     )
+    return document(title, body)
 
 
 def _about(snapshot: Snapshot) -> str:
@@ -134,17 +110,6 @@ def _device(study: Study, capacity: int | None) -> list[str]:
     if evidence:
         parts.append(f'<p class="soft">Evidence: {escape(evidence)}</p>')
     return parts
-
-
-def table(head: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
-    """A table; of each column its title and whether it holds numbers. The cells are HTML already."""
-    numbers = ['class="number"' if number else "" for _, number in head]
-    titles = "".join(f"<th {kind}>{escape(title)}</th>" for (title, _), kind in zip(head, numbers, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td {kind}>{cell}</td>' for cell, kind in zip(row, numbers, strict=True))}</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{titles}</tr>{body}</table>"
 
 
 def filled_bars(found: Explanation) -> str:
@@ -197,12 +162,14 @@ def _line(line: StackLine) -> str:
     return f'<span class="library">{text}</span>' if line.is_library else text
 
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 260, 76, 12, 12, 30
 COLUMNS = 700
 """Of the curve: each shows the lowest and the highest of its events, so that no peak is lost."""
 
 MOST_BANDS = 240
 """Bands that are drawn; of more only every so many would be seen."""
+
+ABOVE = 1.05
+"""How far the axis reaches, in parts of the highest value."""
 
 
 def curve(history: History, moment: int, capacity: int | None = None) -> str:
@@ -216,19 +183,24 @@ def curve(history: History, moment: int, capacity: int | None = None) -> str:
     if not history.count:
         return ""
     top = max(int(history.reserved.max()), int(history.allocated.max()), capacity or 0, 1)
+    axes = Axes((0, history.count), 0, ABOVE * top, height=260, left=76, right=12, top=12, bottom=30)
+    levels = replace(axes, span=(0, history.count + 1))  # before the first event, and after each
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_words(history))}">',
-        *_grid(top),
-        _area(history.reserved, top, "reserved"),
-        _area(history.allocated, top, "allocated"),
-        *_bands(history),
+        *axes.grid((share * top, format_bytes(share * top)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
+        _area(history.reserved, levels, "reserved"),
+        _area(history.allocated, levels, "allocated"),
+        *_bands(history, axes),
     ]
     if capacity is not None:
-        y = _y(capacity, top)
-        parts.append(f'<line class="capacity" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}">what if: {escape(format_bytes(capacity))}</text>')
-    parts += [_mark(history, moment), *_ends(history), "</svg>"]
-    return "".join(parts)
+        parts.append(axes.across(capacity, "capacity"))
+        parts.append(text(axes.left + 4, axes.y(capacity) - 4, f"what if: {format_bytes(capacity)}"))
+    y = axes.floor + 18
+    parts += [
+        *_mark(history, moment, levels),
+        text(axes.left, y, "first event"),
+        text(axes.end, y, moment_words(history, history.last), anchor="end"),
+    ]
+    return axes.element(_words(history), parts)
 
 
 def _words(history: History) -> str:
@@ -236,63 +208,34 @@ def _words(history: History) -> str:
     return f"Allocated and reserved memory over {history.count} events, at most {most} allocated"
 
 
-def _x(place: float, count: int) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * place / max(1, count)
-
-
-def _y(size: float, top: int) -> float:
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - size / (1.05 * top))
-
-
-def _area(level: NDArray[np.int64], top: int, name: str) -> str:
+def _area(level: NDArray[np.int64], axes: Axes, name: str) -> str:
     """A filled curve; of each column the lowest and the highest value, in their order."""
-    count = len(level)
-    bounds = np.unique(np.linspace(0, count, COLUMNS + 1).astype(np.int64))[:-1]
+    bounds = np.unique(np.linspace(0, len(level), COLUMNS + 1).astype(np.int64))[:-1]
     low, high = np.minimum.reduceat(level, bounds), np.maximum.reduceat(level, bounds)
-    points = [f"{LEFT},{_y(0, top):.1f}"]
+    points: list[tuple[float, float]] = []
     for column, least, most in zip(bounds.tolist(), low.tolist(), high.tolist(), strict=True):
-        x = _x(column, count)
-        points += [f"{x:.1f},{_y(least, top):.1f}", f"{x:.1f},{_y(most, top):.1f}"]
-    points += [f"{WIDTH - RIGHT},{_y(int(level[-1]), top):.1f}", f"{WIDTH - RIGHT},{_y(0, top):.1f}"]
-    return f'<polygon class="{name}" points="{" ".join(points)}"/>'
+        points += [(column, least), (column, most)]
+    return f'<path class="{name}" d="{axes.outline([*points, (len(level), int(level[-1]))])}Z"/>'
 
 
-def _bands(history: History) -> list[str]:
+def _bands(history: History, axes: Axes) -> list[str]:
     shown = history.phases if len(history.phases) <= MOST_BANDS else ()
     found = []
     for band in shown:
-        x, end = _x(band.begin_event, history.count), _x(band.end_event, history.count)
+        x, end = axes.x(band.begin_event), axes.x(band.end_event)
         found.append(
-            f'<rect class="{band.name}" x="{x:.1f}" y="{TOP}" width="{max(0.5, end - x):.1f}" '
-            f'height="{HEIGHT - TOP - BOTTOM}"><title>{band.name}</title></rect>'
+            f'<rect class="{band.name}" x="{x:.1f}" y="{axes.top}" width="{max(0.5, end - x):.1f}" '
+            f'height="{axes.floor - axes.top}"><title>{band.name}</title></rect>'
         )
     return found
 
 
-def _grid(top: int) -> list[str]:
-    found = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y = _y(share * top, top)
-        found.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        found.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{format_bytes(share * top)}</text>')
-    return found
-
-
-def _mark(history: History, moment: int) -> str:
-    x = _x(moment + 1, history.count + 1)
+def _mark(history: History, moment: int, axes: Axes) -> tuple[str, str]:
+    """The line at the moment that is explained, and its name."""
     name = "OOM" if moment in history.ooms.tolist() else "peak" if moment == history.peak else "here"
-    anchor = "end" if x > WIDTH / 2 else "start"
-    return (
-        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        f'<text class="mark" x="{x + (-5 if anchor == "end" else 5):.1f}" y="{TOP + 12}" text-anchor="{anchor}">'
-        f"{name}</text>"
+    x = axes.x(moment + 1)
+    at_the_left = x > WIDTH / 2
+    words = text(
+        x + (-5 if at_the_left else 5), axes.top + 12, name, anchor="end" if at_the_left else "start", kind="mark"
     )
-
-
-def _ends(history: History) -> list[str]:
-    last = escape(moment_words(history, history.last))
-    y = HEIGHT - BOTTOM + 18
-    return [
-        f'<text x="{LEFT}" y="{y}">first event</text>',
-        f'<text x="{WIDTH - RIGHT}" y="{y}" text-anchor="end">{last}</text>',
-    ]
+    return axes.upright(moment + 1, "mark"), words

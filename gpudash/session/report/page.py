@@ -1,13 +1,10 @@
-"""The page: what ran, on what, how it went, what it looked like, and why it ended where it did.
-
-The ranks of a run in its report: their memory, step time and loss as curves, and a table.
-"""
+"""The page: what ran, on what, how it went, what it looked like, its ranks, and why it ended where it did."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -16,20 +13,20 @@ from typing import Any
 from gpudash import __version__
 from gpudash.devices.names import SIMULATED, shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import evidence_words, remedies_title, remedy_lines
-from gpudash.memory.snapshot.report_html import STYLE, filled_bars, owners_table, stack_details, table
+from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
+from gpudash.pages.html_page import document, facts, table
 from gpudash.session.recordings.replay import Replay
-from gpudash.session.report.curves import Curve, Plot, Unit, plots
 from gpudash.session.report.drawing import draw, read
+from gpudash.session.report.plots import page_plots
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export import Heed, atomically
 from gpudash.telemetry.marks import standing_marks
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
-from gpudash.telemetry.ranks.envelope import ENVELOPE, LEAST_RANKS
+from gpudash.telemetry.plots import PlotSpec
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import MetricView, RunView
-from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_throughput
 
 MOST_RUNS = 10
@@ -132,15 +129,12 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
             body += _watched(replay) if run is None else _run(replay, run, titled=len(runs) > 1)
     with store.lock:
         body += _machine(replay, meta)
-    name = escape(replay.recording.name)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width"><title>{name}</title>'
-        f"<style>{STYLE}{PLOT_STYLE}</style></head><body>{''.join(body)}"
+    body.append(
         f'<p class="soft">Recorded with gpudash {escape(__version__)}. 1 GiB is 1 073 741 824 bytes; rates are '
         "decimal. Times are of the session. Every pixel column of a plot shows its lowest and its highest reading; a "
-        "gap is a reading that could not be taken.</p></body></html>\n"
+        "gap is a reading that could not be taken.</p>"
     )
+    return document(replay.recording.name, body, PLOT_STYLE)
 
 
 def _title(runs: Sequence[RunView]) -> str:
@@ -169,7 +163,7 @@ def _run(replay: Replay, run: RunView, *, titled: bool) -> list[str]:
     steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""
     parts.append(f'<p class="status{bad}">{escape(STATUS[run.status].capitalize())}{ended}{steps}.</p>')
     parts += _error(run)
-    parts.append(_facts(_figures(replay, run)))
+    parts.append(facts(_figures(replay, run)))
     parts += _plots(replay, run, _uuid(replay, run))
     parts += rank_table(run.result)
     if run.metrics:
@@ -178,7 +172,7 @@ def _run(replay: Replay, run: RunView, *, titled: bool) -> list[str]:
         parts += ["<h3>Stages</h3>", _stages([stage.summary() for stage in run.stages.values()])]
     parts += _warnings(run.warnings)
     parts += _notes(run.notes)
-    return [*parts, "<h3>What was asked for</h3>", _facts(_spec(run))]
+    return [*parts, "<h3>What was asked for</h3>", facts(_spec(run))]
 
 
 def _error(run: RunView) -> list[str]:
@@ -259,9 +253,9 @@ def _uuid(replay: Replay, run: RunView) -> str | None:
     return next((known.uuid for known in replay.devices() if known.name == run.device), None)
 
 
-def _wanted(replay: Replay, run: RunView | None, uuid: str | None) -> list[Plot]:
+def _wanted(replay: Replay, run: RunView | None, uuid: str | None) -> list[PlotSpec]:
     device = (replay.store.torch_name(uuid or "") or "") if run is None else run.device
-    return [*plots(replay.store, device, uuid, run), *rank_plots(replay.store, run)]
+    return page_plots(replay.store, device, uuid, run)
 
 
 def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:
@@ -335,12 +329,7 @@ def _notes(notes: Sequence[Note]) -> list[str]:
 def _machine(replay: Replay, meta: Mapping[str, str]) -> list[str]:
     rows = [(device.name, f"{device.product}, {format_bytes(device.total_bytes)}") for device in replay.devices()]
     rows += [(name.replace("_", " "), text) for name, text in meta.items() if name not in LEFT_OUT]
-    return ["<h2>Machine and recording</h2>", _facts(rows)]
-
-
-def _facts(rows: Iterable[tuple[str, str]]) -> str:
-    cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows)
-    return f'<table class="facts">{cells}</table>' if cells else ""
+    return ["<h2>Machine and recording</h2>", facts(rows)]
 
 
 def _spec(run: RunView) -> Iterator[tuple[str, str]]:
@@ -357,38 +346,8 @@ def _spec(run: RunView) -> Iterator[tuple[str, str]]:
             yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-COLOURS = ("sky", "orange", "green", "purple")
-
-_WANTED: tuple[tuple[str, Unit, tuple[str, ...]], ...] = (
-    ("Memory by rank", "bytes", ("allocated_bytes", "used_bytes")),
-    ("Step time by rank", "seconds", ("step_s",)),
-    ("Loss by rank", "nats", ("loss",)),
-)
-"""Title, unit, and metrics of which the first is drawn that there is."""
-
 _FIGURES = ("step", "computing", "communicating", "waiting", "peak allocated", "peak of the process")
 _HEAD = (("rank", True), ("host", False), ("device", False), *((title, True) for title in _FIGURES))
-
-
-def rank_plots(store: Store, run: RunView | None) -> list[Plot]:
-    """The plots of which there is anything, one curve a rank, or the envelope of many; under the store's lock."""
-    if run is None or not any(note.topic == "ranks" for note in run.notes):
-        return []
-    devices = {device for (name, _metric, device), _series in store.curves() if name == "rank" and device is not None}
-    numbers = sorted(int(device) for device in devices if device.isdecimal())
-    shown = [str(number) for number in numbers] if len(numbers) < LEAST_RANKS else [*ENVELOPE]
-    found = []
-    for title, unit, metrics in _WANTED:
-        for metric in metrics:
-            curves = tuple(
-                _curve(place, device, metric)
-                for place, device in enumerate(shown)
-                if store.series("rank", metric, device) is not None
-            )
-            if curves:
-                found.append(Plot(title, unit, curves))
-                break
-    return found
 
 
 def rank_table(result: Mapping[str, Any] | None) -> list[str]:
@@ -401,11 +360,6 @@ def rank_table(result: Mapping[str, Any] | None) -> list[str]:
     if isinstance(equal, bool):
         parts.append(f"<p>The parameters are {'equal' if equal else 'NOT equal'} across the ranks.</p>")
     return parts
-
-
-def _curve(place: int, device: str, metric: str) -> Curve:
-    name = f"rank {device}" if device.isdecimal() else f"{device} of the ranks"
-    return Curve(("rank", metric, device), name, COLOURS[place % len(COLOURS)], "dashed" if place % 2 else "line")
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:

@@ -242,7 +242,7 @@ def test_the_peak_is_drawn_whatever_the_number_of_events() -> None:
     for _ in range(2000):
         made.free(made.malloc(2 * MIB))
     page = Page(report(made.snapshot(), "run.pickle"))
-    points = next(attributes["points"] for tag, attributes in page.seen if attributes.get("class") == "allocated")
-    assert points is not None
-    heights = sorted(float(point.split(",")[1]) for point in points.split())
+    drawn = next(attributes["d"] for tag, attributes in page.seen if attributes.get("class") == "allocated")
+    assert drawn is not None
+    heights = sorted(float(point.split(",")[1]) for point in drawn.rstrip("Z").split())
     assert heights[0] < 80 < heights[1]
