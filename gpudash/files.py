@@ -1,8 +1,15 @@
-"""Where the program's icons, themes and texts lie."""
+"""Files: those of the program itself, those that are written whole or not at all, those that are read at once."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -18,3 +25,41 @@ def resource(*parts: str) -> Path:
         if path.exists():
             return path
     raise FileNotFoundError(f"gpudash's own file {'/'.join(parts)} is missing; reinstall gpudash")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A file beside ``path`` to write to, which takes its place when the block ends well and goes when it does not.
+
+    Whoever reads ``path`` meanwhile finds what was there before. A link stays one. Nothing is forced to the disk: a
+    machine that loses its power may lose what was written last.
+
+    Raises:
+        OSError: when it cannot be written; what was there before is left.
+    """
+    target = Path(os.path.realpath(path))
+    # not the whole name: with it, the longest that the file system takes would be too long
+    part = target.with_name(f".{target.name[:40]}.{os.getpid()}-{threading.get_ident()}.part")
+    part.unlink(missing_ok=True)
+    try:
+        yield part
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading without ever waiting, as opening a FIFO would for somebody who writes into it.
+
+    Raises:
+        OSError: when it cannot be read, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gpudash.files import written_whole
 from gpudash.units import GIB, read_size
 
 
@@ -128,6 +129,5 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
         raise ValueError(f"{path} is not valid TOML ({error}); mend or remove it") from None
     document.update(values)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".toml.part")
-    temporary.write_text(tomlkit.dumps(document), encoding="utf-8")
-    temporary.replace(path)
+    with written_whole(path) as part:
+        part.write_text(tomlkit.dumps(document), encoding="utf-8")

@@ -1,8 +1,6 @@
 """``gpudash snapshot FILE``: a memory snapshot summarised, explained and replayed."""
 
 import linecache
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -145,13 +143,12 @@ def _source_line(file: str, line: int) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    from gpudash.files import written_whole
+
     try:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
-        part.replace(path)
+        with written_whole(path) as part:
+            part.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
         raise RequestError(f"{path} cannot be written: {error.strerror}.", "Name another file.") from None
     print_notice(f"Wrote {path}")
 

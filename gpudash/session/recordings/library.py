@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gpudash
+from gpudash.files import written_whole
 from gpudash.settings import data_folder, recordings_folder
 from gpudash.telemetry.marks import set_locked, set_title
 from gpudash.telemetry.recording.facts import PEAK_S, Facts, read_facts
@@ -348,11 +349,10 @@ def save_cache(kept: Mapping[Path, Kept]) -> None:
         str(path): {"stamp": list(asdict(one.stamp).values()), "facts": asdict(one.facts)} for path, one in kept.items()
     }
     target = _file()
-    temporary = target.with_suffix(".part")
     with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"version": gpudash.__version__, "files": files}), encoding="utf-8")
-        temporary.replace(target)
+        with written_whole(target) as part:
+            part.write_text(json.dumps({"version": gpudash.__version__, "files": files}), encoding="utf-8")
 
 
 def _facts(kept: Mapping[str, Any]) -> Facts:

@@ -5,7 +5,6 @@ Follows a recording that is still being written, by whichever process.
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
+from gpudash.files import written_whole
 from gpudash.session.recordings.loading import Progress, load, series_of, take_links
 from gpudash.session.recordings.looking_back import LookingBack
 from gpudash.session.recordings.refining import Sharpening
@@ -275,14 +275,11 @@ class Replay:
             return
         if target.resolve() == self.recording.resolve():
             raise RecordingError(f"{target} is the recording itself; choose another name")
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            shutil.copyfile(self.recording, temporary)  # byte by byte: also one that is damaged
-            temporary.replace(target)
+            with written_whole(target) as part:
+                shutil.copyfile(self.recording, part)  # byte by byte: also one that is damaged
         except OSError as error:
             raise RecordingError(f"{target} cannot be written ({error.strerror}); choose another place") from None
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def origin(text: str | None, recording: Path) -> float:

@@ -8,7 +8,9 @@ import ssl
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+from gpudash.files import open_regular
 from gpudash.session.serving.address import Address, ServingError, is_loopback, resolve
 
 TOKEN_VARIABLE = "GPUDASH_SERVE_TOKEN"
@@ -58,9 +60,8 @@ def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | 
     if certificate is None or key is None:
         missing = "--serve-cert" if certificate is None else "--serve-key"
         raise ServingError("TLS needs a certificate and its key", f"Give {missing} FILE as well.")
-    _require_readable(certificate, "certificate")
-    _require_readable(key, "key")
-    _require_private(key, "key")
+    _opened(certificate, "certificate").close()
+    _opened(key, "key", stat.S_IROTH).close()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -100,9 +101,7 @@ def _no_passphrase() -> str:
 
 
 def _read_secret(file: Path) -> str:
-    _require_readable(file, "token file")
-    _require_private(file, "token file")
-    with file.open("rb") as stream:
+    with _opened(file, "token file", stat.S_IRGRP | stat.S_IROTH) as stream:
         data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ServingError(f"The token file {file} holds more than {MOST_BYTES} bytes; it is no token")
@@ -121,14 +120,24 @@ def _token(text: str, where: str) -> Token:
     return Token(secret)
 
 
-def _require_readable(file: Path, what: str) -> None:
+def _opened(file: Path, what: str, forbidden: int = 0) -> BinaryIO:
+    """A file to read.
+
+    Args:
+        what: it is, in words.
+        forbidden: permissions that it must not have, as of `os.stat`.
+
+    Raises:
+        ServingError: when it cannot be read, is no regular file, or has such a permission.
+    """
     try:
-        with file.open("rb") as stream:
-            stream.read(1)
-    except OSError as error:
-        raise ServingError(f"The {what} {file} cannot be read ({error.strerror})") from None
-
-
-def _require_private(file: Path, what: str) -> None:
-    if file.stat().st_mode & stat.S_IROTH:
-        raise ServingError(f"Everybody on this machine can read the {what} {file}", f"chmod o-r {file}")
+        stream = open_regular(file)
+    except (OSError, ValueError) as error:  # a ValueError of a name with a NUL
+        raise ServingError(f"The {what} {file} cannot be read ({getattr(error, 'strerror', error)})") from None
+    readers = os.fstat(stream.fileno()).st_mode & forbidden
+    if not readers:
+        return stream
+    stream.close()
+    who = "Everybody on this machine" if readers & stat.S_IROTH else "A whole group"
+    remedy = f"chmod {'go' if forbidden & stat.S_IRGRP else 'o'}-r {file}"
+    raise ServingError(f"{who} can read the {what} {file}", remedy)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from gpudash.files import written_whole
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
@@ -54,9 +54,8 @@ def write_json(path: Path, document: Any, indent: int | None = 2) -> None:
     Raises:
         OSError: when it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.write_text(json.dumps(plain(document), indent=indent, ensure_ascii=False), encoding="utf-8")
-    temporary.replace(path)
+    with written_whole(path) as part:
+        part.write_text(json.dumps(plain(document), indent=indent, ensure_ascii=False), encoding="utf-8")
 
 
 def beside(snapshot: Path) -> Sidecar:

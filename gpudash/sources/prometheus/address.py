@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpudash.files import open_regular
+
 PREFIX = "prometheus:"
 """What an address begins with where files are named as well."""
 
@@ -97,7 +99,8 @@ def read_token(address: Address, environment: Mapping[str, str] = os.environ, gi
     token = given if given is not None else environment.get(TOKEN)
     if token is None and (file := environment.get(TOKEN_FILE)):
         try:
-            token = Path(file).expanduser().read_text(encoding="utf-8")
+            with open_regular(Path(file).expanduser()) as stream:
+                token = stream.read(LONGEST_TOKEN + 2).decode()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not text"
             raise ValueError(f"The token of {TOKEN_FILE} cannot be read from {file} ({why}).") from None

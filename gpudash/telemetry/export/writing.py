@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from gpudash.files import written_whole
 from gpudash.telemetry.export import csv_table, json_document, measured, trace
 from gpudash.telemetry.export.csv_table import Passing
 from gpudash.telemetry.recording.reading import ReadingRow, Recording
@@ -74,19 +73,12 @@ def atomically(out: Path, source: Path | None = None, force: bool = False) -> It
     Raises:
         RecordingError: in one sentence, when ``out`` may not or cannot be written.
     """
-    part = None
     try:
         _check(out, source, force)
-        target = Path(os.path.realpath(out))  # a link stays one
-        part = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.part")
-        yield part
-        part.replace(target)
+        with written_whole(out) as part:
+            yield part
     except OSError as error:
         raise RecordingError(f"{out} cannot be written ({error.strerror or error}); choose another place") from None
-    finally:
-        if part is not None:
-            with suppress(OSError):
-                part.unlink()
 
 
 def _check(out: Path, source: Path | None, force: bool) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gpudash
+from gpudash.files import written_whole
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.page_writer import PageWriter
 from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, plain
@@ -269,21 +270,16 @@ def copy_recording(path: Path, target: Path) -> None:
     """
     if target.resolve() == path.resolve():
         raise RecordingError(f"{target} is the recording itself; choose another name")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        temporary.unlink(missing_ok=True)
         with (
+            written_whole(target) as part,
             contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
-            contextlib.closing(sqlite3.connect(temporary)) as copy,
+            contextlib.closing(sqlite3.connect(part)) as copy,
         ):
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
-        temporary.replace(target)
     except (sqlite3.Error, OSError) as error:
         raise RecordingError(f"{target} cannot be written ({_cause(error)}); choose another place") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _claim(path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:

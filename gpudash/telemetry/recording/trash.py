@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from gpudash.files import written_whole
+
 KEPT_S = 30 * 86400.0
 """How long the trash keeps what is in it: 30 days, in seconds."""
 
@@ -70,7 +72,5 @@ def _read(trash: Path) -> Mapping[str, float]:
 
 def _write(trash: Path, since: Mapping[str, float]) -> None:
     """Keep the index; where it cannot be written, everything stays longer."""
-    temporary = trash / f".{INDEX}.part"
-    with suppress(OSError):
-        temporary.write_text(json.dumps(since, indent=1), encoding="utf-8")
-        temporary.replace(trash / INDEX)
+    with suppress(OSError), written_whole(trash / INDEX) as part:
+        part.write_text(json.dumps(since, indent=1), encoding="utf-8")

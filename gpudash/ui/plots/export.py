@@ -23,6 +23,7 @@ from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
+from gpudash.files import written_whole
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -93,12 +94,8 @@ def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple
     for row in rows(store, curves, span):
         csv.writer(text).writerow(row)
         count += 1
-    part = path.with_name(path.name + ".part")
-    try:
+    with written_whole(path) as part:
         part.write_text(text.getvalue(), encoding="utf-8", newline="")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
     return count
 
 
@@ -159,14 +156,11 @@ def write_picture(path: Path, picture: bytes) -> None:
     Raises:
         OSError: when the file cannot be written; what was there before is left.
     """
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_bytes(picture)
-        part.replace(path)
+        with written_whole(path) as part:
+            part.write_bytes(picture)
     except OSError as error:
         raise OSError(f"the picture could not be written to {path}: {(error.strerror or str(error)).lower()}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def picture_size(parts: Sequence[QWidget]) -> QSize:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpudash.files import written_whole
 from gpudash.settings import data_folder
 
 RECENT_FILES = 10
@@ -23,11 +24,10 @@ def recall(name: str) -> Any:
 def remember(name: str, value: Any) -> None:
     """Keep ``value``, which JSON can hold, under ``name``; where nothing can be written, nothing is remembered."""
     target = _state_file()
-    temporary = target.with_suffix(".part")
     with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({**_read(), name: value}, indent=2, ensure_ascii=False), encoding="utf-8")
-        temporary.replace(target)
+        with written_whole(target) as part:
+            part.write_text(json.dumps({**_read(), name: value}, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 def recent_files() -> list[Path]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import shown_name
+from gpudash.files import written_whole
 from gpudash.telemetry.recording.naming import trace_name
 from gpudash.telemetry.records import OPERATORS
 from gpudash.units import format_duration
@@ -308,10 +309,9 @@ def write_trace(profiler: Any, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="gpudash-trace-") as folder:
         plain = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(plain))
-        partial = path.with_name(f"{path.name}.part")
-        try:
-            with plain.open("rb") as source, gzip.open(partial, "wb", compresslevel=LEVEL) as target:
-                shutil.copyfileobj(source, target)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with (
+            written_whole(path) as part,
+            plain.open("rb") as source,
+            gzip.open(part, "wb", compresslevel=LEVEL) as target,
+        ):
+            shutil.copyfileobj(source, target)

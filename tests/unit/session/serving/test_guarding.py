@@ -62,11 +62,20 @@ def test_an_empty_token_in_the_environment_is_refused(monkeypatch: pytest.Monkey
         take_token(None)
 
 
-def test_a_token_file_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ServingError, match="Everybody on this machine can read the token file") as refusal:
-        take_token(secret(tmp_path, mode=0o644))
-    assert refusal.value.remedy.startswith("chmod o-r ")
-    assert take_token(secret(tmp_path, mode=0o640)) == Token(SECRET)  # a group is given its file on purpose
+@pytest.mark.parametrize(("mode", "who"), [(0o644, "Everybody on this machine"), (0o640, "A whole group")])
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int, who: str) -> None:
+    with pytest.raises(ServingError, match=f"^{who} can read the token file .*token$") as refusal:
+        take_token(secret(tmp_path, mode=mode))
+    assert refusal.value.remedy == f"chmod go-r {tmp_path / 'token'}"
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o600)
+    for take in (lambda: take_token(fifo), lambda: tls_context(fifo, key), lambda: tls_context(cert, fifo)):
+        with pytest.raises(ServingError, match=r"fifo cannot be read \(it is no regular file\)$"):
+            take()
 
 
 def test_a_token_file_that_is_missing_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,9 @@ def test_a_token_file_that_cannot_be_read_is_told_with_its_path(tmp_path: Path) 
     with pytest.raises(ValueError, match=r"No such file") as told:
         read_token(LOCAL, {TOKEN_FILE: str(missing)})
     assert str(missing) in str(told.value)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ValueError, match=r"fifo \(it is no regular file\)"):
+        read_token(LOCAL, {TOKEN_FILE: str(tmp_path / "fifo")})
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="not text"):
         read_token(LOCAL, {TOKEN_FILE: str(tmp_path / "bytes")})
