@@ -5,6 +5,8 @@
   ``--write`` writes it down. With ``LD_LIBRARY_PATH`` set to the stand-in (`tests.cuda_standin`) every capability is
   measured, on a real GPU only its own.
 * ``drift NAME…``: the allocations of which the run on CUDA has more or fewer than the dry run.
+* ``near-full``: runs on the stand-in with less memory than they would reserve, against ``near_full.json``; ``--write``
+  writes it down.
 
 ``--sample N`` takes every Nth configuration, ``--kept-back`` those that nobody looks at while the rules are worked on.
 """
@@ -40,11 +42,14 @@ AT_ONCE = 2
 MEMORY = "80G"
 """Of a GPU of the stand-in."""
 
+CONTEXT = 500 * 2**20
+"""Bytes of it that the process's context takes."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Returns 1 when something drifted or could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m tests.allocator_matrix", description=__doc__)
-    parser.add_argument("command", choices=("predict", "measure", "drift"))
+    parser.add_argument("command", choices=("predict", "measure", "drift", "near-full"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--sample", type=int, default=1)
     parser.add_argument("--kept-back", action="store_true")
@@ -56,6 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         for name in given.names:
             sys.stdout.write(drift(measured([named(name)], "--requests", "--stacks")[0], named(name)) + "\n")
         return 0
+    if given.command == "near-full":
+        return near_full(write=given.write)
     wanted = [named(name) for name in given.names] or (kept_back() if given.kept_back else configurations())
     wanted = wanted[:: given.sample]
     expected = comparing.read() if comparing.EXPECTED.exists() else {}
@@ -105,24 +112,43 @@ def measured(wanted: Iterable[Configuration], *options: str) -> list[dict[str, A
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in wanted:
         groups[one.capability, one.allocator].append(one.name)
-    return _told(
-        "tests.allocator_matrix.measuring",
-        [
-            (
-                [*options, *names],
-                {
-                    **os.environ,
-                    "CUDA_STANDIN_CC": capability,
-                    "CUDA_STANDIN_SMS": str(CAPABILITIES[capability][1]),
-                    "CUDA_STANDIN_MEMORY": MEMORY,
-                    "CUDA_STANDIN_DEVICES": "1",
-                    "CUDA_STANDIN_STATE": f"/dev/shm/allocator-matrix-{os.getpid()}-{capability}-{allocator}",
-                    "PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator],
-                },
-            )
-            for (capability, allocator), names in groups.items()
-        ],
-    )
+    parts = [([*options, *names], _card(*card, MEMORY)) for card, names in groups.items()]
+    return _told("tests.allocator_matrix.measuring", parts)
+
+
+def near_full(*, write: bool) -> int:
+    """Measure how the runs of ``near_full.json`` end in their rooms, each in a process of its own; says what drifted.
+
+    Args:
+        write: whether to write it down; otherwise 1 is returned when something drifted or could not be measured.
+    """
+    expected = comparing.read_near_full()
+    parts = [
+        ([f"{name}@{room}"], _card(named(name).capability, named(name).allocator, str(room + CONTEXT)))
+        for name, room, *_outcome in expected
+    ]
+    rows = _told("tests.allocator_matrix.measuring", parts)
+    problems = [f"{row['name']}: {row['problem'].strip().splitlines()[-1]}\n" for row in rows if "problem" in row]
+    found = [[row[key] for key in comparing.NEAR_FULL_COLUMNS] for row in rows if "problem" not in row]
+    drifted = [f"{row}: not written down\n" for row in found if row not in expected]
+    sys.stdout.write("".join([f"{len(drifted)} of {len(found)} drifted\n", *drifted, *problems]))
+    if write and not problems:
+        comparing.write_near_full(found)
+    return int(bool(problems or (drifted and not write)))
+
+
+def _card(capability: str, allocator: str, memory: str) -> dict[str, str]:
+    """The environment of a process on a card of the stand-in, with torch's allocator set."""
+    return {
+        **os.environ,
+        "CUDA_STANDIN_CC": capability,
+        "CUDA_STANDIN_SMS": str(CAPABILITIES[capability][1]),
+        "CUDA_STANDIN_MEMORY": memory,
+        "CUDA_STANDIN_CONTEXT": str(CONTEXT),
+        "CUDA_STANDIN_DEVICES": "1",
+        "CUDA_STANDIN_STATE": f"/dev/shm/allocator-matrix-{os.getpid()}-{capability}-{allocator}-{memory}",
+        "PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator],
+    }
 
 
 def _told(module: str, parts: Sequence[tuple[Sequence[str], dict[str, str]]]) -> list[dict[str, Any]]:
@@ -137,7 +163,7 @@ def _told(module: str, parts: Sequence[tuple[Sequence[str], dict[str, str]]]) ->
             Path(state).unlink(missing_ok=True)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode:
-            missing = [name for name in names if name not in {line["name"] for line in lines} and "/" in name]
+            missing = [name for name in names if "/" in name][len(lines) :]
             lines += [{"name": name, "problem": done.stderr or f"ended with {done.returncode}"} for name in missing[:1]]
         return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,12 @@ from typing import Any, NamedTuple
 from tests.allocator_matrix.configurations import named
 
 EXPECTED = Path(__file__).parent / "expected.csv"
+
+NEAR_FULL = Path(__file__).parent / "near_full.json"
+
+NEAR_FULL_COLUMNS = ("name", "room", "fits", "retries", "reserved")
+"""A configuration, the bytes its allocator can have, whether it comes to its end, how often the allocator released what
+it had cached to try again, and the most bytes it reserved."""
 
 COLUMNS = ("name", "allocated", "reserved", "allocations", "torch")
 
@@ -87,3 +94,14 @@ def write(rows: Sequence[Mapping[str, Any]], path: Path = EXPECTED) -> None:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(rows, key=lambda row: str(row["name"])))
+
+
+def read_near_full() -> list[list[Any]]:
+    """How runs ended with less room than they would reserve, as `NEAR_FULL_COLUMNS` say."""
+    rows: list[list[Any]] = json.loads(NEAR_FULL.read_text(encoding="utf-8"))
+    return rows
+
+
+def write_near_full(rows: Sequence[Sequence[Any]]) -> None:
+    """Write down how they end, a row on each line."""
+    NEAR_FULL.write_text("[\n" + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]\n", encoding="utf-8")

@@ -6,7 +6,7 @@ import difflib
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
@@ -45,9 +45,16 @@ def drift(measured: Mapping[str, Any], one: Configuration) -> str:
             words = f"only on CUDA {sizes[0][first:behind][:8]}, only in the dry run {sizes[1][begin:end][:8]}"
             found[f"{words}, by {' < '.join(asker) or 'a backward pass'}"] += 1
     if not found and list(real.events) != list(trace.events):
-        found["the same requests, given back in another order"] += 1
+        at = next(at for at, pair in enumerate(zip(real.events, trace.events, strict=False)) if len(set(pair)) > 1)
+        words = [_event(trace, askers, events[at]) for events in (real.events, trace.events)]
+        found[f"the same requests, given back in another order: on CUDA {words[0]}, in the dry run {words[1]}"] += 1
     lines += [f"  {count} × {words}" for words, count in found.most_common(SHOWN)]
     return "\n".join(lines)
+
+
+def _event(trace: Trace, askers: Sequence[Sequence[str]], event: int) -> str:
+    block = abs(event) - 1
+    return f"{'allocates' if event > 0 else 'frees'} {trace.sizes[block]} bytes of {' < '.join(askers[block])}"
 
 
 def _followed(one: Configuration) -> tuple[Trace, list[list[str]]]:

@@ -1,6 +1,7 @@
 """Running configurations on CUDA and reading what torch's allocator did; each line of JSON is one of them.
 
-``python -m tests.allocator_matrix.measuring NAME…`` is run in a process of its own for each allocator and each card.
+``python -m tests.allocator_matrix.measuring NAME…`` is run in a process of its own for each allocator and each card;
+``NAME@BYTES`` alone in one, on a card with so much room.
 """
 
 from __future__ import annotations
@@ -58,6 +59,18 @@ def measure(one: Configuration, *, requests: bool = False, stacks: bool = False)
     return told
 
 
+def in_room(one: Configuration, room: int) -> dict[str, Any]:
+    """How a configuration ends on this card, whose allocator can have ``room`` bytes; after it the process is over."""
+    try:
+        measure(one)
+        fits = True
+    except torch.OutOfMemoryError:
+        fits = False
+    found = torch.cuda.memory_stats()
+    reserved, retries = found["reserved_bytes.all.peak"], found["num_alloc_retries"]
+    return {"name": one.name, "room": room, "fits": fits, "retries": retries, "reserved": reserved}
+
+
 def _empty() -> None:
     """Give everything back: the next configuration begins as in a process of its own."""
     gc.collect()
@@ -92,8 +105,9 @@ def main(names: list[str]) -> None:
     for name in names:
         if name.startswith("--"):
             continue
+        chosen, _at, room = name.partition("@")
         try:
-            told = measure(named(name), requests=wants, stacks=stacks)
+            told = in_room(named(chosen), int(room)) if room else measure(named(name), requests=wants, stacks=stacks)
         except Exception:
             told = {"name": name, "problem": traceback.format_exc()}
         sys.stdout.write(json.dumps(told) + "\n")

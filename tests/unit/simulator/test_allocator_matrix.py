@@ -6,8 +6,6 @@ computes nothing; ``python -m tests.allocator_matrix measure`` measures them ane
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
@@ -60,12 +58,11 @@ def within_limits(wanted: list[Configuration]) -> None:
         assert found.median <= 0.1 and found.most_of_them <= 0.5 and found.worst <= 1, f"{figure} of {worst}: {found}"
 
 
-NEAR_FULL = json.loads((comparing.EXPECTED.parent / "near_full.json").read_text(encoding="utf-8"))
-"""``[configuration, room, fits, retries, reserved]`` of runs with less room than they would reserve, in bytes."""
+NEAR_FULL = comparing.read_near_full()
 
 
 @pytest.mark.slow
 def test_with_little_room_a_run_releases_retries_and_ends_as_with_torch_s_allocator() -> None:
     found = predicted([f"{row[0]}@{row[1]}" for row in NEAR_FULL])
-    told = [[row[key] for key in ("name", "room", "fits", "retries", "reserved")] for row in found]
+    told = [[row[key] for key in comparing.NEAR_FULL_COLUMNS] for row in found]
     assert sorted(told) == sorted(NEAR_FULL)
