@@ -94,7 +94,7 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
     except FileNotFoundError:
         return Settings(), []
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        return Settings(), [f"{path} cannot be read ({error}); the defaults are used until it is mended"]
+        return Settings(), [f"{path} cannot be read ({error}); the defaults are used until it is fixed"]
     problems: list[str] = []
     while True:
         try:
@@ -126,7 +126,7 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
     try:
         document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     except tomlkit.exceptions.ParseError as error:
-        raise ValueError(f"{path} is not valid TOML ({error}); mend or remove it") from None
+        raise ValueError(f"{path} is not valid TOML ({error}); fix or remove it") from None
     document.update(values)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:

@@ -164,7 +164,7 @@ def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None]) -> str 
     """Let ``full`` be called at every out-of-memory of CUDA; why that cannot be, or ``None``."""
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is None:
-        return None if torch.version.cuda is None else "This torch does not tell when a GPU's memory is full."
+        return None if torch.version.cuda is None else "This torch does not report when a GPU's memory is full."
 
     def attached() -> None:
         """Called by torch when it initialises CUDA; must not raise."""

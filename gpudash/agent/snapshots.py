@@ -107,7 +107,10 @@ class Snapshots:
             return None, None
         began = time.monotonic()
         if self._written >= MOST_FILES and self._spent_s > SHARE * (began - self._began_s):
-            return None, "No file was written for this out-of-memory: so many came that writing would slow the program."
+            return (
+                None,
+                "No file was written for this out-of-memory: there were so many that writing would slow the program.",
+            )
         self._written += 1
         path = f"{self._folder}/{os.getpid()}-{min(self._written, MOST_FILES)}.pickle"
         _write(_of(device), path)

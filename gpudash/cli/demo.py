@@ -53,7 +53,7 @@ def demo(
     simulated = simulated or SimulateOptions()
     simulation = simulated.simulation()
     if not has_display():
-        print_notice("There is no display, so the demo is told here.")
+        print_notice("There is no display, so the demo runs in the terminal.")
         return _in_terminal(scene, simulated)
     require_qt()
     from gpudash.ui.demo.start import show

@@ -98,7 +98,9 @@ def _estimate_callable(
     """
     there = ", ".join(workloads())
     if callable is not None and words:
-        raise RequestError(f"{words[0]!r} stands beside --callable.", "Name a workload or --callable, not both.")
+        raise RequestError(
+            f"{words[0]!r} is given together with --callable.", "Name a workload or --callable, not both."
+        )
     if words:
         raise RequestError(
             f"There is no workload {words[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()])

@@ -131,5 +131,5 @@ def _end_lines(lines: JsonLines | None) -> bool:
         return True
     joined = lines.close(LINES_TIMEOUT_S)
     if lines.left_out:
-        print_notice(f"{lines.left_out} lines were left out because nobody read them in time.")
+        print_notice(f"{lines.left_out} lines were left out because they were not read in time.")
     return joined

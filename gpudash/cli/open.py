@@ -58,7 +58,7 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
         raise RequestError(str(error)) from None
     if not has_display():
         there = "snapshot" if found.kind == "snapshot" else "export"
-        raise RequestError("There is no display to open a window on.", f"gpudash {there} --help tells what goes here.")
+        raise RequestError("There is no display to open a window on.", f"gpudash {there} --help says what goes here.")
     require_qt()
     from gpudash.ui.app import run
 
@@ -98,7 +98,7 @@ def _open_stream() -> int:
     if sys.stdin is None or sys.stdin.isatty():
         raise RequestError("Nothing is piped into gpudash open -.", "Pipe in what gpudash monitor --json-lines prints.")
     if not has_display():
-        raise RequestError("There is no display to open a window on.", "gpudash monitor --help tells what goes here.")
+        raise RequestError("There is no display to open a window on.", "gpudash monitor --help says what goes here.")
     require_qt()
     from gpudash.ui.app import run
 
@@ -110,7 +110,7 @@ def _open_fleet(given: Sequence[str]) -> int:
     from gpudash.sources.prometheus.address import read_address, read_token
 
     if len(given) > 1:
-        raise RequestError("A Prometheus server is opened alone, without files or other servers beside it.")
+        raise RequestError("A Prometheus server is opened alone, without files or other servers.")
     try:
         server = read_address(given[0])
         read_token(server)

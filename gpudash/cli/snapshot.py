@@ -71,7 +71,7 @@ def snapshot(
     try:
         studies = studied(read, capacity, settings, device, _source_line, known)
     except ValueError as error:
-        raise RequestError(str(error), "gpudash snapshot --help tells what can be asked.") from None
+        raise RequestError(str(error), "gpudash snapshot --help says what can be asked.") from None
     if html is not None:
         from gpudash.memory.snapshot.report_html import page
 

@@ -78,7 +78,7 @@ class PipelineSpec(Spec):
     repeat: int = field(1, "How often the pipeline runs", ge=1, le=1_000_000)
     pitfall: Literal["none", "unassigned", "mixed_devices", "leaf", "numpy", "current_device"] = field(
         "none",
-        "A common mistake, made for real, with torch's own words and the mend",
+        "A common mistake, made for real, with torch's own words and the fix",
         words={
             "none": "none",
             "unassigned": "result of .to() not assigned",

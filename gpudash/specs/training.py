@@ -143,7 +143,7 @@ class TrainingSpec(Spec):
         le=1_048_576,
     )
     max_restarts: int = field(
-        0, "How often torchrun may start all ranks anew after one has failed", when={"mode": ("train",)}, ge=0, le=100
+        0, "How often torchrun may restart all ranks after one has failed", when={"mode": ("train",)}, ge=0, le=100
     )
     rank_timeout: float = field(
         60.0,

@@ -154,7 +154,7 @@ def test_a_run_must_end_before_a_process_can_be_attached_to(open_window: OpenWin
     session = FakeSession()
     session.start()
     action = open_window(session).commands.actions["Attach to Process…"]
-    assert not action.isEnabled() and "A run is on" in action.toolTip()
+    assert not action.isEnabled() and "A run is in progress" in action.toolTip()
 
 
 def test_every_control_is_named(qtbot: QtBot, asked: Asked) -> None:

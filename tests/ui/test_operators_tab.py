@@ -251,10 +251,10 @@ def test_the_command_asks_how_many_steps_and_shows_the_tab(
 ) -> None:
     session = Profiled()
     window = open_window(session)
-    assert why_no_profile(window) == "No run is on."
+    assert why_no_profile(window) == "No run is in progress."
     settle(window)
     offered = window.tabs.operators.first
-    assert (offered.isEnabled(), offered.toolTip()) == (False, f"{PROFILE_TIP}. No run is on.")
+    assert (offered.isEnabled(), offered.toolTip()) == (False, f"{PROFILE_TIP}. No run is in progress.")
     session.start_run(MatmulSpec(), "cpu")
     monkeypatch.setattr(QInputDialog, "getInt", lambda *_arguments: (4, True))
     window.refresh()

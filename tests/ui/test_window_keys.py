@@ -285,7 +285,7 @@ def test_no_menu_entry_is_a_greyed_promise(window: MainWindow) -> None:
         "Close Document": "No document is open.",
         "Next Tab": "No document is open.",
         "Save Snapshot Now": "No program of yours is running here.",
-        "Profile Next Steps…": "No run is on.",
+        "Profile Next Steps…": "No run is in progress.",
         "Undo": "There is nothing to take back.",
         "Redo": "There is nothing to make again.",
     }

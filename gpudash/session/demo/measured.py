@@ -223,7 +223,7 @@ def _finished(runs: Runs, number: int) -> Run | None:
 def _nothing(runs: Runs) -> Measured:
     """What is said of a scene whose runs did not all reach their end."""
     stopped = any(run is not None and run["status"] == "cancelled" for run in runs)
-    return Measured("A run was stopped, so there is nothing to tell." if stopped else "There is nothing to tell here.")
+    return Measured("A run was stopped, so there is nothing to show." if stopped else "There is nothing to show here.")
 
 
 def _stage(run: Run, name: str) -> Mapping[str, Any]:

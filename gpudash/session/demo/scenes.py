@@ -121,7 +121,7 @@ _KEEPS_TOO_MUCH = TrainingSpec.model_validate(
 SCENES = (
     Scene(
         title="Move a tensor",
-        look="Watch the memory plot step up when the tensor arrives, and again when a result is computed beside it.",
+        look="Watch the memory plot step up when the tensor arrives, and again when a result is computed.",
         acts=(
             Act(
                 "A tensor of 64 MiB is made on the CPU, moved, added to, and brought back, five times over.",
@@ -140,7 +140,7 @@ SCENES = (
     ),
     Scene(
         title="What can go wrong",
-        look="Watch the Stages table: five common mistakes are made for real, and torch's own words stand beside each.",
+        look="Watch the Stages table: five common mistakes are made for real, each with torch's own words.",
         acts=(
             _mistake("unassigned", "x.to(device) is called, and what it returns is not kept."),
             _mistake("mixed_devices", "A tensor on the CPU is added to one on the GPU."),
@@ -184,7 +184,7 @@ SCENES = (
         measured=both_trained,
         questions=(
             Question(
-                "This model is small. How fast is the GPU beside the CPU?",
+                "This model is small. How fast is the GPU compared with the CPU?",
                 ("No faster", "Up to five times as fast", "More than five times as fast"),
                 ("cuda",),
             ),
@@ -197,11 +197,11 @@ SCENES = (
         points_at="loss",
     ),
     Scene(
-        title="Run out of memory, and mend it",
+        title="Run out of memory, and fix it",
         look="Watch memory climb step by step until it is refused, then read why, and what would have fitted.",
         acts=(
             Act(
-                "A training keeps what it should let go, and may reserve 256 MiB.",
+                "A training keeps what it should release, and may reserve 256 MiB.",
                 _KEEPS_TOO_MUCH,
                 "gpu",
                 memory_cap=CAP,

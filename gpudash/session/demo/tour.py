@@ -30,7 +30,7 @@ GPU_PATIENCE_S = 3.0
 
 LOADING = "PyTorch is loading; then it begins."
 
-BUSY = "A run of yours is on. Stop it, or wait for its end; the demo goes on then."
+BUSY = "One of your runs is in progress. Stop it or wait for its end; then the demo continues."
 
 NO_GPU = "There is no GPU here, real or simulated, so this cannot be shown."
 

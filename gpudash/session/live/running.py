@@ -32,7 +32,7 @@ LEAVING_S = 2.0
 
 NOT_YOUR_OWN = "Steps of your own program are not profiled here; use torch.profiler in it."
 
-A_RUN_IS_ON = "A run is on; stop it before starting another."
+A_RUN_IS_ON = "A run is in progress; stop it before starting another."
 
 
 class Watched(Protocol):

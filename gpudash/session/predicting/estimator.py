@@ -320,7 +320,7 @@ class Estimator:
         request = child.request or (None if child.ready else self._take_wanted())
         if request is not None:
             told = f"The process that predicts ended unexpectedly ({words})."
-            self._fail(request, Problem("crashed", told, "Ask again; it is started anew."))
+            self._fail(request, Problem("crashed", told, "Ask again; it is restarted."))
 
     def _check_time(self) -> None:
         child, due = self._child, self._due()

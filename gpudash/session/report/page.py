@@ -122,7 +122,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
         body = [f"<h1>{_title(runs)}</h1>", f'<p class="soft">{escape(_about(replay, len(runs)))}</p>']
     body += [f'<p class="bad">{escape(text)}.</p>' for text in replay.notices]
     if len(runs) > MOST_RUNS:
-        body.append(f"<p>The newest {MOST_RUNS} of {len(runs)} runs are told here.</p>")
+        body.append(f"<p>The newest {MOST_RUNS} of {len(runs)} runs are shown here.</p>")
     for run in runs[-MOST_RUNS:] or (None,):
         _sharpen(replay, run)
         with store.lock:

@@ -64,7 +64,7 @@ def _of_run(name: str, words: str, labels: tuple[str, ...] = ()) -> Served:
 
 
 READINGS: tuple[Served, ...] = (
-    _of_gpu("memory_used_bytes", "used_bytes", "Memory in use, without the driver's own share where it is told apart."),
+    _of_gpu("memory_used_bytes", "used_bytes", "Memory in use, without the driver's own share where that is known."),
     _of_gpu("memory_free_bytes", "free_bytes", "Memory that can still be allocated."),
     _of_gpu("memory_total_bytes", "total_bytes", "Capacity."),
     _of_gpu("memory_reserved_bytes", "driver_reserved_bytes", "Memory that the driver keeps for itself."),
@@ -101,9 +101,9 @@ READINGS: tuple[Served, ...] = (
     _of_allocator("allocated_bytes", "allocated_bytes", "Memory of tensors in torch's caching allocator."),
     _of_allocator("reserved_bytes", "reserved_bytes", "Memory that torch's caching allocator holds, idle or not."),
     _of_allocator(
-        "retries_total", "allocation_retries", "Allocations that first had to give idle memory up.", "counter"
+        "retries_total", "allocation_retries", "Allocations that first had to release idle memory.", "counter"
     ),
-    _of_rank("step", "step", "Newest step that every rank has told."),
+    _of_rank("step", "step", "Newest step that every rank has reported."),
     _of_rank("step_seconds", "step_s", "Time of that step."),
     _of_rank("compute_seconds", "compute_s", "Time of that step spent computing."),
     _of_rank("communication_seconds", "communication_s", "Time of that step spent communicating."),
@@ -159,11 +159,11 @@ RUN_INFO = Served("gpudash_run_info", "info", "The newest run.", (*RUN, "simulat
 RUN_STATUS = _of_run("status", "1 for how the newest run stands or ended, 0 for every other status.", ("status",))
 RUN_STEP = _of_run("step", "Newest step.")
 RUN_STEPS = _of_run("steps", "Steps of the whole run, where they are known.")
-RUN_STEP_AGE = _of_run("step_age_seconds", "Time since the newest step, while the run is on.")
+RUN_STEP_AGE = _of_run("step_age_seconds", "Time since the newest step, during the run.")
 RUN_DURATION = _of_run("duration_seconds", "Time that the run has been on, or took.")
-RUN_LOSS = _of_run("loss", "Loss of the newest step, in nats, while the run is on.")
-RUN_ACCURACY = _of_run("accuracy_ratio", "Accuracy of the newest step, while the run is on.")
-RUN_THROUGHPUT = _of_run("throughput_items_per_second", "Items a second of the newest step, while the run is on.")
+RUN_LOSS = _of_run("loss", "Loss of the newest step, in nats, during the run.")
+RUN_ACCURACY = _of_run("accuracy_ratio", "Accuracy of the newest step, during the run.")
+RUN_THROUGHPUT = _of_run("throughput_items_per_second", "Items a second of the newest step, during the run.")
 RUN_PREDICTED = _of_run("predicted_peak_bytes", "Peak that was predicted for the run.", ("kind",))
 RUN_PEAK = _of_run("peak_bytes", "Highest reading of the run so far.", ("kind",))
 RUN_FORECAST = _of_run(

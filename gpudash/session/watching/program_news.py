@@ -126,7 +126,7 @@ class ProgramNews:
         self.heard += 1
         argv = [str(word) for word in message.get("argv") or ()][:8]
         if self.heard == MOST_JOINED:
-            self.note("processes", "More processes have joined; they are not told one by one.")
+            self.note("processes", "More processes have joined; they are not listed one by one.")
         if self.heard >= MOST_JOINED or message.get("forked"):
             return
         python = str(message.get("python") or "").split()

@@ -62,12 +62,12 @@ SILENCE_S = 10.0
 
 UNHEARD = (
     "Nothing was heard of the program: its Python ignores PYTHONPATH (-I, -E or -S) or is older than 3.9, or it is "
-    "not Python; only what it prints and what the system tells of it is shown."
+    "not Python; only what it prints and what the system reports of it is shown."
 )
 
 
 COUNTED_STEPS = (
-    "Its steps are those of its optimizer, as it tells none; this line tells them with their loss: "
+    "Its steps are those of its optimizer, as it reports none; this line reports them with their loss: "
     'logging.getLogger("gpudash").info("step", extra={"step": i, "loss": loss})'
 )
 
@@ -256,7 +256,9 @@ class Watching:
         now_s, news = self._wiring.clock(), self._news
         self._tell_silence(ended=True)
         if news.lost:
-            self._news.note("processes", f"{news.lost} messages of the program were lost: it told more than was heard.")
+            self._news.note(
+                "processes", f"{news.lost} messages of the program were lost: it sent more than could be read."
+            )
         device, peaks = self._where()
         errors = [line.text for line in self._wiring.output.newest(400) if line.stream == "stderr"]
         result: dict[str, Any] = {
@@ -337,7 +339,7 @@ class Watching:
             self._news.note("snapshot", f"There is no room for a snapshot ({error.strerror or error}).")
             return
         if not self._server.send(peer, message):
-            self._news.note("snapshot", "The program did not take the wish for a snapshot; try again.")
+            self._news.note("snapshot", "The program did not take the request for a snapshot; try again.")
 
     def _started(self) -> RunStarted:
         return RunStarted(

@@ -19,7 +19,7 @@ DECIDES = "The code decides by a number of a tensor (as an if on a tensor or on 
 TAKES_OUT = "The code needs the numbers in a tensor (as .tolist(), .numpy() or computing with it on the CPU does)"
 COPIES = "The code copies numbers from the device into a tensor that lies on the CPU (as buffer.copy_(x) does)"
 MASKS = "The code picks elements by the numbers in a tensor (as x[x > 0] does)"
-DEPENDS = "The code calls {name}, whose result cannot be told without the numbers in a tensor"
+DEPENDS = "The code calls {name}, whose result cannot be known without the numbers in a tensor"
 
 PICKING = frozenset(("index", "index_put", "index_put_", "masked_select", "nonzero"))
 

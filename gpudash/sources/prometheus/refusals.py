@@ -48,9 +48,9 @@ def of_failure(address: Address, error: BaseException, timeout_s: float) -> Prom
     if isinstance(error, ConnectionRefusedError):
         return PrometheusError("down", f"Nothing listens at {address}; start the server there or correct the port.")
     if isinstance(error, ConnectionResetError | BrokenPipeError):
-        return PrometheusError("down", f"{address} broke the connection off; look at the server's log.")
+        return PrometheusError("down", f"{address} broke off the connection; check the server's log.")
     if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return PrometheusError("down", f"{address.host} cannot be reached from here; look at the network.")
+        return PrometheusError("down", f"{address.host} cannot be reached from here; check the network.")
     if isinstance(error, OSError):
         return PrometheusError("down", f"{address} cannot be reached ({error.strerror or error}); correct the address.")
     return PrometheusError("broken", f"{address} does not speak HTTP ({type(error).__name__}); correct the address.")
@@ -70,7 +70,7 @@ def of_status(address: Address, status: int, location: str, body: bytes, *, toke
     if "HTTPS server" in text or "plain HTTP request was sent to HTTPS" in text:
         return PrometheusError("tls", f"{address} speaks TLS; write https:// instead.")
     if status in (429, 502, 503, 504):
-        return PrometheusError("down", f"{address} is not able to answer now (HTTP {status}); look at its log.")
+        return PrometheusError("down", f"{address} is not able to answer now (HTTP {status}); check its log.")
     return of_other(address, body, status)
 
 
@@ -91,7 +91,7 @@ def of_other(address: Address, body: bytes, status: int = 200) -> PrometheusErro
         return PrometheusError("other", f"{address} answers in JSON of another kind than Prometheus's; {example}.")
     if text.startswith(("{", "[")):
         return PrometheusError(
-            "broken", f"{address} answers with broken JSON; look at the server or a proxy before it."
+            "broken", f"{address} answers with broken JSON; check the server, or a proxy in front of it."
         )
     words = f"does not answer as a Prometheus server (HTTP {status})"
     return PrometheusError("other", f"{address} {words}; {example}.")
@@ -102,14 +102,14 @@ def of_query(address: Address, kind: object, told: object) -> PrometheusError:
     words = _short(f"{kind}: {told}")
     if kind in ("timeout", "canceled"):
         return PrometheusError("slow", f"{address} gave up on a query ({words}); ask for a shorter range.")
-    return PrometheusError("query", f"{address} cannot answer a query ({words}); look at the server's limits and log.")
+    return PrometheusError("query", f"{address} cannot answer a query ({words}); check the server's limits and log.")
 
 
 def of_unreadable(address: Address, error: Exception) -> PrometheusError:
     """An answer of the query API that holds something else than it should."""
     why = _short(f"{type(error).__name__}: {error}")
     return PrometheusError(
-        "broken", f"What {address} answers cannot be read ({why}); look at the server or a proxy before it."
+        "broken", f"What {address} answers cannot be read ({why}); check the server, or a proxy in front of it."
     )
 
 

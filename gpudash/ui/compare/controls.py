@@ -50,7 +50,7 @@ class Controls(QWidget):
         self.offset.setToolTip("How far B is moved to the right; dragging a plot does the same")
         self.compared = QComboBox()
         self.compared.setAccessibleName("Run that is compared with A")
-        self.compared.setToolTip("Choose the run that is B, whose figures stand beside A's")
+        self.compared.setToolTip("Choose the run that is B, to compare with A")
         self.swap = QPushButton("Swap A and B")
         self.swap.setToolTip("Turn every sign round")
         self.swap.clicked.connect(lambda _checked=False: self.swapped.emit())

@@ -85,7 +85,7 @@ class Overlay(QFrame):
         self.readout.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.readout.setMinimumHeight(2 * self.readout.fontMetrics().lineSpacing())
         self.nothing = PlainLabel(
-            "Neither loss, throughput nor memory was recorded of these runs; the figures are beside."
+            "Neither loss, throughput nor memory was recorded of these runs; the figures are at the right."
         )
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.nothing.setWordWrap(True)

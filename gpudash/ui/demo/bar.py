@@ -55,7 +55,7 @@ class DemoBar(QFrame):
         self.look.setProperty("role", "muted")
         self.look.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.pause = self._button(
-            "Pause   Esc", "Begin nothing new; a run that is on goes on to its end (Esc)", self._pause
+            "Pause   Esc", "Begin nothing new; a run in progress continues to its end (Esc)", self._pause
         )
         self.back = self._button("Back", "The scene before (Page Up)", tour.back)
         self.next = self._button("Next", "The next scene (Page Down)", tour.next)

@@ -92,7 +92,7 @@ class Commands:
             self._allow("Start or Stop Run", "" if running or window.panel.ready else window.panel.button.toolTip())
             self._allow("Save Snapshot Now", self._why_no_snapshot())
             self._allow("Profile Next Steps…", why_no_profile(window))
-            self._allow("Attach to Process…", "A run is on; stop it first." if running else "")
+            self._allow("Attach to Process…", "A run is in progress; stop it first." if running else "")
         self._refresh_plots()
         self._refresh_documents()
 

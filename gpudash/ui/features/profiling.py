@@ -42,7 +42,7 @@ def serve_operators(window: MainWindow, dashboard: Dashboard) -> None:
 def why_no_profile(window: MainWindow) -> str:
     """Why no steps can be profiled now; "" when they can."""
     if not window.session.running:
-        return "No run is on."
+        return "No run is in progress."
     return "Steps of your own program are not profiled here; use torch.profiler in it." if window.panel.watching else ""
 
 

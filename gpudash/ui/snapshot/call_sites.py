@@ -17,7 +17,7 @@ COLUMNS = (
     Column("total", right=True, tip="Live bytes of the line and of everything it called"),
     Column("count", right=True, tip="Live blocks"),
     Column("share", right=True, tip="Of the bytes of all rows"),
-    Column("what", tip="What the blocks are for, as their stacks tell"),
+    Column("what", tip="What the blocks are for, by their stacks"),
     Column("where", wide=True),
 )
 

@@ -390,7 +390,7 @@ class SettingsPane(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.table = Table("Allocator settings", COLUMNS, "The snapshot tells nothing of the allocator's settings.")
+        self.table = Table("Allocator settings", COLUMNS, "The snapshot says nothing of the allocator's settings.")
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 6, 4, 2)
         column.addWidget(self.table)

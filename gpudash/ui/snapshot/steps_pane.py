@@ -30,7 +30,7 @@ STEP_COLUMNS = (
 )
 
 NO_GROWTH = "No line keeps something of every step."
-NO_STEPS = "No steps were found: neither annotations nor stacks of an optimizer tell where one ends."
+NO_STEPS = "No steps were found: neither annotations nor stacks of an optimizer show where one ends."
 
 
 class StepsPane(QWidget):

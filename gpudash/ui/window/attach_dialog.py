@@ -17,7 +17,7 @@ from gpudash.units import format_bytes
 
 COLUMNS = (
     Column("PID", right=True),
-    Column("GPU memory", right=True, tip="On all GPUs together, where the driver tells"),
+    Column("GPU memory", right=True, tip="On all GPUs together, where the driver reports it"),
     Column("memory", right=True, tip="Resident"),
     Column("command", wide=True),
 )

@@ -181,7 +181,7 @@ class MainWindow(QMainWindow):
     def run_again(self, run: RunView) -> None:
         """Put what a recorded run was asked into the live dashboard, and go there."""
         if self.session.running:
-            self.documents.notice.tell("A run is on; stop it first, then run this one again.", "note")
+            self.documents.notice.tell("A run is in progress; stop it first, then run this one again.", "note")
             return
         self.documents.show_dashboard()
         sentence = put_into_panel(run, self.panel, self.session.devices(), self.session.default_device())

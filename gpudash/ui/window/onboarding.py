@@ -70,7 +70,7 @@ class FirstMinute:
         window.commands.actions[PRESENTATION].toggled.connect(self._present)
         for table in (dashboard.tabs.stages, dashboard.tabs.result, dashboard.tabs.epochs):
             table.add_offer("Start a run   F5", "Run what the panel at the left holds", window.start_run)
-            table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at a run of before", partial(open_library, window))
+            table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, window))
 
     def hold(self, held: bool) -> None:
         """Say nothing while the demo is on, or go on; what a presenter shows has the room."""
@@ -271,7 +271,7 @@ class NoGpuStrip(QFrame):
         self.check = self._button("Check again", "Ask the driver again, without a restart", self._check)
         self.details = self._button("Details", "What driver, library and torch answered", self._toggle)
         self.details.setCheckable(True)
-        self.close_button = self._button("×", "Do not tell this again", self._dismiss)
+        self.close_button = self._button("×", "Do not show this again", self._dismiss)
         self.close_button.setProperty("role", "chip")
         self.close_button.setAccessibleName("Dismiss")
         self._folded = QWidget()

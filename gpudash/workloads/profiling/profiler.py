@@ -278,7 +278,7 @@ def _words(facts: Mapping[str, Any]) -> str:
             f"{format_duration(facts['cost_seconds'])}."
         )
     elif facts["step_seconds"] and facts["plain_step_seconds"]:
-        parts.append("What the profiler cost the steps cannot be told: those before it were no faster.")
+        parts.append("What the profiler cost the steps is not known: those before it were no faster.")
     return " ".join(parts)
 
 

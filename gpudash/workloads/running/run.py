@@ -273,7 +273,7 @@ def resolve(spec: Spec) -> Workload:
         raise WorkloadError(
             "workload",
             f"The workload {spec.name} cannot be loaded from {spec.run} ({type(error).__name__}: {first}).",
-            "Mend or uninstall the package it comes from.",
+            "Fix or uninstall the package it comes from.",
         ) from error
     return found
 

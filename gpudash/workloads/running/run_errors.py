@@ -15,7 +15,7 @@ from gpudash.units import MAX_SIZE, format_bytes, parse_size
 
 HOST_REMEDY = "Choose a smaller size, batch or width, or close other programs."
 GPU_REMEDY = "Choose a smaller size, batch or width, or end other programs that use the GPU."
-POISONED_REMEDY = "Start gpudash anew: CUDA does not recover from this within a process."
+POISONED_REMEDY = "Restart gpudash: CUDA does not recover from this within a process."
 OTHER_REMEDY = "The details hold the traceback: change what it points to, and start again."
 
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]+ ?\w+)")

@@ -41,7 +41,7 @@ def add(cards: Sequence[SimulatedGpu]) -> None:
         raise WorkloadError(
             "device",
             "This process has run on a CUDA device, so it cannot run on a simulated one.",
-            "Run it with --isolate, or start gpudash anew to run on sim:0.",
+            "Run it with --isolate, or restart gpudash to run on sim:0.",
         )
     present = in_use()
     if present is not None and list(present.cards) == list(cards):
@@ -51,7 +51,7 @@ def add(cards: Sequence[SimulatedGpu]) -> None:
     try:
         register(cards)
     except (RuntimeError, ValueError) as error:
-        raise WorkloadError("device", str(error), "Run on cpu instead; gpudash doctor tells more.") from error
+        raise WorkloadError("device", str(error), "Run on cpu instead; gpudash doctor says more.") from error
 
 
 def refuse_cuda() -> None:
@@ -64,7 +64,7 @@ def refuse_cuda() -> None:
         raise WorkloadError(
             "device",
             "This process has run on a simulated GPU, so it cannot run on a CUDA device.",
-            "Leave --no-isolate out, or start gpudash anew to run on a CUDA device.",
+            "Leave --no-isolate out, or restart gpudash to run on a CUDA device.",
         )
 
 

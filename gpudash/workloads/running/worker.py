@@ -83,7 +83,7 @@ class Worker:
         """
         with self._lock:
             if self._wishes is not None:
-                raise RuntimeError("A run is on; stop it before starting another.")
+                raise RuntimeError("A run is in progress; stop it before starting another.")
             if self._closing:
                 raise RuntimeError("The worker is closed.")
             wishes = self._wishes = Wishes()
@@ -115,7 +115,7 @@ class Worker:
         """
         with self._lock:
             if self._wishes is None:
-                raise RuntimeError("No run is on whose steps could be profiled; start one.")
+                raise RuntimeError("No run is in progress whose steps could be profiled; start one.")
             if self._wishes.profile is not None:
                 raise RuntimeError("Steps of this run are being profiled already.")
             self._wishes.profile = wish

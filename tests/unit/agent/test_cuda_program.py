@@ -233,7 +233,7 @@ def test_a_torch_without_a_history_says_so(torch: FakeTorch) -> None:
 
 def test_a_torch_without_an_observer_says_so(torch: FakeTorch) -> None:
     del torch._C._cuda_attach_out_of_memory_observer
-    assert "does not tell when" in Watched(torch).of("torch")[0]["problem"]
+    assert "does not report when" in Watched(torch).of("torch")[0]["problem"]
     torch.version.cuda = None
     assert Watched(torch).of("torch")[0]["problem"] is None
 

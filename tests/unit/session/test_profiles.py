@@ -88,7 +88,7 @@ def test_a_sessions_run_is_profiled_and_the_recording_holds_it(tmp_path: Path) -
     try:
         session.load_torch()
         assert session.wait_ready(120)
-        with pytest.raises(RuntimeError, match="No run is on"):
+        with pytest.raises(RuntimeError, match="No run is in progress"):
             session.profile(2)
         with pytest.raises(ValueError, match="cannot be profiled"):
             session.start_run(MatmulSpec(), "cpu", profile_steps=MOST_STEPS + 1)

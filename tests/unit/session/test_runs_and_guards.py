@@ -35,7 +35,7 @@ def test_a_second_run_waits_until_the_first_is_stored(make: Make) -> None:
     live.worker.begin()
     with live.session.store.lock:
         live.worker.finish()  # the worker is free, the session has not heard of it
-        with pytest.raises(RuntimeError, match="A run is on"):
+        with pytest.raises(RuntimeError, match="A run is in progress"):
             live.session.start_run(PipelineSpec(), "cpu")
     assert live.session.wait_run(PATIENCE_S)
     assert live.session.start_run(PipelineSpec(), "cpu") == 2

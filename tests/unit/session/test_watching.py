@@ -295,7 +295,7 @@ def test_nonsense_over_the_socket_harms_nobody(watcher: Watcher) -> None:
 
 def test_one_run_at_a_time(watcher: Watcher) -> None:
     watcher.watch("import time; time.sleep(60)")
-    with pytest.raises(RuntimeError, match="A run is on"):
+    with pytest.raises(RuntimeError, match="A run is in progress"):
         watcher.session.watch(WatchRequest([sys.executable, "-c", ""]))
     watcher.session.stop_run()
     assert watcher.ended().status == "cancelled"

@@ -43,7 +43,7 @@ def answers() -> Answers:
         ("branch", "decides by a number of a tensor (as an if on a tensor or on .item() does)"),
         ("index", "reads a number out of a tensor"),
         ("mask", "picks elements by the numbers in a tensor"),
-        ("unique", "calls unique, whose result cannot be told without the numbers in a tensor"),
+        ("unique", "calls unique, whose result cannot be known without the numbers in a tensor"),
     ],
 )
 def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(

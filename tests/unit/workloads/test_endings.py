@@ -132,7 +132,7 @@ def test_a_device_that_is_broken_for_good_says_to_start_anew(bench: Bench, custo
 
     ending = bench.end(bench.begin(custom(fail)))
 
-    assert ending.error == "cuda_error" and "anew" in ending.remedy and "\n" not in ending.message
+    assert ending.error == "cuda_error" and "Restart gpudash" in ending.remedy and "\n" not in ending.message
 
 
 def test_the_guards_stop_ends_the_run_as_out_of_memory_with_its_sentence(bench: Bench, custom: MakeSpec) -> None:

@@ -58,7 +58,7 @@ def test_the_steps_after_the_first_are_told_with_their_operators_and_what_they_c
     ("step_s", "plain_s", "words"),
     [
         (0.02, 0.01, "With the profiler a step took 20.0 ms, without it 10.0 ms; starting and reading it took 1.0 s."),
-        (0.01, 0.02, "What the profiler cost the steps cannot be told: those before it were no faster."),
+        (0.01, 0.02, "What the profiler cost the steps is not known: those before it were no faster."),
         (0.01, None, ""),
     ],
 )
@@ -130,7 +130,7 @@ def test_steps_of_a_run_that_is_on_are_profiled_from_the_next_step_on(bench: Ben
 
 
 def test_without_a_run_there_is_nothing_to_profile(bench: Bench) -> None:
-    with pytest.raises(RuntimeError, match="No run is on"):
+    with pytest.raises(RuntimeError, match="No run is in progress"):
         bench.worker.profile(ProfileWish(2))
 
 
@@ -149,7 +149,7 @@ def test_a_run_in_a_process_of_its_own_tells_the_same(bench: Bench, tmp_path: Pa
     assert note.text.startswith("Profiled step 1 (5 were asked for)")
     assert note.details["trace"] == str(tmp_path / "run-step-1.trace.json.gz") and Path(note.details["trace"]).is_file()
     assert any("pipeline.py" in frame for row in note.details["operators"] for frame in row["stack"])
-    with pytest.raises(RuntimeError, match="No run is on"):
+    with pytest.raises(RuntimeError, match="No run is in progress"):
         bench.worker.profile(ProfileWish(2))
 
 

@@ -55,7 +55,7 @@ def test_a_process_that_has_run_on_cuda_refuses_simulated_gpus(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(WorkloadError, match="has run on a CUDA device, so it cannot run on a simulated one") as told:
         simulated.add([SimulatedGpu(0, GIB)])
-    assert told.value.kind == "device" and "anew" in told.value.remedy
+    assert told.value.kind == "device" and "restart gpudash" in told.value.remedy
 
 
 def test_a_process_that_has_run_on_simulated_gpus_refuses_cuda(added: Callable[..., FakeBackend]) -> None:

@@ -21,7 +21,7 @@ def test_a_second_run_is_refused_while_one_is_on_and_accepted_after_it(bench: Be
     first = bench.begin(custom(lambda spec, context: go.wait(30) and {}))
 
     assert bench.worker.busy
-    with pytest.raises(RuntimeError, match="A run is on"):
+    with pytest.raises(RuntimeError, match="A run is in progress"):
         bench.begin(custom(lambda spec, context: {}))
     go.set()
     bench.end(first)

@@ -78,4 +78,4 @@ def capacity_words(limits: CardLimits) -> str:
     if limits.below is None:
         return "How much the card has is not in the file."
     low, high = format_count(limits.least // MIB), format_count(-(-limits.below // MIB))
-    return f"So the card had between {low} and {high} MiB for PyTorch."
+    return f"So the card has between {low} and {high} MiB for PyTorch."

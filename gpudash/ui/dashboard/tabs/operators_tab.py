@@ -37,11 +37,11 @@ from gpudash.units import format_duration
 
 EMPTY = (
     "The operators of profiled steps appear here, by time and by memory, with their stacks and a timeline. "
-    "While a run is on, Run > Profile Next Steps… (Shift+F5) profiles some."
+    "During a run, Run > Profile Next Steps… (Shift+F5) profiles some."
 )
 EMPTY_RECORDING = "No steps were profiled while this was recorded."
 
-PROFILE_TIP = "Profile steps of the run that is on (Shift+F5)"
+PROFILE_TIP = "Profile steps of the current run (Shift+F5)"
 EXPORT_TIP = "Write the trace for Perfetto or chrome://tracing"
 FOLDER_TIP = "Show where the trace lies"
 GONE = "The trace is not there any more."

@@ -499,7 +499,7 @@ class Picture:
             strip = QRectF(plot.left(), plot.top() - BAND_HEIGHT - 1, plot.width(), BAND_HEIGHT)
             painter.fillRect(strip, QColor(self._palette.grid))
             painter.setPen(QColor(self._palette.muted))
-            painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, "many phases: zoom in to tell them apart")
+            painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, "many phases: zoom in to see each")
             return
         for name, first, end in runs:
             colour = QColor(self._palette.curves.get(PHASE_CURVES.get(name, ""), self._palette.muted))

@@ -201,7 +201,7 @@ class BlocksPane(QWidget):
             f"{format_count(len(found.segments))} segments of {format_bytes(found.total)} "
             f"({format_count(small)} small), {format_count(len(found.begin))} blocks of {format_bytes(held)}"
         )
-        self.sums.setToolTip("Ctrl and the wheel zoom; the pointer tells what a block is")
+        self.sums.setToolTip("Ctrl and the wheel zoom; the pointer says what a block is")
 
     def _words(self, block: int, place: int) -> str:
         assert self._study is not None and self._map is not None

@@ -239,7 +239,7 @@ ROUNDOFF |= {"float16": 2**-11}
 COMPARED_STEPS = 10
 """First steps whose losses are compared: later ones part for any two orders of summation, as training is chaotic."""
 
-NOTHING = "This workload tells no loss, accuracy or values to compare."
+NOTHING = "This workload reports no loss, accuracy or values to compare."
 
 
 def tolerance(precision: str) -> float:

@@ -14,7 +14,7 @@ from gpudash.workloads.programs.parallel.standing import HeldUp, Standing
 from gpudash.workloads.running.hosted.endings import CRASHED_REMEDY, KILLED_REMEDY, signal_words
 from gpudash.workloads.running.run_errors import GPU_REMEDY, HOST_REMEDY, OTHER_REMEDY, Progress
 
-HANG_REMEDY = "Look at the place named; a longer --rank-timeout waits longer, and --max-restarts 1 starts all anew."
+HANG_REMEDY = "Look at the place named; a longer --rank-timeout waits longer, and --max-restarts 1 restarts all ranks."
 LOST_REMEDY = "Start the run again; the details hold what torchrun and the ranks have printed."
 EXITED_REMEDY = "Find out what calls exit in that rank; the details hold what it has printed."
 

@@ -172,7 +172,7 @@ class ParallelRun:
         cause = self._cause("")
         self._joining.note(
             "restart",
-            f"{cause.message} torchrun has started all ranks anew, from step 1 (restart {restart} of "
+            f"{cause.message} torchrun has restarted all ranks, from step 1 (restart {restart} of "
             f"{self._spec.max_restarts}).",
             restart=restart,
             rank=cause.rank,

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed
 from gpudash.workloads.running.run_errors import HOST_REMEDY, Progress
 
-KILLED_REMEDY = "Start the run again; if nobody ended the process, look at what else runs on this computer."
+KILLED_REMEDY = "Start the run again; if nobody ended the process, check what else runs on this computer."
 CRASHED_REMEDY = "Start the run again; the details hold the place, and a crash at the same one is a defect of its code."
 EXITED_REMEDY = "Find out what calls exit in the workload, or in what it uses."
 SILENT_REMEDY = "Start the run again; the workload, or what it uses, has closed files that are not its own."

@@ -396,7 +396,7 @@ def test_retries_are_told_and_bound_the_size_of_the_card() -> None:
     found = explain_snapshot(made.snapshot(), 0)
     assert found.request_words == (
         "PyTorch reserved 124 MiB at most in this recording. The card ran short once: PyTorch released its idle cache, "
-        "asked again and got the memory. So the card had between 124 and 194 MiB for PyTorch."
+        "asked again and got the memory. So the card has between 124 and 194 MiB for PyTorch."
     )
 
 

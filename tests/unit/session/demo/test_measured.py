@@ -124,7 +124,7 @@ def test_running_out_is_told_by_what_was_asked_for_and_what_had_been_kept() -> N
 def test_a_scene_whose_runs_never_began_has_nothing_to_tell(measured: object) -> None:
     for runs in ([], [None], [None, None, None], [summary(status="cancelled")]):
         told = measured(runs)  # type: ignore[operator]
-        assert told.answer is None and "nothing to tell" in told.sentence
+        assert told.answer is None and "nothing to show" in told.sentence
 
 
 def test_a_run_that_was_stopped_says_so() -> None:

@@ -30,7 +30,7 @@ TWO = (scene(act("First."), act("Second.")), scene(act("Third."), title="Two"))
 MENDING = (
     scene(
         Act("It runs out.", TrainingSpec(), "gpu", memory_cap=CAP, may_run_out=True, then="explanation"),
-        Act("It is mended.", None, "gpu", memory_cap=CAP),
+        Act("It is fixed.", None, "gpu", memory_cap=CAP),
     ),
 )
 

@@ -155,7 +155,7 @@ def test_an_answer_that_nobody_foresaw_is_a_sentence(fleet: Fleet, monkeypatch: 
 
     monkeypatch.setattr("gpudash.sources.prometheus.gpus.read_gpus", fail)
     fleet.poll()
-    assert fleet.problem is not None and fleet.problem.endswith(" look at the server or a proxy before it.")
+    assert fleet.problem is not None and fleet.problem.endswith(" check the server, or a proxy in front of it.")
     assert fleet.problem.startswith(f"What {fleet.address} answers cannot be read (ZeroDivisionError: oddodd")
     assert len(fleet.problem) < 400
 

@@ -217,7 +217,7 @@ def test_plain_text_where_tls_is_expected_is_told() -> None:
         (socket.gaierror(-2, "Name or service not known"), "down", "No machine is called"),
         (OSError(113, "No route to host"), "down", "cannot be reached"),
         (OSError(5, "Input/output error"), "down", "Input/output error"),
-        (ConnectionResetError(), "down", "broke the connection off"),
+        (ConnectionResetError(), "down", "broke off the connection"),
         (ssl.SSLError("odd"), "tls", "TLS"),
         (UnicodeError("label too long"), "down", "No machine is called"),
     ],
