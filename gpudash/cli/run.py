@@ -281,7 +281,7 @@ def _summary(session: "Session") -> dict[str, Any]:
         summary: dict[str, Any] = {} if run is None else run.summary()
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # left while its last operation was still on
-    summary["product"] = session.product_of(summary["device"])
+    summary["product"] = session.machine.product_of(summary["device"])
     summary["recording"] = str(session.recording) if session.recording is not None else None
     return summary
 

@@ -235,7 +235,7 @@ def _summary(session: "Session") -> dict[str, Any]:
     frames = result.pop("frames", [])
     if summary["error"] is not None:
         summary["error"]["frames"] = frames
-    summary["product"] = session.product_of(summary["device"])
+    summary["product"] = session.machine.product_of(summary["device"])
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
     summary["notes"] = [note.text for note in told if note.topic not in _TOLD]

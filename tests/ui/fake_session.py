@@ -95,6 +95,11 @@ class FakeSession:
         """Itself: runs can be started."""
         return self
 
+    @property
+    def machine(self) -> FakeSession:
+        """Itself: it says what there is."""
+        return self
+
     def clock(self) -> float:
         return self.now_s
 
@@ -117,7 +122,7 @@ class FakeSession:
     def device_words(self, device: str) -> str:
         return "This computer's memory" if device == "host" else shown_name(self.store.torch_name(device) or device)
 
-    def code(self, spec: Spec, device: str) -> str:
+    def program_of(self, spec: Spec, device: str) -> str:
         return program_of(spec, device, self.devices())
 
     def status(self) -> Status:

@@ -29,8 +29,10 @@ from gpudash.devices.names import (
 )
 from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.watching.levels import HOST
+from gpudash.session.live.programs import program_of
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.predicting.contexts import measured_context, remember_context
+from gpudash.specs import Spec
 from gpudash.telemetry.records import Note, State
 from gpudash.telemetry.store import NEVER_READ, Store
 
@@ -219,6 +221,18 @@ class Machine:
             ranks: gives their resident bytes by PID.
         """
         self._monitor.follow(ranks)
+
+    def product_of(self, name: str) -> str | None:
+        """What the device called ``name`` is; ``None`` when there is none of that name."""
+        return next((device.product for device in self.devices() if device.name == name), None)
+
+    def program_of(self, spec: Spec, device: str) -> str:
+        """The plain PyTorch program that a run of ``spec`` on ``device`` amounts to.
+
+        Raises:
+            ValueError: one sentence, for a workload that is not built in.
+        """
+        return program_of(spec, device, self.devices(), self.simulated.others_bytes)
 
     def find(self, name: str) -> Device:
         """The device called ``name``.

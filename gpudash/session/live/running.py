@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -100,10 +99,11 @@ class Running:
         self,
         spec: Spec,
         device: Device,
+        *,
         guard_bytes: int | None,
         memory_cap: MemoryCap | None,
         isolate: bool | None,
-        profile: ProfileWish | None = None,
+        profile: ProfileWish | None,
     ) -> int:
         """Start a workload's run and return its number; arguments as of `Session.start_run`.
 
@@ -118,10 +118,20 @@ class Running:
             self._let_go(LEAVING_S)
             self._arm([one.memory for one in devices or (device,)], guard_bytes)
             self._begin()
-            ratio, caps = self._settings().warn_ratio, (memory_cap, isolate, devices)
-            request = run_request(spec, device, self.run_id, self._machine, self._guards, ratio, *caps)
+            request = run_request(
+                spec,
+                device,
+                self.run_id,
+                self._machine,
+                self._guards,
+                warn_ratio=self._settings().warn_ratio,
+                memory_cap=memory_cap,
+                isolate=isolate,
+                devices=devices,
+                profile=profile,
+            )
             try:
-                self._worker.submit(replace(request, profile=profile))
+                self._worker.submit(request)
             except RuntimeError:
                 self._disarm()
                 self._ended.set()
@@ -193,8 +203,9 @@ class Running:
             return
         with self._starting:
             if self.on:
-                tell(*crossed)
-                self._worker.stop(because=crossed[1])
+                memory, sentence = crossed
+                tell(memory, sentence)
+                self._worker.stop(because=sentence)
             self._disarm()
 
     def close(self, timeout_s: float) -> bool:
@@ -264,10 +275,12 @@ def run_request(
     run_id: int,
     machine: Machine,
     guards: RunGuards,
+    *,
     warn_ratio: float,
     memory_cap: MemoryCap | None,
-    isolate: bool | None = None,
-    devices: tuple[Device, ...] = (),
+    isolate: bool | None,
+    devices: tuple[Device, ...],
+    profile: ProfileWish | None,
 ) -> RunRequest:
     """What the worker is given for a run that `check` has passed; CUDA's and comparisons are isolated by themselves."""
     from gpudash.workloads.running.worker import RunRequest
@@ -292,6 +305,7 @@ def run_request(
         devices=devices,
         folder=_folder,
         on_ranks=machine.follow_ranks,
+        profile=profile,
     )
 
 

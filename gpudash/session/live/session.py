@@ -16,11 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices.names import Simulation
+from gpudash.devices.names import Device, Gpu, Simulation
 from gpudash.memory.watching.outlook import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.guards import RunGuards
-from gpudash.session.live.known_devices import KnownDevices
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.profiles import profile_wish
 from gpudash.session.live.running import Running
@@ -55,7 +54,7 @@ _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
 
 
-class Session(KnownDevices):
+class Session:
     """One session: from the first reading to the closed recording.
 
     Args:
@@ -68,6 +67,7 @@ class Session(KnownDevices):
         RecordingError: from `start`, when the recording cannot be written.
 
     Attributes:
+        machine: the devices.
         on_record: called with every record, on the session's thread; it must not wait for anything.
         estimates: predicts what runs would take.
         remedies: looks for what would have fitted, after an out-of-memory.
@@ -102,19 +102,54 @@ class Session(KnownDevices):
         self._monitor = Monitor(self.emit, self.clock, self.settings.rate_hz)
         self._worker = Worker(self.emit, self.clock, on_probe=self._monitor.probe)
         simulated = SimulatedGpus(simulation or Simulation(), self._monitor.watch_cards)
-        KnownDevices.__init__(self, Machine(survey_host(), self._monitor, self.store, simulated))
-        self.estimates = Estimates(self._machine, self.store)
-        self.remedies = Remedies(self._machine, self.store, self.emit, self.clock)
-        ratios = self.settings.warn_ratio, self.settings.critical_ratio, self.settings.hysteresis_ratio
-        self._watch = MemoryWatch(*ratios)
-        self._watch.describe, self._watch.memory_of = self.device_words, self._machine.memory_of
-        self._runs = Running(self._machine, self._worker, self._guards, self._guarded, lambda: self.settings)
+        self.machine = Machine(survey_host(), self._monitor, self.store, simulated)
+        self.estimates = Estimates(self.machine, self.store)
+        self.remedies = Remedies(self.machine, self.store, self.emit, self.clock)
+        self._watch = MemoryWatch(
+            warn_ratio=self.settings.warn_ratio,
+            critical_ratio=self.settings.critical_ratio,
+            hysteresis_ratio=self.settings.hysteresis_ratio,
+        )
+        self._watch.describe, self._watch.memory_of = self.machine.words, self.machine.memory_of
+        self._runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
 
     @property
     def live(self) -> Session:
         """This one can be commanded."""
         return self
+
+    @property
+    def torch_ready(self) -> bool:
+        """Whether torch has been imported (or has been found to be missing)."""
+        return self.machine.torch is not None
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
+        return self.machine.gpus
+
+    @property
+    def gpu_problem(self) -> str | None:
+        """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
+        return self.machine.problem
+
+    @property
+    def host_capacity_source(self) -> str:
+        """What limits host memory: "RAM", or the name of a container's limit."""
+        return self.machine.host_capacity_source
+
+    def devices(self) -> list[Device]:
+        """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
+        return self.machine.devices()
+
+    def default_device(self) -> str:
+        """The usable CUDA device with most free memory, else the CPU."""
+        return self.machine.default_device()
+
+    def device_words(self, device: str) -> str:
+        """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
+        return self.machine.words(device)
 
     def clock(self) -> float:
         """Session time: monotonic seconds since the session began."""
@@ -131,7 +166,7 @@ class Session(KnownDevices):
             RecordingError: one sentence, when the recording cannot be written.
         """
         if self.recording is not None:
-            source, product = self.host_capacity_source, self._machine.host.product
+            source, product = self.host_capacity_source, self.machine.host.product
             meta = facts(self.began_wall_s, self.settings, product, source)
             self._recorder = Recorder(self.recording, meta=meta)
             self._recorder.summarise(self.store)
@@ -139,8 +174,8 @@ class Session(KnownDevices):
         self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
         self._thread.start()
         self._monitor.start()
-        self._machine.simulated.start()
-        self._machine.expects_torch = worker
+        self.machine.simulated.start()
+        self.machine.expects_torch = worker
         if worker:
             self._worker.start()
         for text in self._notices:
@@ -174,9 +209,11 @@ class Session(KnownDevices):
             ValueError: one sentence, when the device is not there or cannot run this spec, or on `profile_steps`.
             RuntimeError: when a run is on, or the session is closed.
         """
-        where = self.find_device(device)
+        where = self.machine.find(device)
         wish = profile_wish(profile_steps, self.recording, spec) if profile_steps else None
-        return self._runs.start(spec, where, guard_bytes, memory_cap, isolate, wish)
+        return self._runs.start(
+            spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=wish
+        )
 
     def profile(self, steps: int) -> None:
         """Profile the run's next ``steps``; a note of topic "operators" answers.
@@ -265,7 +302,7 @@ class Session(KnownDevices):
 
     def introduction(self) -> Note:
         """What a reader of this session's records must know beforehand, as `Incoming` understands it."""
-        told = facts(self.began_wall_s, self.settings, self._machine.host.product, self.host_capacity_source)
+        told = facts(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
         return Note(time_s=0.0, topic=SESSION, text="", details=told)
 
     def save_recording(self, target: Path) -> None:
@@ -281,9 +318,15 @@ class Session(KnownDevices):
 
     def status(self) -> Status:
         """Figures for the status line."""
-        rate_hz, torch = self.settings.rate_hz, self._machine.torch_words
-        cost = self._own_cpu_s, self.clock()
-        return status_of(self._monitor, self._recorder, self.recording, rate_hz, cost, torch)
+        return status_of(
+            self._monitor,
+            self._recorder,
+            self.recording,
+            rate_hz=self.settings.rate_hz,
+            own_cpu_s=self._own_cpu_s,
+            session_s=self.clock(),
+            torch=self.machine.torch_words,
+        )
 
     def summary(self) -> dict[str, Any]:
         """What ``gpudash monitor --json`` prints."""
@@ -326,7 +369,7 @@ class Session(KnownDevices):
         if self._recorder is not None:
             self._try("The recording failed", self._recorder.tick)
             self._tell_if_recording_failed(self._recorder)
-        if not self._ready.is_set() and self._machine.knows_enough(self.clock()):
+        if not self._ready.is_set() and self.machine.knows_enough(self.clock()):
             self._ready.set()
         self._own_cpu_s = time.thread_time()
 
@@ -353,7 +396,7 @@ class Session(KnownDevices):
             self._try("Records could not be passed on", partial(self.on_record, record))
         self._try("Memory is not watched", partial(self._watch_memory, record))
         if isinstance(record, Note) and record.topic == "torch":
-            self._machine.torch = record.details
+            self.machine.torch = record.details
         elif isinstance(record, RunEnded):
             self._runs.take_end(record)
 
@@ -394,11 +437,19 @@ class Session(KnownDevices):
         self._watch.guards = self._guards.armed
 
     def _wiring(self) -> Wiring:
-        monitor, where = self._monitor, (self._machine, self.store)
-        began = self.clock, self.began_wall_s
-        return Wiring(self.emit, *began, *where, monitor.probe, monitor.follow, self.settings, self.output)
+        return Wiring(
+            emit=self.emit,
+            clock=self.clock,
+            began_wall_s=self.began_wall_s,
+            machine=self.machine,
+            store=self.store,
+            probe=self._monitor.probe,
+            follow=self._monitor.follow,
+            settings=self.settings,
+            output=self.output,
+        )
 
     def _link(self) -> None:
-        note = self._machine.link(self.clock())
+        note = self.machine.link(self.clock())
         if note is not None:
             self._take(note)

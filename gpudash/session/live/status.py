@@ -44,25 +44,28 @@ def status_of(
     monitor: Monitor,
     recorder: Recorder | None,
     recording: Path | None,
+    *,
     rate_hz: float,
-    cost: tuple[float, float],
+    own_cpu_s: float,
+    session_s: float,
     torch: str | None,
 ) -> Status:
     """The figures now.
 
     Args:
         recording: the file, also when it can no longer be written.
-        cost: CPU seconds of the session's own thread, and seconds since the session began.
+        rate_hz: memory readings a second.
+        own_cpu_s: CPU time of the session's own thread.
+        session_s: seconds since the session began.
         torch: what torch this is, in words.
     """
     lanes = monitor.statistics()
-    own_cpu_s, seconds = cost
     return Status(
         recording=recording if recorder is not None and recorder.failed is None else None,
         recording_bytes=size_on_disk(recording),
         rate_hz=rate_hz,
         missed=sum(lane.missed for lane in lanes),
-        own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + own_cpu_s) / max(seconds, 1e-9),
+        own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + own_cpu_s) / max(session_s, 1e-9),
         driver=monitor.driver_version,
         torch=torch,
     )

@@ -255,10 +255,17 @@ class _Joining:
             sizes = {name: _size(values.get(name)) for name in ("used_bytes", "allocated_bytes", "reserved_bytes")}
             yield from self._ranks.take_memory(RankMemory(number, sample.time_s, **sizes))
             return
-        parts = [_number(values.get(name)) for name in ("communication_s", "waiting_s")]
-        blocked_s = None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
-        rest = (_number(values.get(name)) for name in ("loss", "accuracy"))
-        told = RankStep(number, step, sample.time_s, seconds, _number(values.get("compute_s")), blocked_s, *rest)
+        communication_s, waiting_s = _number(values.get("communication_s")), _number(values.get("waiting_s"))
+        told = RankStep(
+            number,
+            step,
+            sample.time_s,
+            seconds,
+            compute_s=_number(values.get("compute_s")),
+            blocked_s=None if communication_s is None or waiting_s is None else communication_s + waiting_s,
+            loss=_number(values.get("loss")),
+            accuracy=_number(values.get("accuracy")),
+        )
         joined = self._ranks.take_step(told)
         if joined is not None:
             yield from joined.samples

@@ -151,8 +151,10 @@ class WatchedRanks:
             if not isinstance(row, list) or len(row) < 7 or not isinstance(row[0], int) or _number(row[2]) is None:
                 continue
             time_s = self._time_of({"time_us": row[1]})
-            numbers = [_number(value) for value in row[3:7]]
-            joined = ranks.take_step(RankStep(number, row[0], time_s, float(row[2]), *numbers))
+            compute_s, blocked_s, loss, accuracy = (_number(value) for value in row[3:7])
+            joined = ranks.take_step(
+                RankStep(number, row[0], time_s, float(row[2]), compute_s, blocked_s, loss, accuracy)
+            )
             if joined is None:
                 continue
             if self._passes(len(joined.samples)):

@@ -108,12 +108,18 @@ class Watching:
         wiring.output.begin()
         wiring.emit(self._started())
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id)
-        news = wiring.emit, wiring.clock, wiring.began_wall_s
-        self._news = ProgramNews(run_id, self._program.pid, *news)
+        self._news = ProgramNews(run_id, self._program.pid, wiring.emit, wiring.clock, wiring.began_wall_s)
         host_bytes = wiring.machine.host.total_bytes
         self._ranks = WatchedRanks(run_id, wiring.emit, wiring.clock, self._news.time_of, host_bytes)
-        given = request.simulate, request.simulate_others
-        self._memory = WatchedMemory(run_id, wiring.machine, wiring.probe, wiring.emit, wiring.clock, *given)
+        self._memory = WatchedMemory(
+            run_id,
+            wiring.machine,
+            wiring.probe,
+            wiring.emit,
+            wiring.clock,
+            simulate=request.simulate,
+            others=request.simulate_others,
+        )
         self._names: dict[int, str] = {}
         self._gone: dict[int, float] = {}
         self._stopping = Stopping(self._program)

@@ -73,7 +73,7 @@ def copy_as_python(window: MainWindow) -> None:
             spec = dashboard.panel.spec()
             if spec is None:
                 raise ValueError("What the panel holds is no workload that could be shown as a program.")
-            text = session.live.code(spec, dashboard.panel.device_name)
+            text = session.live.machine.program_of(spec, dashboard.panel.device_name)
         elif run is not None:
             text = program_of_run(run.workload, run.spec, run.device, session.devices())
         else:

@@ -1,4 +1,7 @@
-"""Two GPUs, or two days of one, laid over one another on one axis, and what their figures say of one another."""
+"""Two GPUs, or two days of one, laid over one another on one axis.
+
+The curves of two looks at GPUs over one axis, and what they say of one another. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.telemetry.plots import Unit
-from gpudash.ui.compare.legend import LegendRow, LetterLegend, run_pen
-from gpudash.ui.compare.plots import OverlayPlot, SharedAxis
+from gpudash.ui.compare.legend import LETTERS, LinePiece, run_pen
+from gpudash.ui.compare.overlay import OverlayPlot
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip
@@ -83,11 +86,9 @@ class FleetComparison(Document):
         self.setAccessibleName(f"Comparison of {self.title}")
         self.sides = sides
         self._palette, self._wall_clock = palette, wall_clock
-        self._span = chosen.seconds
+        self._span, self._shown = chosen.seconds, (0.0, chosen.seconds)
         self._awaited, self._drawn = True, ()
-        self.axis = SharedAxis(bounded=True, parent=self)
-        self.axis.pointed.connect(lambda _place: self._tell())
-        self._show_whole()
+        self._cursor = math.nan
         self.plots: dict[Metric, OverlayPlot] = {}
         self._figures: dict[Metric, QLabel] = {}
         self._build(chosen, days)
@@ -97,7 +98,7 @@ class FleetComparison(Document):
     def _build(self, chosen: Range, days: int) -> None:
         self.bar = RangeBar(chosen, self._wall_clock)
         self.bar.changed.connect(self.ask)
-        self.bar.whole.clicked.connect(lambda _checked=False: self.axis.show_all())
+        self.bar.whole.clicked.connect(lambda _checked=False: self.show_all())
         self.problem = ProblemStrip()
         self.days = QComboBox()
         for choice in DAYS:
@@ -113,7 +114,10 @@ class FleetComparison(Document):
         row.addWidget(self.bar, 1)
         row.addWidget(earlier)
         row.addWidget(self.days)
-        self._legend = LetterLegend(self._palette)
+        self._legend = QGridLayout()
+        self._legend.setHorizontalSpacing(10)
+        self._legend.setVerticalSpacing(2)
+        self._legend.setColumnStretch(3, 1)
         self._panel = QFrame()
         self._panel.setProperty("role", "panel")
         self._column = QVBoxLayout(self._panel)
@@ -132,7 +136,7 @@ class FleetComparison(Document):
         rows.setSpacing(8)
         rows.addLayout(row)
         rows.addWidget(self.problem)
-        rows.addWidget(self._legend)
+        rows.addLayout(self._legend)
         rows.addWidget(self._panel, 1)
         rows.addWidget(self.readout)
         self._show_legend()
@@ -166,7 +170,7 @@ class FleetComparison(Document):
         loading = self.loading
         if self._awaited and not loading:
             self._awaited = False
-            self._show_whole()
+            self._shown = (0.0, self._span)
             self._show_legend()
         self._show_state(loading)
         if not self._awaited:
@@ -176,7 +180,7 @@ class FleetComparison(Document):
     def _show_state(self, loading: bool) -> None:
         notices = [notice for side in self.sides for notice in side.view.notices]
         self.bar.show_state("Loading…" if loading else "")
-        self.bar.whole.setEnabled(self.axis.span != self.axis.whole)
+        self.bar.whole.setEnabled(self._shown != (0.0, self._span))
         self.problem.tell(notices)
         if not self.plots:
             self.words.setText("Loading…" if loading else NOTHING)
@@ -216,21 +220,23 @@ class FleetComparison(Document):
         figures.destroyed.connect(heading.deleteLater)
         self._column.addWidget(heading)
         self._column.addWidget(plot, 3)
-        self.axis.listen(plot)
-        plot.box.moved.connect(self.axis.pan)
+        plot.box.zoomed.connect(self.zoom)
+        plot.box.moved.connect(self._pan)
+        plot.box.panned.connect(self._pan)
+        plot.box.reset.connect(self.show_all)
+        plot.hovered.connect(self.set_cursor)
 
     def _draw(self) -> None:
         if not self.plots:
             return
         stores = [side.view.store for side in self.sides]
         columns = next(iter(self.plots.values())).columns
-        key = (self.axis.span, columns, *((store.version, store.sharpened, store.rewound) for store in stores))
+        key = (self._shown, columns, *((store.version, store.sharpened, store.rewound) for store in stores))
         if key == self._drawn:
             return
         self._drawn = key
         unit, name = axis_of(self._span)
-        low, high = self.axis.span
-        begin, end = low * unit, high * unit
+        begin, end = self._shown
         pens = [run_pen(place, self._palette) for place in range(2)]
         for metric, plot in self.plots.items():
             curves, found = [], []
@@ -238,33 +244,71 @@ class FleetComparison(Document):
                 with store.lock:
                     curves.append(curve_of(store, side.device, metric, begin, end, columns))
                     found.append(statistics_of(store, side.device, metric, begin, end))
-            plot.show_curves([Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, low, high)
+            plot.show_curves(
+                [Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, begin / unit, end / unit
+            )
             words = comparison_words(metric, *found)
             self._figures[metric].setText(words)
             plot.setAccessibleDescription(f"{metric.title.capitalize()}. {words}")
         list(self.plots.values())[-1].places.setLabel(f"{name} from the beginning")
         self._tell()
 
-    def _show_whole(self) -> None:
-        """Show all of the range, on an axis in a unit that fits it."""
-        length = self._span / axis_of(self._span)[0]
-        self.axis.set_whole(0.0, length, MIN_SHARE * length)
-        self.axis.show_all()
+    def zoom(self, factor: float, place: float) -> None:
+        """Make the shown part ``factor`` times as wide around ``place`` of the axis; never wider than the range."""
+        unit, _name = axis_of(self._span)
+        begin, end = self._shown
+        around = place * unit
+        factor = max(factor, MIN_SHARE * self._span / (end - begin))
+        self._shown = (
+            max(0.0, around - (around - begin) * factor),
+            min(self._span, around + (end - around) * factor),
+        )
+
+    def _pan(self, by: float) -> None:
+        unit, _name = axis_of(self._span)
+        begin, end = self._shown
+        moved = min(max(-by * unit, -begin), self._span - end)
+        self._shown = (begin + moved, end + moved)
+
+    def show_all(self) -> None:
+        """Show the whole range."""
+        self._shown = (0.0, self._span)
+
+    def set_cursor(self, place: float) -> None:
+        """Tell the values at ``place`` of the axis; NaN for nowhere."""
+        self._cursor = place
+        for plot in self.plots.values():
+            plot.set_cursor(place)
+        self._tell()
 
     def _tell(self) -> None:
-        cursor = self.axis.cursor
-        if math.isnan(cursor):
+        if math.isnan(self._cursor):
             self.readout.setText(POINT)
             return
-        values = [plot.words_at(cursor, plot.shown[:2]) for plot in self.plots.values()]
-        self.readout.setText("   ".join([f"{cursor:.1f} {axis_of(self._span)[1]}", *values]))
+        parts = [f"{self._cursor:.1f} {axis_of(self._span)[1]}"]
+        for metric, plot in self.plots.items():
+            values = [_at(curve, self._cursor) for curve in plot.shown[:2]]
+            told = ", ".join(
+                f"{letter} {format_value(metric.unit, value, metric.unit_name)}"
+                for letter, value in zip(LETTERS, values, strict=False)
+            )
+            parts.append(f"{metric.title.lower()}: {told}")
+        self.readout.setText("   ".join(parts))
 
     def _show_legend(self) -> None:
-        rows = []
-        for side, (began, ended) in zip(self.sides, self.ranges(), strict=True):
+        while (item := self._legend.takeAt(0)) is not None:
+            widget = item.widget()
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for place, (side, (began, ended)) in enumerate(zip(self.sides, self.ranges(), strict=True)):
+            letter, name, when = PlainLabel(LETTERS[place]), PlainLabel(gpu_name(side.gpu)), PlainLabel()
+            letter.setProperty("role", "figure-small")
             simulated = f" · {SIMULATED}" if side.gpu.simulated else ""
-            rows.append(LegendRow(gpu_name(side.gpu), f"{range_words(began, ended)} · {side.gpu.product}{simulated}"))
-        self._legend.show_rows(rows)
+            when.setText(f"{range_words(began, ended)} · {side.gpu.product}{simulated}")
+            when.setProperty("role", "muted")
+            for column, widget in enumerate((letter, LinePiece(place, self._palette), name, when)):
+                self._legend.addWidget(widget, place, column)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -273,7 +317,7 @@ class FleetComparison(Document):
         for plot in plots:
             plot.set_look(palette, shows_places=plot is plots[-1])
         self._drawn = ()
-        self._legend.set_palette(palette)
+        self._show_legend()
 
     def copy_values(self) -> None:
         """Copy what is said of each figure."""
@@ -294,6 +338,14 @@ class FleetComparison(Document):
 
 def _days_words(days: int) -> str:
     return "at the same time" if not days else f"{days} {'day' if days == 1 else 'days'} earlier"
+
+
+def _at(curve: Curve, place: float) -> float:
+    """The newest value at or before ``place``; NaN outside the curve."""
+    extent = curve.extent
+    if extent is None or not extent[0] <= place <= extent[1]:
+        return math.nan
+    return float(curve.y[int(np.searchsorted(curve.x, place, "right")) - 1])
 
 
 NOISE = 0.02

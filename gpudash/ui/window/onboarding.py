@@ -47,7 +47,7 @@ class FirstMinute:
         self._demo_on = self._presenting = False
         self._ran = False
         session, dashboard = window.session.live, window.dashboard
-        self.strip = NoGpuStrip(lambda: [] if session is None else session.gpu_facts())
+        self.strip = NoGpuStrip(lambda: [] if session is None else session.machine.gpu_facts())
         kept = recall(_LEARNED)
         self.hints = Hints(kept if isinstance(kept, list) else ())
         self._dismissed = recall(_DISMISSED)
@@ -59,7 +59,7 @@ class FirstMinute:
         dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.hints)
         self.strip.demo_requested.connect(self._open_demo_recording)
         self.strip.prediction_requested.connect(self._predict)
-        self.strip.check_requested.connect(session.check_gpus)
+        self.strip.check_requested.connect(session.machine.check_gpus)
         self.strip.dismissed.connect(self._dismiss)
         self.hints.learned.connect(lambda _name: self._keep_learned())
         self.hints.refused.connect(self._refuse)

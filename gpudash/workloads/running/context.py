@@ -308,7 +308,8 @@ class Context:
         self._stages.flush()
         self._traffic.flush()
         if self._untold is not None:
-            self._tell_step(*self._untold, self._clock())
+            step, steps, seconds = self._untold
+            self._tell_step(step, steps, seconds, self._clock())
 
     def end_profile(self) -> None:
         """Tell what has been profiled so far: the run has reached its end."""

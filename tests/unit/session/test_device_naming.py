@@ -26,7 +26,7 @@ def two(make: Make) -> Live:
 
 def test_the_cpu_comes_first_and_gpus_have_torchs_names(two: Live) -> None:
     assert [device.name for device in two.session.devices()] == ["cpu", "cuda:0", "cuda:1"]
-    assert two.session.find_device("cuda:1").uuid == "GPU-1"
+    assert two.session.machine.find("cuda:1").uuid == "GPU-1"
     assert two.session.device_words("GPU-1") == "cuda:1"
     assert two.session.device_words("host") == "This computer's memory"
     assert two.session.gpu_problem is None
@@ -45,7 +45,7 @@ def test_the_default_device_is_the_one_with_most_free_memory(two: Live) -> None:
 def test_a_hidden_gpu_is_refused_with_the_variable_that_hides_it(two: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match=r"'cuda:1' \(CUDA_VISIBLE_DEVICES=0 hides 1 of 2 GPUs\); .* cpu, cuda:0\.$"):
-        two.session.find_device("cuda:1")
+        two.session.machine.find("cuda:1")
     assert two.session.device_words("GPU-1") == "GPU 1"
 
 
@@ -58,7 +58,7 @@ def test_a_cpu_build_of_torch_beside_a_gpu_is_named_as_the_cause(make: Make) -> 
     assert live.session.default_device() == "cpu"
     assert live.session.gpu_problem is not None and "is a CPU build though a GPU is there" in live.session.gpu_problem
     with pytest.raises(ValueError, match="CPU build though a GPU is there"):
-        live.session.find_device("cuda:0")
+        live.session.machine.find("cuda:0")
 
 
 def test_a_cuda_build_that_sees_no_device_is_not_called_a_cpu_build(make: Make) -> None:
@@ -75,13 +75,13 @@ def test_a_cuda_build_that_sees_no_device_is_not_called_a_cpu_build(make: Make) 
 def test_without_a_card_the_reason_is_the_monitors(make: Make) -> None:
     live = make()
     with pytest.raises(ValueError, match=r"'cuda:0' \(No NVIDIA card was found; .*\); there is: cpu\."):
-        live.session.find_device("cuda:0")
+        live.session.machine.find("cuda:0")
 
 
 @pytest.mark.parametrize("name", ["tpu:0", "simulated", "CPU", ""])
 def test_what_is_no_device_is_said_to_be_none(two: Live, name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is not a device; there is: cpu, cuda:0, cuda:1"):
-        two.session.find_device(name)
+        two.session.machine.find(name)
 
 
 def test_the_recording_learns_the_gpus_when_they_are_found_and_not_at_every_reading(two: Live) -> None:

@@ -61,7 +61,7 @@ def test_a_simulated_gpu_nothing_has_run_on_has_all_but_a_context(make: Make) ->
 
 def test_what_a_simulated_gpu_s_cache_holds_idle_is_free_and_its_context_taken_already(make: Make) -> None:
     live = make(simulation=Simulation((8 * GIB,)))
-    card = live.session._machine.simulated.cards[0]
+    card = live.session.machine.simulated.cards[0]
     card.release(card.allocate(100 * MIB))
     kept = card.allocate(50 * MIB)
     target = live.session.estimates.target("sim:0")
@@ -98,7 +98,7 @@ def test_a_gpu_this_process_uses_has_its_context_and_its_idle_cache_is_free(make
 
 def test_the_context_of_a_run_that_has_ended_with_its_process_has_to_be_made_again(make: Make) -> None:
     live = with_gpu(make)
-    machine = live.session._machine
+    machine = live.session.machine
     machine.host_run("GPU-0", 4711)
     live.session.emit(Sample(0.5, "gpu", "GPU-0", {"process_bytes": 900 * MIB}))
     live.settle()

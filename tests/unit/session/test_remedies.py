@@ -64,7 +64,7 @@ class Looking:
         self.taking = True
         command = (sys.executable, "-c", script.replace("MINIMUM", str(minimum)))
         session = live.session
-        self.remedies = Remedies(session._machine, session.store, self._emit, lambda: 9.0, lambda: Estimator(command))
+        self.remedies = Remedies(session.machine, session.store, self._emit, lambda: 9.0, lambda: Estimator(command))
         self._live = live
 
     def _emit(self, event: Event) -> None:

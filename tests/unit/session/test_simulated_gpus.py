@@ -30,7 +30,7 @@ def known(live: Live, torch: dict[str, object] = CPU_TORCH) -> Live:
 def test_where_there_is_no_gpu_one_of_8_gib_is_offered_and_is_no_default(make: Make) -> None:
     live = known(make())
     assert names(live) == ["cpu", "sim:0"]
-    device = live.session.find_device("sim:0")
+    device = live.session.machine.find("sim:0")
     assert (device.total_bytes, device.uuid, device.simulated) == (OFFERED_BYTES, "SIM-0", True)
     assert live.session.default_device() == "cpu"
     assert [card.capacity for card in live.monitor.cards] == [OFFERED_BYTES]
@@ -75,7 +75,7 @@ def test_sentences_call_a_simulated_gpu_simulated(make: Make) -> None:
 
 def test_a_simulated_gpu_that_is_not_there_is_refused_with_the_flag_that_adds_one(make: Make) -> None:
     with pytest.raises(ValueError, match=r"There is no device 'sim:1'; there is: cpu, sim:0\. --simulate 8GiB adds"):
-        known(make()).session.find_device("sim:1")
+        known(make()).session.machine.find("sim:1")
 
 
 def test_where_torch_cannot_it_is_listed_with_the_reason_and_refused_with_it(make: Make) -> None:
