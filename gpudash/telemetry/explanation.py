@@ -136,22 +136,19 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Remedy:
-    """A change with which the run would have fitted, or one that takes less.
+class RunChange:
+    """A change of a run with which it takes less memory, or has more; and what that costs.
 
     Attributes:
         change: in words: "batch 24".
-        fields: fields of the spec and their new values.
+        fields: fields of the spec and their new values; empty when the change is none of the spec.
         device: another device, ``None`` for the same one.
-        allocator: a setting of torch's allocator, as its environment variable takes it.
-        flags: the same as ``gpudash run`` takes it.
-        predicted_peak_bytes: reserved, with the change.
-        fits: that it does; ``None`` when it is likely but within the margin, when it is only known to get past the
-            request that failed, and when it was not tried.
-        verified_by: "dry run", or "replay" of what the run had asked for; "" when it was not tried.
+        allocator: a setting of torch's allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes it; "" for none.
+        fits: whether the run would then fit; ``None`` when that is not sure.
         releases_cache: whether it fits only because the allocator releases its cache on the way.
-        slowdown: expected time over that of the unchanged run; ``None`` when nothing can be said.
-        slowdown_from: what `slowdown` rests on.
+        slowdown: expected time per item over that of the unchanged run; ``None`` when nothing can be said.
+        slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "the same products in smaller batches", ""
+            when there is none.
         changes_training: whether convergence may differ.
     """
 
@@ -159,14 +156,28 @@ class Remedy:
     fields: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     allocator: str = ""
-    flags: str = ""
-    predicted_peak_bytes: int | None = None
     fits: bool | None = None
-    verified_by: str = ""
     releases_cache: bool = False
     slowdown: float | None = None
     slowdown_from: str = ""
     changes_training: bool = False
+
+
+@dataclass(frozen=True)
+class Remedy(RunChange):
+    """A change with which a run that failed would have fitted, or one that takes less.
+
+    Attributes:
+        fits: ``None`` when it is likely but within the margin, when it is only known to get past the request that
+            failed, and when it was not tried.
+        flags: the change as ``gpudash run`` takes it.
+        predicted_peak_bytes: reserved, with the change.
+        verified_by: "dry run", or "replay" of what the run had asked for; "" when it was not tried.
+    """
+
+    flags: str = ""
+    predicted_peak_bytes: int | None = None
+    verified_by: str = ""
 
 
 @dataclass(frozen=True)

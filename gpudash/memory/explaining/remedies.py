@@ -1,24 +1,66 @@
-"""What would have let a recorded run get past the request that failed, found by replaying it.
+"""What would have let a run fit, or takes less: every remedy that is told is made here.
 
-The way out of a shortage that a cap on the allocator makes: a higher cap.
+Each source is a function. Of a run that failed here: `replay_remedies` replays what it had asked for, and
+`with_dry_run` adds what dry runs of the whole run say. Of a snapshot: `setting_remedies`, `larger_remedies` and
+`let_go_remedy` rest on replays of its trace, `smaller_activations` on its figures alone. Under a cap on the allocator
+the way out is a higher one: `raised_cap`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import EXPANDABLE, assignment
-from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.predicting.estimate import Alternative, Estimate
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, Trace
+from gpudash.memory.explaining.explain import rejudged
+from gpudash.memory.explaining.wording import available, needed
+from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_card
+from gpudash.memory.predicting.estimate_words import change_words
 from gpudash.memory.predicting.fit import peaks, run_on
-from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.units import MIB, format_bytes
+from gpudash.telemetry.explanation import Explanation, Growth, Remedy
+from gpudash.units import GIB, MIB, format_bytes
 
 REPLAY = "replay"
+DRY_RUN = "dry run"
+"""What a remedy is verified by."""
 
 MOST_EVENTS = 300_000
-"""Events that are replayed at most: about a second."""
+"""Events of a failed run that are replayed at most: about a second."""
+
+SETTINGS = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8")
+"""Settings of the allocator that are tried on a snapshot's trace."""
+
+WORTH_TELLING = 0.02
+WORTH_TELLING_BYTES = 20 * MIB
+"""Part of what was reserved at most, and bytes, that a setting has to save to be told where nothing had failed."""
+
+SHARE_OF_ACTIVATIONS = 0.3
+"""Part of the live bytes that activations must be for changes to be named that make them smaller."""
+
+ALONE = "without the other processes"
+
+NONE_FOUND = "No change of this run's fields was found with which it would have fitted."
+
+
+class Replayed(Protocol):
+    """How a replay ended.
+
+    Attributes:
+        fits: whether every request was served.
+        peak_reserved: bytes.
+    """
+
+    @property
+    def fits(self) -> bool: ...
+    @property
+    def peak_reserved(self) -> int: ...
+
+
+ReplayOn = Callable[[int | None, AllocatorSettings], Replayed]
+"""Replays a trace where the allocator can have so many bytes (``None``: without end), under these settings."""
 
 
 def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSettings | None = None) -> tuple[Remedy, ...]:
@@ -36,16 +78,140 @@ def replay_remedies(trace: Trace, found: Explanation, settings: AllocatorSetting
         return ()
     settings = settings or AllocatorSettings()
     settings = replace(settings, per_process_memory_fraction=1.0)  # the limit is in `found`
-    room = found.capacity_bytes - found.part_bytes("process", "context", "unattributed")
-    if found.allowed_bytes is not None:
-        room = min(room, found.allowed_bytes)
     if found.verdict == "fragmentation" and not settings.expandable_segments:
         expandable = replace(settings, expandable_segments=True)
+        room = _room_of(found)
+        if found.allowed_bytes is not None:
+            room = min(room, found.allowed_bytes)
         if run_on(trace, room, expandable).fits:
-            peak = peaks(trace, expandable).reserved
-            flags, words = assignment(EXPANDABLE), "expandable segments"
-            return (Remedy(words, allocator=EXPANDABLE, flags=flags, predicted_peak_bytes=peak, verified_by=REPLAY),)
+            return (_setting_remedy(EXPANDABLE, peaks(trace, expandable).reserved, None),)
     return ()
+
+
+def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = True, note: str = "") -> Explanation:
+    """``found`` in the light of a dry run of the whole run and of changes of it.
+
+    Args:
+        found: why the run failed, with what a replay has found.
+        estimate: of the run, on the device as it was without it.
+        raises_cap: whether a higher cap is a way out; not of a run that fills the memory by design.
+        note: why the dry run may not have tried everything; "" when it has.
+    """
+    if estimate.minimum_capacity_bytes is not None:
+        found = rejudged(found, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
+    ways = list(estimate.alternatives)
+    allowed = found.allowed_bytes
+    if allowed is not None:
+        ways = [way for way in ways if _under_the_cap(way, allowed)]
+        raised = raised_cap(estimate, allowed, _room_of(found)) if raises_cap else None
+        ways = ways if raised is None else [raised, *ways]
+    made = dry_run_remedies(ways)
+    if found.verdict == "other process":
+        alone = Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN)
+        made = (alone, *made)
+    changes = {remedy.change for remedy in made}
+    # what a replay got past the request is known better where the whole run was predicted
+    kept = (remedy for remedy in found.remedies if remedy.fits or note)
+    made += tuple(remedy for remedy in kept if remedy.change not in changes)
+    return found.with_remedies(made, note or ("" if made else NONE_FOUND))
+
+
+def dry_run_remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
+    """Those of ``alternatives`` that fit."""
+    return tuple(
+        Remedy(
+            change=change_words(alternative),
+            fields=dict(alternative.fields),
+            device=alternative.device,
+            allocator=alternative.allocator,
+            fits=True,
+            releases_cache=alternative.releases_cache,
+            slowdown=alternative.slowdown,
+            slowdown_from=alternative.slowdown_from,
+            changes_training=alternative.changes_training,
+            flags=flags(alternative),
+            predicted_peak_bytes=alternative.peak_reserved_bytes,
+            verified_by=DRY_RUN,
+        )
+        for alternative in alternatives
+        if alternative.fits is True
+    )
+
+
+def setting_remedies(
+    replay: ReplayOn, capacity: int | None, reserved: int, *, ends_refused: bool = False
+) -> Iterator[Remedy]:
+    """The first of `SETTINGS` with which a trace passes a capacity that was too little, or takes clearly less.
+
+    Args:
+        replay: of the trace.
+        capacity: bytes; ``None`` where nothing had failed.
+        reserved: bytes, at most, without the setting.
+        ends_refused: whether the trace ends with the refused request.
+    """
+    least_saved = max(WORTH_TELLING_BYTES, WORTH_TELLING * reserved)
+    for text in SETTINGS:
+        ran = replay(capacity, AllocatorSettings.parse(text))
+        if ran.fits if capacity is not None else ran.peak_reserved <= reserved - least_saved:
+            yield _setting_remedy(text, ran.peak_reserved, None if capacity is None or ends_refused else True)
+            return  # one setting is enough
+
+
+def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False) -> Iterator[Remedy]:
+    """The memory with which a trace passes.
+
+    Args:
+        smallest: bytes for PyTorch with which it does.
+        peak: bytes reserved there.
+        ends_refused: whether the trace ends with the refused request.
+    """
+    if ends_refused:
+        yield Remedy(f"at least {needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
+        return
+    card = smallest_card(smallest)
+    words = f"{needed(smallest)} for PyTorch" + ("" if card is None else f", a card with {card // GIB} GiB")
+    yield Remedy(words, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
+
+
+def let_go_remedy(growing: Sequence[Growth], peak_before: int, peak: int, fits: bool | None) -> Remedy:
+    """Keeping nothing of what some lines keep of every step.
+
+    Args:
+        growing: the lines, at least one.
+        peak_before, peak: reserved with and without what they keep, bytes.
+        fits: as of `Remedy`.
+    """
+    others = len(growing) - 1
+    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
+    instead = f"{format_bytes(peak)} at the peak instead of {format_bytes(peak_before)}"
+    verb = "keep" if others else "keeps"
+    words = f"let go of what {growing[0].place}{more} {verb}: {instead}"
+    return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY)
+
+
+def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Remedy]:
+    """Changes of the program that make activations smaller, where they are much of what is live; none was tried.
+
+    Args:
+        found: where memory is.
+        checkpoints: whether the program already checkpoints some of its activations.
+    """
+    live = sum(found.by_category.values())
+    activations = found.by_category.get(ACTIVATIONS, 0)
+    if activations < SHARE_OF_ACTIVATIONS * live:
+        return
+    of_batch = activations + found.by_category.get(INPUTS, 0) + found.by_category.get(TEMPORARY, 0)
+    yield Remedy(
+        f"half the batch, two of them for each optimizer step: up to {available(of_batch // 2)} less at this moment"
+    )
+    if not checkpoints:
+        yield Remedy(
+            f"activation checkpointing (torch.utils.checkpoint): up to {available(activations)} less at this moment"
+        )
+    yield Remedy(
+        f"bf16 autocast, if the activations are float32: up to {available(activations // 2)} less at this moment",
+        changes_training=True,
+    )
 
 
 def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative | None:
@@ -69,7 +235,7 @@ def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative |
 
 
 def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> Estimate:
-    """``found`` with a higher cap in place of a larger card, which mends nothing where the cap is what is short.
+    """``found`` with a higher cap in place of a larger card, which changes nothing where the cap is what is short.
 
     Args:
         found, allowed, room: as of `raised_cap`; ``allowed`` is ``None`` without a cap.
@@ -80,6 +246,46 @@ def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> E
     raised = raised_cap(found, allowed, room)
     ways = tuple(way for way in found.alternatives if way.card_bytes is None)
     return replace(found, alternatives=ways if raised is None else (raised, *ways))
+
+
+def flags(alternative: Alternative) -> str:
+    """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
+    if alternative.allocator:
+        return assignment(alternative.allocator)
+    words = [] if alternative.device is None else ["--device", alternative.device]
+    for name, value in alternative.fields.items():
+        words += _flag(name.replace("_", "-"), value)
+    return " ".join([*words, *_flag("memory-cap", alternative.memory_cap_bytes)])
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    if value is None:
+        return []
+    if isinstance(value, int) and value >= MIB:
+        for unit, word in ((GIB, "GiB"), (MIB, "MiB")):
+            if value % unit == 0:
+                return [f"--{name}", f"{value // unit}{word}"]
+    return [f"--{name}", str(value)]
+
+
+def _setting_remedy(text: str, peak: int, fits: bool | None) -> Remedy:
+    words = "expandable segments" if text == EXPANDABLE else text
+    return Remedy(
+        words, allocator=text, flags=assignment(text), predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY
+    )
+
+
+def _room_of(found: Explanation) -> int:
+    """What the allocator could have had of the device, caps aside."""
+    return found.capacity_bytes - found.part_bytes("process", "context", "unattributed")
+
+
+def _under_the_cap(way: Alternative, allowed: int) -> bool:
+    """Whether a change is a way out while the process may reserve no more than ``allowed`` bytes on any GPU."""
+    elsewhere = way.device not in (None, "cpu") or way.card_bytes is not None or way.ranks is not None
+    return not elsewhere or (way.peak_reserved_bytes or 0) <= allowed
 
 
 def _spacious(found: Estimate) -> int | None:

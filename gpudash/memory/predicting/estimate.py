@@ -20,6 +20,7 @@ from gpudash.memory.predicting.fit import (
     peaks,
     run_on,
 )
+from gpudash.telemetry.explanation import RunChange
 
 CARDS_BYTES = tuple(gib * 2**30 for gib in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 180, 288))
 """Memory of the cards that are sold, as they are called, for naming the smallest that would do."""
@@ -90,38 +91,20 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """A change that would let a run take less memory, with its price.
+class Alternative(RunChange):
+    """A change that was predicted beside the run itself.
 
     Attributes:
-        change: in words: "batch 24".
-        fields: fields of the spec and their new values; empty when the change is none of the spec.
-        device: another device, ``None`` for the same one.
-        allocator: setting of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes it; empty for none.
+        fits: as of `Estimate`.
         card_bytes: nominal memory of another card; ``None`` for the same one.
         memory_cap_bytes: a higher cap on what the allocator may reserve; ``None`` for the same one.
         peak_reserved_bytes: predicted, per GPU, as of `Estimate`; ``None`` when it could not be predicted.
-        fits: as of `Estimate`.
-        releases_cache: whether it fits only because the allocator releases its cache on the way.
-        slowdown: expected time per item over that of the unchanged run; ``None`` when nothing can be said.
-        slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "the same products in smaller batches", ""
-            when there is none.
-        changes_training: whether convergence may differ.
         ranks: devices that the run is spread over instead, with one rank on each; ``None`` for as many as before.
     """
 
-    change: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    device: str | None = None
-    allocator: str = ""
     card_bytes: int | None = None
     memory_cap_bytes: int | None = None
     peak_reserved_bytes: int | None = None
-    fits: bool | None = None
-    releases_cache: bool = False
-    slowdown: float | None = None
-    slowdown_from: str = ""
-    changes_training: bool = False
     ranks: int | None = None
 
 

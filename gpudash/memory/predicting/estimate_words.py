@@ -8,7 +8,7 @@ from gpudash.devices.names import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
 from gpudash.memory.predicting.rank_estimates import unequal
-from gpudash.telemetry.explanation import Remedy
+from gpudash.telemetry.explanation import RunChange
 from gpudash.units import format_bytes
 
 Verdict = Literal["fits", "short", "uncertain", "unknown"]
@@ -177,14 +177,14 @@ def largest_batch_remark(estimate: Estimate) -> str:
     return f"the largest batch fits {', and '.join(remarks)}" if remarks else ""
 
 
-def change_words(alternative: Alternative) -> str:
+def change_words(alternative: RunChange) -> str:
     """What an alternative changes; a simulated device is marked."""
     words, device = alternative.change, alternative.device
     simulated = device is not None and kind_of(device) == "sim"
     return f"{words} ({SIMULATED})" if simulated and SIMULATED not in words else words
 
 
-def price(alternative: Alternative | Remedy) -> str:
+def price(alternative: RunChange) -> str:
     """What a change costs: "+33 % time, from FLOPs of the dry run"; "" when nothing is known of it."""
     words = []
     if alternative.slowdown is not None:

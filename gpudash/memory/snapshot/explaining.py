@@ -1,44 +1,54 @@
-"""Explaining a snapshot: the cause in words first, then what filled the memory, and who allocated that.
+"""Explaining a snapshot: the cause in words first, what filled the memory, who allocated that, and what would help.
 
-What a run would have taken without what some of its lines keep of every step.
-
-What would have let a recorded run go on, or take less: found by replaying its trace, or told as not tried.
+The help comes from replays of the trace; what they make of it is told by `gpudash.memory.explaining.remedies`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.allocator.settings import EXPANDABLE, assignment
-from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import MemoryState
-from gpudash.memory.explaining.remedies import REPLAY
+from gpudash.memory.explaining.remedies import (
+    larger_remedies,
+    let_go_remedy,
+    setting_remedies,
+    smaller_activations,
+)
 from gpudash.memory.explaining.verdict import SHARE_OF_LEAK
-from gpudash.memory.explaining.wording import available, mostly_from, needed
-from gpudash.memory.predicting.estimate import smallest_card
+from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Snapshot, Stack
 from gpudash.memory.snapshot.leak_advice import advice
 from gpudash.memory.snapshot.replay.card_limits import capacity_words, card_limits, retry_words
+from gpudash.memory.snapshot.replay.let_go import let_go
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
-from gpudash.memory.snapshot.replay.trace_program import compiled
-from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Ran, Rerun
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy
-from gpudash.units import GIB, MIB, format_bytes, format_count, format_pair
+from gpudash.units import format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
 """What has to be called before a run for its snapshot to tell more than what is there at the end."""
 
 SHARE_OF_IDLE = 0.1
 """Part of what is reserved that must lie idle to be told in the headline of a snapshot without a failure."""
+
+NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
+
+MOST_EVENTS = 400_000
+"""Events of a trace that is replayed for remedies: about a second each."""
+
+FROM_AN_EARLIER_STEP = (
+    "The recording ends at the refused request: the replay goes on with what an earlier step asked from there on."
+)
+
+ENDS_HERE = (
+    "The recording ends at the refused request, and no earlier step came to it in the same way: what the rest of the "
+    "step takes is not known, so that more may be needed."
+)
 
 
 def explain_snapshot(
@@ -67,9 +77,6 @@ def explain_snapshot(
         raise ValueError(f"The snapshot has no device {device_index}: it has {there}.")
     history = History(device, snapshot.annotations, steps)
     return explain_history(history, moment, source=source)
-
-
-NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
 
 
 def is_first(state: MemoryState) -> bool:
@@ -144,6 +151,68 @@ def peak_words(history: History, moment: int, found: Explanation) -> str:
     return f"{words}."
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Remedies, and why they may not be enough; "" where they are."""
+
+    remedies: tuple[Remedy, ...]
+    note: str = ""
+
+
+def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: int | None) -> Found:
+    """Changes with which the trace passes ``capacity``; without one, changes with which it takes clearly less.
+
+    A trace that ends with the refused request goes on with the rest of an earlier step, where it holds one; else a
+    change that gets past the request is told as no more than that.
+
+    Args:
+        history: of the device.
+        what_if: of the same history.
+        found: why it failed, or where memory is.
+        capacity: bytes that PyTorch could have had, ``None`` when that is not known.
+    """
+    if not history.is_recorded or history.count > MOST_EVENTS or history.disagreeing:
+        return Found(())
+    failed = capacity is not None and not what_if.run(capacity).fits
+    kept = tuple(_let_go(history, found.growing, capacity if failed else None))
+    if found.verdict == "leak" or is_leaking(found):
+        # with anything else the run would only fail later
+        return Found(kept)
+    # a card that refused a segment had PyTorch release what it kept, which one without end does not
+    reserved = min(int(history.reserved.max()), what_if.run(None).peak_reserved)
+    refused = what_if.ends_refused
+    if not failed or capacity is None:
+        return Found((*kept, *setting_remedies(what_if.run, None, reserved)))
+    settings = setting_remedies(what_if.run, capacity, reserved, ends_refused=refused)
+    replayed = (*settings, *_larger(what_if, capacity))
+    smaller: Iterable[Remedy] = ()
+    if found.requested_bytes is not None:
+        smaller = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
+    note = ENDS_HERE if refused else FROM_AN_EARLIER_STEP if what_if.goes_on else ""
+    return Found((*kept, *replayed, *smaller), note if replayed else "")
+
+
+def is_leaking(found: Explanation) -> bool:
+    """Whether lines keep so much of every step that what only gives them more room helps for some steps alone.
+
+    For states in which nothing failed, by the measure by which `verdict` blames a failure on them.
+    """
+    grown = sum(growth.bytes for growth in found.growing)
+    return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
+
+
+def _let_go(history: History, growing: Sequence[Growth], capacity: int | None) -> Iterator[Remedy]:
+    told = let_go(history, growing, capacity) if growing else None
+    if told is not None and told.fits is not False and told.peak < told.peak_before:
+        yield let_go_remedy(growing, told.peak_before, told.peak, told.fits)
+
+
+def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
+    smallest = what_if.smallest_capacity()
+    if capacity < smallest < UNLIMITED:
+        yield from larger_remedies(smallest, what_if.run(smallest).peak_reserved, ends_refused=what_if.ends_refused)
+
+
 def _category_words(history: History, moment: int, mostly: str, found: Explanation) -> str:
     alive, lives = history.alive(moment), history.lives
     before = int(lives.bytes[alive[lives.born[alive] < 0]].sum())
@@ -189,208 +258,6 @@ def _note(history: History, moment: int, found: Explanation, source: SourceLine)
             "questions."
         )
     return advice(history, moment, found.growing, source)
-
-
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class LetGo:
-    """A replay in which nothing of some lines outlives the step after the one it was made in; bytes.
-
-    Attributes:
-        peak_before: reserved at most, up to the end of the trace, as it was.
-        peak: the same without what is kept; `peak_allocated` of what is allocated.
-        fits: whether it fits the capacity asked about; ``None`` without one.
-    """
-
-    peak_before: int
-    peak: int
-    peak_allocated: int
-    fits: bool | None
-
-
-def is_leaking(found: Explanation) -> bool:
-    """Whether lines keep so much of every step that what only gives them more room helps for some steps alone.
-
-    For states in which nothing failed, by the measure by which `verdict` blames a failure on them.
-    """
-    grown = sum(growth.bytes for growth in found.growing)
-    return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
-
-
-def let_go(history: History, growing: Sequence[Growth], capacity: int | None = None) -> LetGo | None:
-    """Replay a trace without what lines keep; ``None`` when no step ends in which something could be let go.
-
-    Args:
-        history: of the device, with steps.
-        growing: the lines.
-        capacity: bytes that PyTorch can have.
-    """
-    kept = _kept(history, growing)
-    if not len(kept) or len(history.steps) < 2:
-        return None
-    program, lives, order = compiled(history.device)
-    block_of = np.full(len(lives), -1, np.int64)
-    block_of[order] = np.arange(len(order))
-    # the step after the one it was made in has begun, and with it ends what a program holds until then
-    step = np.searchsorted(history.steps, history.lives.born[kept], side="right")
-    ends = step < len(history.steps)
-    event = history.steps[np.minimum(step, len(history.steps) - 1)]
-    ends &= event < history.lives.freed[kept]
-    place = np.searchsorted(program.events, event[ends])
-    blocks = block_of[kept[ends]]
-    known = blocks >= 0
-    if not known.any():
-        return None
-    sooner = program.without_late(dict(zip(blocks[known].tolist(), place[known].tolist(), strict=True)))
-    settings: AllocatorSettings = history.device.settings
-    room = UNLIMITED if capacity is None else capacity
-    without: Ran = Rerun(sooner, room, settings).run()
-    before = Rerun(program, UNLIMITED, settings).run()
-    fits = None if capacity is None else without.fits
-    return LetGo(before.peak_reserved, without.peak_reserved, without.peak_allocated, fits)
-
-
-def _kept(history: History, growing: Sequence[Growth]) -> Ints:
-    """Lives that the lines allocated within a step."""
-    lines = {(growth.file, growth.line) for growth in growing}
-    sites = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
-    lives = history.lives
-    return np.flatnonzero(sites[history.sites.of_stack[lives.stack]] & (lives.born >= 0))
-
-
-MOST_EVENTS = 400_000
-"""Events of a trace that is replayed for remedies: about a second each."""
-
-SETTINGS = (EXPANDABLE, "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8")
-"""Settings that are tried."""
-
-FROM_AN_EARLIER_STEP = (
-    "The recording ends at the refused request: the replay goes on with what an earlier step asked from there on."
-)
-
-ENDS_HERE = (
-    "The recording ends at the refused request, and no earlier step came to it in the same way: what the rest of the "
-    "step takes is not known, so that more may be needed."
-)
-
-WORTH_TELLING = 0.02
-WORTH_TELLING_BYTES = 20 * MIB
-"""Part of what was reserved at most, and bytes, that a change has to save to be told where nothing had failed."""
-
-
-SHARE_OF_ACTIVATIONS = 0.3
-"""Part of the live bytes that activations must be for changes to be named that make them smaller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Remedies, and why they may not be enough; "" where they are."""
-
-    remedies: tuple[Remedy, ...]
-    note: str = ""
-
-
-def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: int | None) -> Found:
-    """Changes with which the trace passes ``capacity``; without one, changes with which it takes clearly less.
-
-    A trace that ends with the refused request goes on with the rest of an earlier step, where it holds one; else a
-    change that gets past the request is told as no more than that.
-
-    Args:
-        history: of the device.
-        what_if: of the same history.
-        found: why it failed, or where memory is.
-        capacity: bytes that PyTorch could have had, ``None`` when that is not known.
-    """
-    if not history.is_recorded or history.count > MOST_EVENTS or history.disagreeing:
-        return Found(())
-    failed = capacity is not None and not what_if.run(capacity).fits
-    let_go = tuple(_let_go(history, found.growing, capacity if failed else None))
-    if found.verdict == "leak" or is_leaking(found):
-        # with anything else the run would only fail later
-        return Found(let_go)
-    if not failed:
-        return Found((*let_go, *_settings(history, what_if, None)))
-    replayed = (*_settings(history, what_if, capacity), *_larger(what_if, capacity))
-    smaller = _smaller_activations(history, found) if found.requested_bytes is not None else ()
-    note = ENDS_HERE if what_if.ends_refused else FROM_AN_EARLIER_STEP if what_if.goes_on else ""
-    return Found((*let_go, *replayed, *smaller), note if replayed else "")
-
-
-def _let_go(history: History, growing: Sequence[Growth], capacity: int | None) -> Iterator[Remedy]:
-    if not growing:
-        return
-    told = let_go(history, growing, capacity)
-    if told is None or told.fits is False or told.peak >= told.peak_before:
-        return
-    others = len(growing) - 1
-    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
-    instead = f"{format_bytes(told.peak)} at the peak instead of {format_bytes(told.peak_before)}"
-    verb = "keep" if len(growing) > 1 else "keeps"
-    yield Remedy(
-        f"let go of what {growing[0].place}{more} {verb}: {instead}",
-        predicted_peak_bytes=told.peak,
-        fits=told.fits,
-        verified_by=REPLAY,
-    )
-
-
-def _settings(history: History, what_if: WhatIf, capacity: int | None) -> Iterator[Remedy]:
-    """The first setting with which the trace passes a capacity that was too little, or takes clearly less."""
-    # a card that refused a segment had PyTorch release what it kept, which one without end does not
-    before = min(int(history.reserved.max()), what_if.run(None).peak_reserved)
-    least_saved = max(WORTH_TELLING_BYTES, WORTH_TELLING * before)
-    for text in SETTINGS:
-        chosen = AllocatorSettings.parse(text)
-        ran = what_if.run(capacity, chosen)
-        if not ran.fits if capacity is not None else ran.peak_reserved > before - least_saved:
-            continue
-        words = "expandable segments" if text == EXPANDABLE else text
-        yield Remedy(
-            words,
-            allocator=text,
-            flags=assignment(text),
-            predicted_peak_bytes=ran.peak_reserved,
-            fits=None if capacity is None or what_if.ends_refused else True,
-            verified_by=REPLAY,
-        )
-        # one setting is enough
-        return
-
-
-def _larger(what_if: WhatIf, capacity: int | None) -> Iterator[Remedy]:
-    smallest = what_if.smallest_capacity()
-    if capacity is None or not capacity < smallest < UNLIMITED:
-        return
-    peak = what_if.run(smallest).peak_reserved
-    if what_if.ends_refused:
-        yield Remedy(f"at least {needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
-        return
-    card = smallest_card(smallest)
-    words = f"{needed(smallest)} for PyTorch" + ("" if card is None else f", a card with {card // GIB} GiB")
-    yield Remedy(words, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
-
-
-def _smaller_activations(history: History, found: Explanation) -> Iterator[Remedy]:
-    """Changes of the program that make activations smaller, where they are much of what is live; none was tried."""
-    live = sum(found.by_category.values())
-    activations = found.by_category.get(ACTIVATIONS, 0)
-    if activations < SHARE_OF_ACTIVATIONS * live:
-        return
-    of_batch = activations + found.by_category.get(INPUTS, 0) + found.by_category.get(TEMPORARY, 0)
-    yield Remedy(
-        f"half the batch, two of them for each optimizer step: up to {available(of_batch // 2)} less at this moment"
-    )
-    if not _checkpoints(history.device.stacks):
-        yield Remedy(
-            f"activation checkpointing (torch.utils.checkpoint): up to {available(activations)} less at this moment"
-        )
-    yield Remedy(
-        f"bf16 autocast, if the activations are float32: up to {available(activations // 2)} less at this moment",
-        changes_training=True,
-    )
 
 
 def _checkpoints(stacks: Sequence[Stack]) -> bool:

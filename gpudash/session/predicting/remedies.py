@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gpudash.memory.allocator.settings import assignment
-from gpudash.memory.explaining.explain import rejudged
 from gpudash.memory.explaining.explanation_text import failure_title
-from gpudash.memory.explaining.remedies import raised_cap
-from gpudash.memory.predicting.estimate import Alternative, Target
-from gpudash.memory.predicting.estimate_words import change_words
+from gpudash.memory.explaining.remedies import NONE_FOUND, with_dry_run
+from gpudash.memory.predicting.estimate import Target
 from gpudash.session.live.machine import Machine
 from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.estimator import Answer, Estimator
@@ -23,7 +20,7 @@ from gpudash.telemetry.explanation import Explanation, PartKind, Remedy
 from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.telemetry.runs import RunView, run_of
 from gpudash.telemetry.store import Store
-from gpudash.units import GIB, MIB, format_bytes
+from gpudash.units import format_bytes
 
 TIME_LIMIT_S = 20.0
 """Longest that remedies are looked for."""
@@ -34,13 +31,7 @@ GRACE_S = 5.0
 AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category", "idle", "pending", "private")
 """What is there only once the context is; where it cannot be measured, it is among what is unattributed."""
 
-DRY_RUN = "dry run"
-
-ALONE = "without the other processes"
-
 UNKNOWN = "The workload {workload} is not known here with these fields, so no change of it could be tried."
-
-NONE_FOUND = "No change of this run's fields was found with which it would have fitted."
 
 
 class Remedies:
@@ -197,26 +188,7 @@ class _Search:
             note = "" if answer.problem is None else answer.problem.message
         if estimate is None:
             return replace(told, remedies_note=note)
-        if estimate.minimum_capacity_bytes is not None:
-            told = rejudged(told, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
-        ways = list(estimate.alternatives)
-        allowed = told.allowed_bytes
-        if allowed is not None:
-            ways = [way for way in ways if _under_the_cap(way, allowed)]
-            room = told.capacity_bytes - told.part_bytes("process", "context", "unattributed")
-            raised = None if fills_memory(self._spec) else raised_cap(estimate, allowed, room)
-            ways = ways if raised is None else [raised, *ways]
-        found = remedies(ways)
-        if told.verdict == "other process":
-            found = (
-                Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN),
-                *found,
-            )
-        changes = {remedy.change for remedy in found}
-        # what a replay got past the request is known better where the whole run was predicted
-        kept = (remedy for remedy in told.remedies if remedy.fits or note)
-        found += tuple(remedy for remedy in kept if remedy.change not in changes)
-        return told.with_remedies(found, note or ("" if found else NONE_FOUND))
+        return with_dry_run(told, estimate, raises_cap=not fills_memory(self._spec), note=note)
 
     def _answer(self) -> Answer | None:
         """The whole answer, or what there is of it when the time is over; waited for in parts: `end` is to be heard."""
@@ -255,56 +227,6 @@ class _Afterwards(Estimates):
     def _others_bytes(self) -> int:
         """What was taken and not by the run's tensors."""
         return self._explanation.part_bytes("process", "context", "unattributed")
-
-
-def _under_the_cap(way: Alternative, allowed: int) -> bool:
-    """Whether a change is a way out while the process may reserve no more than ``allowed`` bytes on any GPU."""
-    elsewhere = way.device not in (None, "cpu") or way.card_bytes is not None or way.ranks is not None
-    return not elsewhere or (way.peak_reserved_bytes or 0) <= allowed
-
-
-def remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
-    """Those of ``alternatives`` that fit."""
-    return tuple(
-        Remedy(
-            change=change_words(alternative),
-            fields=dict(alternative.fields),
-            device=alternative.device,
-            allocator=alternative.allocator,
-            flags=flags(alternative),
-            predicted_peak_bytes=alternative.peak_reserved_bytes,
-            fits=True,
-            verified_by=DRY_RUN,
-            releases_cache=alternative.releases_cache,
-            slowdown=alternative.slowdown,
-            slowdown_from=alternative.slowdown_from,
-            changes_training=alternative.changes_training,
-        )
-        for alternative in alternatives
-        if alternative.fits is True
-    )
-
-
-def flags(alternative: Alternative) -> str:
-    """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
-    if alternative.allocator:
-        return assignment(alternative.allocator)
-    words = [] if alternative.device is None else ["--device", alternative.device]
-    for name, value in alternative.fields.items():
-        words += _flag(name.replace("_", "-"), value)
-    return " ".join([*words, *_flag("memory-cap", alternative.memory_cap_bytes)])
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
-    if value is None:
-        return []
-    if isinstance(value, int) and value >= MIB:
-        for unit, word in ((GIB, "GiB"), (MIB, "MiB")):
-            if value % unit == 0:
-                return [f"--{name}", f"{value // unit}{word}"]
-    return [f"--{name}", str(value)]
 
 
 def words(found: tuple[Remedy, ...], note: str) -> str:

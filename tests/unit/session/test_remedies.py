@@ -14,9 +14,10 @@ from gpudash.devices.names import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, Request, other_process
+from gpudash.memory.explaining.remedies import ALONE, dry_run_remedies, flags
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session.predicting.estimator import Estimator
-from gpudash.session.predicting.remedies import ALONE, Remedies, flags, remedies, words
+from gpudash.session.predicting.remedies import Remedies, words
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.units import GIB, MIB
@@ -188,7 +189,7 @@ def test_why_nothing_could_be_predicted_is_told(live: Live) -> None:
 
 
 def test_remedies_of_a_replay_are_kept(live: Live) -> None:
-    known = remedies([Alternative("expandable segments", allocator="expandable_segments:True", fits=True)])
+    known = dry_run_remedies([Alternative("expandable segments", allocator="expandable_segments:True", fits=True)])
     looking = Looking(live, REFUSES)
     looking.fail(out_of_memory().with_remedies(known))
     found = looking.note().found.remedies
@@ -283,10 +284,10 @@ def test_a_setting_of_the_allocator_is_added_to_those_in_use(
 
 
 def test_a_remedy_on_a_simulated_device_is_marked() -> None:
-    (found,) = remedies([Alternative("on sim:1", device="sim:1", fits=True)])
+    (found,) = dry_run_remedies([Alternative("on sim:1", device="sim:1", fits=True)])
     assert found.change == "on sim:1 (SIMULATED)" and found.flags == "--device sim:1"
 
 
 def test_only_what_fits_is_a_remedy() -> None:
-    found = remedies([Alternative("a", fits=True), Alternative("b", fits=False), Alternative("c", fits=None)])
+    found = dry_run_remedies([Alternative("a", fits=True), Alternative("b", fits=False), Alternative("c", fits=None)])
     assert [remedy.change for remedy in found] == ["a"]

@@ -223,7 +223,6 @@ def test_a_trace_that_contradicts_its_segments_is_explained_without_replays() ->
 
 def test_a_very_long_trace_is_not_replayed_for_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpudash.memory.snapshot.explaining.MOST_EVENTS", 10)
-    monkeypatch.setattr("gpudash.memory.snapshot.explaining.MOST_EVENTS", 10)
     found = explain_snapshot(leaking().snapshot(), 0)
     assert found.remedies == ()
     assert found.remedies_note.endswith("too many to try changes on the way: ask what-if questions.")
