@@ -9,10 +9,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QGuiApplication
 from pytestqt.qtbot import QtBot
 
+from gpudash.telemetry.ranks.rows import RankRow
 from gpudash.telemetry.records import Note, RunFailed, RunStarted, Warning
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
-from gpudash.ui.dashboard.tabs.rank_rows import RankRow
 from gpudash.ui.dashboard.tabs.ranks_tab import BARS, COLUMNS, RanksTab
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB

@@ -24,6 +24,7 @@ from gpudash.telemetry.export import Heed, atomically
 from gpudash.telemetry.marks import standing_marks
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.plots import PlotSpec
+from gpudash.telemetry.ranks.words import FIGURES, parameters_words
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import MetricView, RunView
@@ -346,8 +347,12 @@ def _spec(run: RunView) -> Iterator[tuple[str, str]]:
             yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_FIGURES = ("step", "computing", "communicating", "waiting", "peak allocated", "peak of the process")
-_HEAD = (("rank", True), ("host", False), ("device", False), *((title, True) for title in _FIGURES))
+_PEAKS = (
+    ("peak allocated", "peak_allocated_bytes", format_bytes),
+    ("peak of the process", "peak_used_bytes", format_bytes),
+)
+_RANK_FIGURES = (*FIGURES, *_PEAKS)
+_HEAD = (("rank", True), ("host", False), ("device", False), *((title, True) for title, _key, _write in _RANK_FIGURES))
 
 
 def rank_table(result: Mapping[str, Any] | None) -> list[str]:
@@ -356,10 +361,8 @@ def rank_table(result: Mapping[str, Any] | None) -> list[str]:
     if result is None or not isinstance(rows, list):
         return []
     parts = ["<h3>Ranks</h3>", table(_HEAD, [_cells(row) for row in rows if isinstance(row, dict)])]
-    equal = result.get("parameters_equal")
-    if isinstance(equal, bool):
-        parts.append(f"<p>The parameters are {'equal' if equal else 'NOT equal'} across the ranks.</p>")
-    return parts
+    words = parameters_words(result)
+    return [*parts, f"<p>{words}</p>"] if words else parts
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:
@@ -372,10 +375,5 @@ def _cells(row: Mapping[str, Any]) -> Sequence[str]:
         cell("rank", str),
         escape(str(row.get("host") or "")),
         escape(shown_name(str(row.get("device") or ""))),
-        cell("step_seconds_median", format_duration),
-        cell("compute_seconds_median", format_duration),
-        cell("communication_share", format_percent),
-        cell("waiting_share", format_percent),
-        cell("peak_allocated_bytes", format_bytes),
-        cell("peak_used_bytes", format_bytes),
+        *(cell(key, write) for _title, key, write in _RANK_FIGURES),
     ]

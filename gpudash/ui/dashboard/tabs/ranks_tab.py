@@ -19,9 +19,10 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import shown_name
 from gpudash.telemetry.ranks.places import RankPlace
+from gpudash.telemetry.ranks.rows import RankRow, rank_rows, sentence
+from gpudash.telemetry.ranks.words import rest_words
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
-from gpudash.ui.dashboard.tabs.rank_rows import RankRow, rank_rows, rest_words, sentence
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Index
 from gpudash.ui.widgets.text_size import scaled
@@ -241,7 +242,8 @@ class RanksTab(QWidget):
     def show_run(self, store: Store, places: Sequence[RankPlace]) -> None:
         """Show the ranks of the store's run; the caller holds its lock."""
         rows = rank_rows(store, places)
-        self.show_ranks(rows, " ".join(filter(None, (sentence(store.run, places), rest_words(rows)))))
+        rest = rest_words(row.shares for row in rows)
+        self.show_ranks(rows, " ".join(filter(None, (sentence(store.run, places), rest))))
 
     def show_ranks(self, rows: Sequence[RankRow], words: str) -> None:
         """Show these; a rank stays selected wherever its row goes."""

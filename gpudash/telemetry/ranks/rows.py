@@ -15,7 +15,6 @@ from gpudash.telemetry.ranks.shares import PARTS
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
-from gpudash.units import format_percent
 
 RECENT_S = 60.0
 """Seconds of session time whose steps a running run's figures are of."""
@@ -28,9 +27,6 @@ SILENT_S = 5.0
 
 STALLED_STEPS = 3.0
 """Without a step for so many usual ones (and `SILENT_S`), the ranks wait."""
-
-LEAST_UNACCOUNTED = 0.05
-"""Share of a rank's step from which on it is told that it went into none of the three."""
 
 STRAGGLER, FULLEST = "straggler", "most memory"
 
@@ -61,6 +57,11 @@ class RankRow:
     capacity_bytes: int | None
     state: str
     remark: str
+
+    @property
+    def shares(self) -> tuple[float | None, float | None, float | None]:
+        """Computing, communicating and waiting."""
+        return self.computing, self.communicating, self.waiting
 
 
 def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
@@ -102,16 +103,6 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     equal = run.result.get("parameters_equal")
     words = "" if equal is None else f" Their parameters are {'' if equal else 'NOT '}equal."
     return f"{ranks_words(run)}{where}; none is clearly slower than the others.{words}"
-
-
-def rest_words(rows: Sequence[RankRow]) -> str:
-    """How much of the step is none of the three parts; "" for next to nothing."""
-    shares = ((row.computing, row.communicating, row.waiting) for row in rows)
-    known = [[share for share in parts if share is not None] for parts in shares]
-    rest = max((1.0 - sum(parts) for parts in known if len(parts) == 3), default=0.0)
-    if rest < LEAST_UNACCOUNTED:
-        return ""
-    return f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."
 
 
 def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
