@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QEvent, QItemSelectionModel, QModelIndex, QSortFilterProxyModel, Qt
+from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
@@ -22,8 +22,7 @@ from gpudash.ui.recordings.library_words import (
     status_of,
     workload_of,
 )
-from gpudash.ui.widgets.plain_text import plain_tip
-from gpudash.ui.widgets.tables import Column, Index
+from gpudash.ui.widgets.tables import Column, Index, RowsModel
 from gpudash.units import format_bytes
 
 SORT = Qt.ItemDataRole.UserRole
@@ -74,50 +73,34 @@ ROOM_PX = 26
 """Beside a column's words: its margins."""
 
 
-class RecordingsModel(QAbstractTableModel):
+class RecordingsModel(RowsModel[Entry]):
     """One row per recording."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.entries: Sequence[Entry] = ()
+        super().__init__([column for column, _words, _value in COLUMNS], parent)
         self.alarm = QColor()
 
     def show_entries(self, entries: Sequence[Entry]) -> bool:
-        """Show these; returns whether rows came or went, so that a selection has to be made anew."""
-        same = [entry.path for entry in entries] == [entry.path for entry in self.entries]
+        """Show these; returns whether rows came or went, so that a selection has to be made again."""
+        same = [entry.path for entry in entries] == [entry.path for entry in self.rows]
         if same:
-            self.entries = entries
-            if entries:
-                self.dataChanged.emit(self.index(0, 0), self.index(len(entries) - 1, len(COLUMNS) - 1))
-            return False
-        self.beginResetModel()
-        self.entries = entries
-        self.endResetModel()
-        return True
+            self.update_rows(entries)
+        else:
+            self.replace_rows(entries)
+        return not same
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
-        return 0 if parent.isValid() else len(self.entries)
+    def words(self, row: Entry, column: int) -> str:
+        return COLUMNS[column][1](row)
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(COLUMNS)
+    def tip(self, row: Entry, column: int) -> str:
+        damage = row.facts.damage if row.facts is not None else ""
+        return damage or f"{self.words(row, column)}\n{row.path}"
 
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        entry, (column, words, value) = self.entries[index.row()], COLUMNS[index.column()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return words(entry)
+    def value(self, row: Entry, column: int, role: int) -> Any:
         if role == SORT:
-            return value(entry)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            damage = entry.facts.damage if entry.facts is not None else ""
-            return plain_tip(damage or f"{words(entry)}\n{entry.path}")
-        if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        if role == Qt.ItemDataRole.ForegroundRole and words is status_of and words(entry) in ALARMING:
-            return self.alarm
-        return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return None if orientation is Qt.Orientation.Vertical else COLUMNS[section][0].heading(role)
+            return COLUMNS[column][2](row)
+        alarming = COLUMNS[column][1] is status_of and status_of(row) in ALARMING
+        return self.alarm if alarming and role == Qt.ItemDataRole.ForegroundRole else None
 
 
 class Searched(QSortFilterProxyModel):
@@ -136,7 +119,7 @@ class Searched(QSortFilterProxyModel):
         self.invalidate()
 
     def filterAcceptsRow(self, row: int, parent: Index) -> bool:
-        entry = self._model.entries[row]
+        entry = self._model.rows[row]
         text = " ".join((entry.path.name, *(words(entry) for _column, words, _value in COLUMNS))).lower()
         return all(word in text for word in self._words)
 
@@ -214,7 +197,7 @@ class RecordingsTable(QTableView):
         return [self._entry(self.found.index(row, 0)) for row in range(self.found.rowCount())]
 
     def _entry(self, index: QModelIndex) -> Entry:
-        return self._model.entries[self.found.mapToSource(index).row()]
+        return self._model.rows[self.found.mapToSource(index).row()]
 
     def text(self) -> str:
         """The selected recordings, or all when none is, as tab-separated text under a header."""

@@ -1,6 +1,6 @@
-"""The events of the trace with what narrows them; the selected one is the moment.
+"""The events of the trace in a table, with what narrows them; the selected one is the moment.
 
-The events of a trace in a table: only the rows in sight are ever made, however many there are.
+Only the rows in sight are ever made, however many there are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QAbstractTableModel, QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import QItemSelectionModel, Signal
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -25,8 +25,8 @@ from PySide6.QtWidgets import (
 
 from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Columns, Stack
 from gpudash.ui.snapshot.rows import Places
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.widgets.tables import Column
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.tables import Column, RowsModel
 from gpudash.units import format_bytes, format_count, parse_size
 
 WIDTHS = (80, 92, 120, 84, 128, 56)
@@ -122,9 +122,9 @@ class EventsPane(QWidget):
         self.least.setProperty("invalid", "true" if wrong else "false")
         self.least.style().polish(self.least)
         wanted = Filter(self.action.currentData() or "", self.text.text().strip(), least)
-        found = matching(self.model.columns, self._places.stacks, wanted)
-        self.model.show_rows(found)
-        shown, all_of_them = format_count(len(found)), format_count(len(self.model.columns))
+        found = matching(self.model.trace, self._places.stacks, wanted)
+        self.model.replace_rows(found)
+        shown, all_of_them = format_count(len(found)), format_count(len(self.model.trace))
         self.sums.setText(f"{all_of_them} events" if shown == all_of_them else f"{shown} of {all_of_them} events")
 
     def show_moment(self, moment: int) -> None:
@@ -156,11 +156,9 @@ class EventsPane(QWidget):
         chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
         rows = chosen if len(chosen) > 1 else range(min(self.model.rowCount(), COPIED))
         lines = ["\t".join(column.title for column in EVENT_COLUMNS)]
-        lines += ["\t".join(self.model.cells(int(self.model.rows[row]))) for row in rows]
+        lines += ["\t".join(self.model.cells(self.model.rows[row])) for row in rows]
         return "\n".join(lines)
 
-
-Index = QModelIndex | QPersistentModelIndex
 
 EVENT_COLUMNS = (
     Column("event", right=True, tip="Number of the event, from 0"),
@@ -208,7 +206,7 @@ def _mentions(stack: Stack, text: str) -> bool:
     return any(text in f"{file}:{line} {name}".lower() for file, line, name in stack)
 
 
-class EventsModel(QAbstractTableModel):
+class EventsModel(RowsModel[np.int64]):
     """Rows of `matching` events; cells are made when they are asked for.
 
     Args:
@@ -217,45 +215,24 @@ class EventsModel(QAbstractTableModel):
     """
 
     def __init__(self, columns: Columns, sites: Sequence[str], parent: Any = None) -> None:
-        super().__init__(parent)
-        self.columns = columns
+        super().__init__(EVENT_COLUMNS, parent)
+        self.trace = columns
         self._sites = sites
         self.rows = np.arange(len(columns))
         times = columns.time_us
         known = times[times != NONE]
         self._began_us = int(known[0]) if len(known) else None
 
-    def show_rows(self, rows: NDArray[np.int64]) -> None:
-        """Show the events of these numbers."""
-        self.beginResetModel()
-        self.rows = rows
-        self.endResetModel()
-
     def row_of(self, event: int) -> int:
         """The row of an event, or of the last before it; -1 when there is none."""
-        return int(np.searchsorted(self.rows, event, "right")) - 1
+        return int(np.searchsorted(np.asarray(self.rows), event, "right")) - 1
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
-        return 0 if parent.isValid() else len(self.rows)
+    def words(self, row: np.int64, column: int) -> str:
+        return self.cells(row)[column]
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(EVENT_COLUMNS)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if role == Qt.ItemDataRole.DisplayRole:
-            return self.cells(int(self.rows[index.row()]))[index.column()]
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return plain_tip(self.cells(int(self.rows[index.row()]))[index.column()])
-        if role == Qt.ItemDataRole.TextAlignmentRole and EVENT_COLUMNS[index.column()].right:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return None if orientation is Qt.Orientation.Vertical else EVENT_COLUMNS[section].heading(role)
-
-    def cells(self, event: int) -> tuple[str, ...]:
+    def cells(self, row: np.int64) -> tuple[str, ...]:
         """The words of one event."""
-        columns = self.columns
+        columns, event = self.trace, int(row)
         time_us, stack = int(columns.time_us[event]), int(columns.stack[event])
         address = int(columns.address[event])
         known = time_us != NONE and self._began_us is not None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -46,13 +46,102 @@ class Column:
         return None
 
 
-class RowsModel(QAbstractTableModel):
-    """Rows of cells of text. A cell may be a pair of (text, tooltip)."""
+ARROW_ROOM = "\N{EN SPACE}" * 2
+"""Room in a header for the arrow that tells the order, which Qt would draw over the words."""
 
-    def __init__(self, columns: Sequence[Column], parent: Any = None) -> None:
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Rows(Protocol[R_co]):
+    """A sequence of rows, or an array of their numbers."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> R_co: ...
+
+    def __iter__(self) -> Iterator[R_co]: ...
+
+
+class RowsModel(QAbstractTableModel, Generic[R]):
+    """Rows of anything in columns of words; a subclass says what a cell reads.
+
+    Args:
+        columns: from left to right.
+        parent: owns the model.
+
+    Attributes:
+        rows: from the top down.
+        sorted_column: by which the rows are in order; ``None`` where they cannot be sorted here.
+    """
+
+    def __init__(self, columns: Sequence[Column], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.columns = columns
-        self.rows: list[Sequence[str]] = []
+        self.rows: Rows[R] = ()
+        self.sorted_column: int | None = None
+
+    def words(self, row: R, column: int) -> str:
+        """What a cell reads."""
+        raise NotImplementedError
+
+    def tip(self, row: R, column: int) -> str:
+        """The tooltip of a cell, as plain text."""
+        return self.words(row, column)
+
+    def value(self, row: R, column: int, role: int) -> Any:
+        """What Qt is told of a cell in any other role."""
+        return None
+
+    def cells(self, row: R) -> Sequence[str]:
+        """A row as it is shown."""
+        return [self.words(row, column) for column in range(len(self.columns))]
+
+    def replace_rows(self, rows: Rows[R]) -> None:
+        """Show other rows."""
+        self.beginResetModel()
+        self.rows = rows
+        self.endResetModel()
+
+    def update_rows(self, rows: Rows[R]) -> None:
+        """Show as many rows as before in place of them; what did not change is not redrawn."""
+        before, self.rows = self.rows, rows
+        self._tell_changed(before)
+
+    def _tell_changed(self, before: Rows[R]) -> None:
+        changed = [place for place, (old, new) in enumerate(zip(before, self.rows, strict=False)) if old != new]
+        if changed:
+            self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(self.columns)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        row, column = self.rows[index.row()], index.column()
+        if role == Qt.ItemDataRole.DisplayRole:
+            return self.words(row, column)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return plain_tip(self.tip(row, column))
+        if role == Qt.ItemDataRole.TextAlignmentRole and self.columns[column].right:
+            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        return self.value(row, column, role)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation is Qt.Orientation.Vertical:
+            return None
+        column = self.columns[section]
+        sorts = role == Qt.ItemDataRole.DisplayRole and section == self.sorted_column and column.right
+        return f"{column.heading(role)}{ARROW_ROOM}" if sorts else column.heading(role)
+
+
+class TextModel(RowsModel[Sequence[str]]):
+    """Rows of cells of text."""
+
+    def words(self, row: Sequence[str], column: int) -> str:
+        return row[column]
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
         """Show ``rows``; cells that did not change are not redrawn."""
@@ -68,27 +157,7 @@ class RowsModel(QAbstractTableModel):
             self.endInsertRows()
         elif after < before:
             self.endRemoveRows()
-        changed = [row for row in range(min(before, after)) if rows[row] != old[row]]
-        if changed:
-            self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
-
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
-        return 0 if parent.isValid() else len(self.rows)
-
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(self.columns)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if role == Qt.ItemDataRole.DisplayRole:
-            return self.rows[index.row()][index.column()]
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return plain_tip(self.rows[index.row()][index.column()])
-        if role == Qt.ItemDataRole.TextAlignmentRole and self.columns[index.column()].right:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return None if orientation is Qt.Orientation.Vertical else self.columns[section].heading(role)
+        self._tell_changed(old)
 
 
 ROW_PX = 24
@@ -102,7 +171,7 @@ class Table(QWidget):
 
     def __init__(self, name: str, columns: Sequence[Column], empty: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.model = RowsModel(columns, self)
+        self.model = TextModel(columns, self)
         self.view = QTableView()
         self.view.setModel(self.model)
         self.view.setAccessibleName(name)
@@ -192,7 +261,7 @@ class Table(QWidget):
             self._scale = text_scale()
             self._widths = []
             self.view.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
-            self.show_rows(self.model.rows)
+            self.show_rows(list(self.model.rows))
 
     def text(self) -> str:
         """The selected rows, or all when none is, as tab-separated text under a header."""

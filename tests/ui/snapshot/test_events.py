@@ -45,9 +45,9 @@ def test_only_cells_that_are_asked_for_are_made(qtbot: QtBot, monkeypatch: pytes
     made: list[int] = []
     cells = EventsModel.cells
 
-    def counted(model: EventsModel, event: int) -> tuple[str, ...]:
-        made.append(event)
-        return cells(model, event)
+    def counted(model: EventsModel, row: np.int64) -> tuple[str, ...]:
+        made.append(int(row))
+        return cells(model, row)
 
     monkeypatch.setattr(EventsModel, "cells", counted)
     pane = EventsPane()
@@ -64,7 +64,7 @@ def test_only_cells_that_are_asked_for_are_made(qtbot: QtBot, monkeypatch: pytes
 
 def test_the_cells_say_what_the_event_is() -> None:
     model = EventsModel(many(10), PLACES.words)
-    assert model.cells(3) == ("3", "3.000", "alloc", "1.50 KiB", "0x40000600", "0", "train.py:10 build")
+    assert model.cells(np.int64(3)) == ("3", "3.000", "alloc", "1.50 KiB", "0x40000600", "0", "train.py:10 build")
     titles = [model.headerData(place, Qt.Orientation.Horizontal) for place in range(model.columnCount())]
     assert titles == ["event", "time (ms)", "action", "size", "address", "stream", "where"]
 
@@ -120,10 +120,10 @@ def test_a_moment_picked_elsewhere_comes_into_sight(document: SnapshotDocument) 
 def test_a_size_that_is_none_is_marked_and_shows_all(document: SnapshotDocument) -> None:
     events = document.page.events
     events.least.setText("8 MiB")
-    assert events.model is not None and (events.model.columns.size[events.model.rows] >= 8 * MIB).all()
+    assert events.model is not None and (events.model.trace.size[events.model.rows] >= 8 * MIB).all()
     events.least.setText("8 bananas")
     assert events.least.property("invalid") == "true"
-    assert events.model.rowCount() == len(events.model.columns)
+    assert events.model.rowCount() == len(events.model.trace)
 
 
 def test_the_events_in_front_are_what_is_copied(document: SnapshotDocument) -> None:
@@ -133,4 +133,4 @@ def test_the_events_in_front_are_what_is_copied(document: SnapshotDocument) -> N
     assert lines[0][:3] == ["event", "time (ms)", "action"]
     model = document.page.events.model
     assert model is not None and len(lines) == 1 + model.rowCount()
-    assert [tuple(line) for line in lines[1:]] == [model.cells(int(row)) for row in model.rows]
+    assert [tuple(line) for line in lines[1:]] == [model.cells(row) for row in model.rows]

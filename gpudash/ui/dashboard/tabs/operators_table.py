@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt, Signal
+from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
-from gpudash.ui.widgets.plain_text import plain_tip
-from gpudash.ui.widgets.tables import Column, Index
+from gpudash.ui.widgets.tables import Column, RowsModel
 from gpudash.units import format_bytes, format_count, format_duration
 
 Row = Mapping[str, Any]
@@ -42,19 +41,19 @@ NAME_WIDTH = 260
 """Logical pixels of an operator's name at most; the rest is in its tooltip."""
 
 
-ARROW_PX, ARROW_ROOM = 14, "\N{EN SPACE}" * 2
-"""Room in a header for the arrow that tells the order, which Qt would draw over the words."""
+ARROW_PX = 14
+"""Logical pixels of the arrow that tells the order."""
 
 
-class OperatorsModel(QAbstractTableModel):
+class OperatorsModel(RowsModel[Row]):
     """Rows of a profile that match the search, in the order of a column."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.rows: list[Row] = []
+        super().__init__([column for _field, column in COLUMNS], parent)
         self._all: Sequence[Row] = ()
         self._search = ""
-        self._column, self._order = 2, Qt.SortOrder.DescendingOrder
+        self._field, self._order = COLUMNS[2][0], Qt.SortOrder.DescendingOrder
+        self.sorted_column = 2
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Show other operators."""
@@ -67,40 +66,22 @@ class OperatorsModel(QAbstractTableModel):
         self._arrange()
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.DescendingOrder) -> None:
-        self._column, self._order = column, order
+        self.sorted_column, self._field, self._order = column, COLUMNS[column][0], order
         self._arrange()
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
 
     def _arrange(self) -> None:
-        key = COLUMNS[self._column][0]
-        self.beginResetModel()
         found = [row for row in self._all if self._search in _searched(row)]
-        self.rows = sorted(found, key=lambda row: row[key], reverse=self._order == Qt.SortOrder.DescendingOrder)
-        self.endResetModel()
+        descending = self._order == Qt.SortOrder.DescendingOrder
+        self.replace_rows(sorted(found, key=lambda row: row[self._field], reverse=descending))
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
-        return 0 if parent.isValid() else len(self.rows)
+    def words(self, row: Row, column: int) -> str:
+        field = COLUMNS[column][0]
+        return cell_words(field, row[field])
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        field, column = COLUMNS[index.column()]
-        value = self.rows[index.row()][field]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return cell_words(field, value)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return plain_tip(f"{value} B" if field.endswith("bytes") else str(value))
-        if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation is Qt.Orientation.Vertical:
-            return None
-        heading = COLUMNS[section][1].heading(role)
-        sorts = role == Qt.ItemDataRole.DisplayRole and section == self._column and COLUMNS[section][1].right
-        return f"{heading}{ARROW_ROOM}" if sorts else heading
+    def tip(self, row: Row, column: int) -> str:
+        field = COLUMNS[column][0]
+        return f"{row[field]} B" if field.endswith("bytes") else str(row[field])
 
 
 def cell_words(field: str, value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QItemSelectionModel, QModelIndex, QRectF, Qt, Signal
+from PySide6.QtCore import QItemSelectionModel, QRectF, Qt, Signal
 from PySide6.QtGui import QAction, QColor, QGuiApplication, QPainter, QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -23,8 +23,8 @@ from gpudash.telemetry.ranks.rows import RankRow, rank_rows, sentence
 from gpudash.telemetry.ranks.words import rest_words
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
-from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.widgets.tables import ROW_PX, Column, Index
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.tables import ARROW_ROOM, ROW_PX, Column, Index, RowsModel
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 
@@ -82,9 +82,6 @@ TOLD_IF_UNLIKE = ("host", "capacity_bytes")
 BARS = {"computing": "gpu", "communicating": "loss", "waiting": "link"}
 """Columns with a bar, and the curve whose colour it has."""
 
-ARROW_ROOM = "\N{EN SPACE}" * 2
-"""Room in a header for the arrow that tells the order, which Qt would draw over the words."""
-
 PADDING_PX = 20
 """Of a cell, left and right together."""
 
@@ -94,70 +91,41 @@ BAR_PX = 3.0
 EMPTY = "The ranks of a run on several devices appear here."
 
 
-class RanksModel(QAbstractTableModel):
+class RanksModel(RowsModel[RankRow]):
     """Rows in the order of a column; those of a live run are brought up to date in place."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.rows: list[RankRow] = []
-        self._column, self._order = 0, Qt.SortOrder.AscendingOrder
+        super().__init__([column for _field, column, _write in COLUMNS], parent)
+        self._field, self._order = COLUMNS[0][0], Qt.SortOrder.AscendingOrder
+        self.sorted_column = 0
 
     def show_rows(self, rows: Sequence[RankRow]) -> None:
         """Show these; cells that did not change are not redrawn."""
         fresh = self._sorted(rows)
-        if [row.rank for row in fresh] != [row.rank for row in self.rows]:
-            self.beginResetModel()
-            self.rows = fresh
-            self.endResetModel()
-            return
-        old, self.rows = self.rows, fresh
-        changed = [place for place, row in enumerate(fresh) if row != old[place]]
-        if changed:
-            self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(COLUMNS) - 1))
+        if [row.rank for row in fresh] == [row.rank for row in self.rows]:
+            self.update_rows(fresh)
+        else:
+            self.replace_rows(fresh)
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
-        self._column, self._order = column, order
-        self.show_rows(self.rows)
+        self.sorted_column, self._field, self._order = column, COLUMNS[column][0], order
+        self.show_rows(list(self.rows))
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
 
     def _sorted(self, rows: Sequence[RankRow]) -> list[RankRow]:
         """In order; what is not known stands last, and equal ones stand by rank."""
-        field = COLUMNS[self._column][0]
+        field = self._field
         by_rank = sorted(rows, key=lambda row: row.rank)
         known = [row for row in by_rank if getattr(row, field) not in (None, "")]
         unknown = [row for row in by_rank if getattr(row, field) in (None, "")]
         known.sort(key=lambda row: getattr(row, field), reverse=self._order == Qt.SortOrder.DescendingOrder)
         return [*known, *unknown]
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
-        return 0 if parent.isValid() else len(self.rows)
+    def words(self, row: RankRow, column: int) -> str:
+        return COLUMNS[column][2](row)
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        field, column, write = COLUMNS[index.column()]
-        row = self.rows[index.row()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return write(row)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return plain_tip(write(row))
-        if role == Qt.ItemDataRole.UserRole:
-            return getattr(row, field)
-        if role == Qt.ItemDataRole.TextAlignmentRole and column.right:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation is Qt.Orientation.Vertical:
-            return None
-        column = COLUMNS[section][1]
-        sorts = role == Qt.ItemDataRole.DisplayRole and section == self._column and column.right
-        return f"{column.heading(role)}{ARROW_ROOM}" if sorts else column.heading(role)
-
-    def cells(self, row: RankRow) -> list[str]:
-        """A row as it is shown."""
-        return [write(row) for _field, _column, write in COLUMNS]
+    def value(self, row: RankRow, column: int, role: int) -> Any:
+        return getattr(row, COLUMNS[column][0]) if role == Qt.ItemDataRole.UserRole else None
 
 
 class ShareBar(QStyledItemDelegate):
