@@ -1,7 +1,4 @@
-"""Who allocated the memory: a table that can be grouped, searched and ordered by own or total bytes.
-
-The rows of who allocated what: a pure function of an explanation's owners.
-"""
+"""Who allocated the memory: a table that can be grouped, searched and ordered; its rows are a pure function."""
 
 from __future__ import annotations
 
@@ -10,24 +7,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.explanation_text import growth_words, place
 from gpudash.memory.explaining.wording import innermost
 from gpudash.telemetry.explanation import Explanation, Owner, short
+from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, Arrangement, CallSiteTable
 from gpudash.ui.widgets.labels import title_label
 from gpudash.ui.widgets.plain_text import without_mnemonics
-from gpudash.ui.widgets.tables import Column, Table
+from gpudash.ui.widgets.tables import Column
 from gpudash.units import format_bytes, format_count
 
 COLUMNS = (
-    Column("own", right=True, tip="Live bytes that the line itself allocated"),
-    Column("total", right=True, tip="Live bytes of the line and of everything it called"),
-    Column("count", right=True, tip="Live blocks"),
+    OWN,
+    TOTAL,
+    COUNT,
     Column("per step", right=True, tip="Bytes that stay behind at every step"),
     Column("what"),
-    Column("where", wide=True),
+    WHERE,
 )
+
+GROUPS = ("call site", "module", "file", "category")
+"""What rows may stand for."""
 
 EMPTY = "No live block matches. Esc shows all again."
 
@@ -48,37 +49,29 @@ class OwnersPanel(QFrame):
         self.setProperty("role", "panel")
         self._explanation: Explanation | None = None
         self._choice = Choice()
-        self._rows: list[OwnerRow] = []
         self.chip = QPushButton()
         self.chip.setProperty("role", "chip")
         self.chip.setToolTip("Show all categories again (Esc)")
         self.chip.clicked.connect(self.category_cleared)
-        self.group = QComboBox()
-        self.group.addItems([f"by {group}" for group in GROUPS])
-        self.group.setAccessibleName("Group rows")
-        self.group.setToolTip("What a row stands for")
-        self.group.currentIndexChanged.connect(self._changed)
+        self.arrangement = Arrangement(GROUPS)
+        self.arrangement.grouped.connect(self._changed)
+        self.arrangement.ordered.connect(self._changed)
+        self.group, self.total = self.arrangement.group, self.arrangement.total
         self.search = QLineEdit()
         self.search.setPlaceholderText("Search   /")
         self.search.setAccessibleName("Search call sites")
         self.search.setClearButtonEnabled(True)
         self.search.setMaximumWidth(150)
         self.search.textChanged.connect(self._changed)
-        self.total = QPushButton("by total")
-        self.total.setProperty("role", "chip")
-        self.total.setCheckable(True)
-        self.total.setToolTip("Order by total instead of own bytes (T)")
-        self.total.toggled.connect(self._changed)
-        self.table = Table("Who allocated it", COLUMNS, EMPTY)
-        self.table.view.setWordWrap(False)
-        self.table.view.selectionModel().selectionChanged.connect(self._tell)
+        self.table = CallSiteTable("Who allocated it", COLUMNS, EMPTY)
+        self.table.row_changed.connect(self.owner_changed)
         head = QHBoxLayout()
         head.setSpacing(6)
         head.addWidget(title_label("2  WHO ALLOCATED IT"))
         head.addWidget(self.chip)
         head.addStretch(1)
-        for control in (self.total, self.group, self.search):
-            head.addWidget(control)
+        head.addWidget(self.arrangement)
+        head.addWidget(self.search)
         column = QVBoxLayout(self)
         column.setContentsMargins(10, 6, 8, 6)
         column.setSpacing(4)
@@ -105,31 +98,16 @@ class OwnersPanel(QFrame):
     def _changed(self) -> None:
         self._choice = replace(
             self._choice,
-            group=GROUPS[self.group.currentIndex()],
+            group=self.arrangement.grouped_by,
             search=self.search.text(),
-            by_total=self.total.isChecked(),
+            by_total=self.arrangement.by_total,
         )
         self.chip.setText(without_mnemonics(f"{self._choice.category}  ×"))
         self.chip.setVisible(bool(self._choice.category))
         if self._explanation is None:
             return
-        self._rows = owner_rows(self._explanation, self._choice)
-        self.table.show_rows([row.cells for row in self._rows])
-        self.table.view.clearSelection()
-        if self._rows:
-            self.table.view.selectRow(0)
-        self._tell()
-
-    def _tell(self) -> None:
-        owner: Owner | None = None
-        chosen = self.table.view.selectionModel().selectedRows()
-        if chosen and chosen[0].row() < len(self._rows):
-            owner = self._rows[chosen[0].row()].owner
-        self.owner_changed.emit(owner)
-
-
-GROUPS = ("call site", "module", "file", "category")
-"""What rows may stand for."""
+        rows = owner_rows(self._explanation, self._choice)
+        self.table.show_call_sites([row.cells for row in rows], [row.owner for row in rows])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""The page that explains a full memory: what filled it, who allocated that, when, and what would have fitted.
-
-The top of the explanation: the cause, the request, and what would have fitted.
-"""
+"""The page that explains a full memory: what filled it, who allocated that, when, and what would have fitted."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.explanation.bar import PartsBar
+from gpudash.ui.explanation.header import CauseHeader
 from gpudash.ui.explanation.owners import OwnersPanel
-from gpudash.ui.explanation.remedies import Remedies
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.labels import title_label, worded_button, worded_label
+from gpudash.ui.widgets.labels import title_label, worded_button
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_clock
 
@@ -193,8 +190,8 @@ class ExplanationPage(QWidget):
         return self.owners.clear()
 
 
-class ExplanationHeader(QFrame):
-    """Sentences and buttons.
+class ExplanationHeader(CauseHeader):
+    """The cause, with buttons.
 
     Signals:
         applied: the `Remedy` to run again with.
@@ -207,27 +204,10 @@ class ExplanationHeader(QFrame):
     closed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("role", "panel")
-        self.title = worded_label("title", wraps=False)
-        self.headline = worded_label("figure-small")
-        self.headline.setStyleSheet("font-size: 13pt")
-        self.request = worded_label("muted")
-        self.remedies = Remedies()
+        copy = worded_button("Copy report", "Copy the whole explanation as text", lambda: self.copy_requested.emit())
+        close = worded_button("Back to the plots   Esc", "Leave the explanation (Esc)", lambda: self.closed.emit())
+        super().__init__((copy, close), parent)
         self.remedies.applied.connect(self.applied)
-        self._copy = worded_button("Copy report", "Copy the whole explanation as text", self.copy_requested.emit)
-        self._close = worded_button("Back to the plots   Esc", "Leave the explanation (Esc)", self.closed.emit)
-        head = QHBoxLayout()
-        head.addWidget(self.title, 1)
-        head.addWidget(self._copy)
-        head.addWidget(self._close)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 6, 10, 8)
-        column.setSpacing(3)
-        column.addLayout(head)
-        column.addWidget(self.headline)
-        column.addWidget(self.request)
-        column.addWidget(self.remedies)
 
     def show_explanation(self, found: Explanation, *, commanding: bool, looking: bool, rank: int | None = None) -> None:
         """Show what ``found`` says.
@@ -240,8 +220,6 @@ class ExplanationHeader(QFrame):
         whose = "" if rank is None else f"rank {rank} on "
         what = "MEMORY AT" if found.requested_bytes is None else "OUT OF MEMORY AT"
         product = "" if found.product in ("", SIMULATED_PRODUCT) else f" · {found.product}"
-        self.title.setText(f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
-        self.headline.setText(found.headline)
-        self.request.setText(found.request_words)
+        self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
         self.remedies.show_remedies(found.remedies, found.remedies_note, commanding=commanding, looking=looking)
         self.remedies.setVisible(found.requested_bytes is not None)

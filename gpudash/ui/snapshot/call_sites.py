@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, Arrangement, CallSiteTable
 from gpudash.ui.snapshot.rows import GROUPS, Change, Holder, signed
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count, format_percent
 
 COLUMNS = (
-    Column("own", right=True, tip="Live bytes that the row itself allocated"),
-    Column("total", right=True, tip="Live bytes of the line and of everything it called"),
-    Column("count", right=True, tip="Live blocks"),
+    OWN,
+    TOTAL,
+    COUNT,
     Column("share", right=True, tip="Of the bytes of all rows"),
     Column("what", tip="What the blocks are for, by their stacks"),
-    Column("where", wide=True),
+    WHERE,
 )
 
 CHANGE_COLUMNS = (
@@ -27,7 +28,7 @@ CHANGE_COLUMNS = (
     Column("B", right=True, tip="Live bytes at the later moment"),
     Column("blocks", right=True, tip="Live blocks, B minus A"),
     Column("", tip="Grew, shrank or stayed"),
-    Column("where", wide=True),
+    WHERE,
 )
 
 MOST_ROWS = 500
@@ -51,32 +52,22 @@ class WhoPane(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._holders: Sequence[Holder] = ()
-        self._changes: Sequence[Change] = ()
         self._compares = False
         self.sums = PlainLabel()
         self.sums.setProperty("role", "muted")
         self.sums.setWordWrap(True)
-        self.group = QComboBox()
-        self.group.addItems([f"by {group}" for group in GROUPS])
-        self.group.setAccessibleName("Group rows")
-        self.group.setToolTip("What a row stands for")
-        self.group.currentIndexChanged.connect(lambda _index: self.group_changed.emit())
-        self.total = QPushButton("by total")
-        self.total.setProperty("role", "chip")
-        self.total.setCheckable(True)
-        self.total.setAccessibleName("Order by total")
-        self.total.setToolTip("Order by total instead of own bytes (T)")
-        self.total.toggled.connect(lambda _on: self._show_holders())
-        self.table = Table("Who allocated it", COLUMNS, EMPTY)
-        self.changes = Table("What grew and shrank", CHANGE_COLUMNS, SAME)
+        self.arrangement = Arrangement(GROUPS)
+        self.arrangement.grouped.connect(self.group_changed)
+        self.arrangement.ordered.connect(self._reorder)
+        self.group, self.total = self.arrangement.group, self.arrangement.total
+        self.table = CallSiteTable("Who allocated it", COLUMNS, EMPTY)
+        self.changes = CallSiteTable("What grew and shrank", CHANGE_COLUMNS, SAME)
         for table in (self.table, self.changes):
-            table.view.setWordWrap(False)
-            table.view.selectionModel().selectionChanged.connect(self._tell)
+            table.row_changed.connect(self.row_changed)
         head = QHBoxLayout()
         head.setSpacing(6)
         head.addWidget(self.sums, 1)
-        head.addWidget(self.total)
-        head.addWidget(self.group)
+        head.addWidget(self.arrangement)
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 6, 4, 2)
         column.setSpacing(4)
@@ -88,7 +79,7 @@ class WhoPane(QWidget):
     @property
     def grouped_by(self) -> str:
         """The chosen one of `GROUPS`."""
-        return GROUPS[self.group.currentIndex()]
+        return self.arrangement.grouped_by
 
     @property
     def front(self) -> Table:
@@ -105,24 +96,26 @@ class WhoPane(QWidget):
     def show_changes(self, changes: Sequence[Change], words: str) -> None:
         """Show what grew and shrank between two moments; ``words`` say it in a sentence."""
         self._compares = True
-        self._changes = changes
         self._put_in_front()
         self.sums.setText(words)
-        self.changes.show_rows([change_cells(change) for change in changes[:MOST_ROWS]])
-        self._select_first(self.changes)
+        shown = changes[:MOST_ROWS]
+        self.changes.show_call_sites([change_cells(change) for change in shown], shown)
 
     def _put_in_front(self) -> None:
         self.table.setVisible(not self._compares)
         self.changes.setVisible(self._compares)
         self.total.setVisible(not self._compares)
 
+    def _reorder(self) -> None:
+        if not self._compares:
+            self._show_holders()
+
     def _show_holders(self) -> None:
-        if self.total.isChecked():
-            self._holders = sorted(self._holders, key=lambda row: -row.total)
-        else:
-            self._holders = sorted(self._holders, key=lambda row: -row.own)
+        by_total = self.arrangement.by_total
+        self._holders = sorted(self._holders, key=lambda row: -(row.total if by_total else row.own))
         whole = sum(row.own for row in self._holders)
-        rows: list[Sequence[str]] = [_cells(row, whole) for row in self._holders[:MOST_ROWS]]
+        shown = self._holders[:MOST_ROWS]
+        rows = [_cells(row, whole) for row in shown]
         rest = self._holders[MOST_ROWS:]
         if rest:
             size, count = sum(row.own for row in rest), sum(row.count for row in rest)
@@ -130,20 +123,7 @@ class WhoPane(QWidget):
             rows.append((format_bytes(size), "", format_count(count), format_percent(size / whole), "", words))
         blocks = sum(row.count for row in self._holders)
         self.sums.setText(f"{format_bytes(whole)} live in {format_count(blocks)} blocks")
-        self.table.show_rows(rows)
-        self._select_first(self.table)
-
-    def _select_first(self, table: Table) -> None:
-        table.view.clearSelection()
-        if table.model.rows:
-            table.view.selectRow(0)
-        self._tell()
-
-    def _tell(self) -> None:
-        rows: Sequence[object] = self._changes if self._compares else self._holders
-        chosen = self.front.view.selectionModel().selectedRows()
-        at = chosen[0].row() if chosen else -1
-        self.row_changed.emit(rows[at] if 0 <= at < min(len(rows), MOST_ROWS) else None)
+        self.table.show_call_sites(rows, shown)
 
 
 def _cells(row: Holder, whole: int) -> tuple[str, ...]:

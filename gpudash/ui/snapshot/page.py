@@ -1,9 +1,4 @@
-"""The page of a snapshot that was read: the cause, then four linked panes and the tabs beside them.
-
-The allocator's settings as the snapshot has them, and how the file was read.
-
-The top of the document: the cause in words, what would have fitted, and what can be taken along.
-"""
+"""The page of a snapshot that was read: the cause, then four linked panes and the tabs beside them."""
 
 from __future__ import annotations
 
@@ -14,8 +9,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
-    QFrame,
-    QHBoxLayout,
     QMenu,
     QPushButton,
     QSplitter,
@@ -29,7 +22,7 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation
 from gpudash.ui.colours import Palette
-from gpudash.ui.explanation.remedies import Remedies
+from gpudash.ui.explanation.header import CauseHeader
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import WhoPane
 from gpudash.ui.snapshot.compare_pane import ComparePane
@@ -43,7 +36,7 @@ from gpudash.ui.snapshot.source_lines import SourceLines, open_in_editor
 from gpudash.ui.snapshot.steps_pane import StepsPane
 from gpudash.ui.snapshot.study import Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
-from gpudash.ui.widgets.labels import worded_button, worded_label
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_count
@@ -382,7 +375,9 @@ class SnapshotPage(QWidget):
         self._fill_front()
 
 
-COLUMNS = (Column("setting"), Column("value", wide=True))
+SETTINGS_COLUMNS = (Column("setting"), Column("value", wide=True))
+
+NO_SETTINGS = "The snapshot says nothing of the allocator's settings."
 
 
 class SettingsPane(QWidget):
@@ -390,7 +385,7 @@ class SettingsPane(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.table = Table("Allocator settings", COLUMNS, "The snapshot says nothing of the allocator's settings.")
+        self.table = Table("Allocator settings", SETTINGS_COLUMNS, NO_SETTINGS)
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 6, 4, 2)
         column.addWidget(self.table)
@@ -429,8 +424,8 @@ EXPORTS = (
 )
 
 
-class SnapshotHeader(QFrame):
-    """Sentences and buttons.
+class SnapshotHeader(CauseHeader):
+    """The cause, the choice of a device, and what can be taken along.
 
     Signals:
         copy_requested: the report shall be copied.
@@ -443,18 +438,13 @@ class SnapshotHeader(QFrame):
     device_chosen = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("role", "panel")
-        self.title = worded_label("title", wraps=False)
-        self.headline = worded_label("figure-small")
-        self.headline.setStyleSheet("font-size: 13pt")
-        self.request = worded_label("muted")
-        self.device = QComboBox()
+        device, export = QComboBox(), QPushButton("Export")
+        copy = worded_button("Copy report", "Copy the whole explanation as text", lambda: self.copy_requested.emit())
+        super().__init__((device, copy, export), parent)
+        self.device, self.copy, self.export = device, copy, export
         self.device.setAccessibleName("Device of the snapshot")
         self.device.setToolTip("The snapshot holds the memory of several devices")
         self.device.activated.connect(self.device_chosen)
-        self.copy = worded_button("Copy report", "Copy the whole explanation as text", self.copy_requested.emit)
-        self.export = QPushButton("Export")
         self.export.setToolTip("Save the table, the picture or a report")
         menu = QMenu(self.export)
         menu.setToolTipsVisible(True)
@@ -463,18 +453,6 @@ class SnapshotHeader(QFrame):
             action.setToolTip(plain_tip(tip))
             action.triggered.connect(lambda _checked=False, kind=kind: self.export_requested.emit(kind))
         self.export.setMenu(menu)
-        self.remedies = Remedies()
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.title, 1)
-        for control in (self.device, self.copy, self.export):
-            head.addWidget(control)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 6, 10, 8)
-        column.setSpacing(3)
-        column.addLayout(head)
-        for widget in (self.headline, self.request, self.remedies):
-            column.addWidget(widget)
 
     def show_devices(self, names: Sequence[str], chosen: int) -> None:
         """Offer devices; the choice is absent where there is one."""
@@ -485,9 +463,6 @@ class SnapshotHeader(QFrame):
 
     def show_explanation(self, found: Explanation, title: str) -> None:
         """Show what ``found`` says under ``title``."""
-        self.title.setText(title)
-        self.headline.setText(found.headline)
-        self.request.setText(found.request_words)
-        self.request.setVisible(bool(found.request_words))
+        self.show_cause(found, title)
         remedies = found.remedies if found.requested_bytes is not None else ()
         self.remedies.show_remedies(remedies, found.remedies_note)

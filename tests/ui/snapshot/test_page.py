@@ -105,6 +105,8 @@ def test_two_moments_are_compared_row_by_row_and_in_words(page: SnapshotPage) ->
     assert rows["train.py:44 step"][:5] == ("+16 MiB", "8 MiB", "24 MiB", "+4", "grew")
     assert rows["train.py:10 build"][4] == "same"
     assert "grew by 16 MiB" in page.who.sums.text() and "train.py:44 step" in page.who.sums.text()
+    page.who.total.toggle()
+    assert "grew by 16 MiB" in page.who.sums.text(), "an order is of one moment's rows, not of a comparison"
     page.tabs.setCurrentWidget(page.icicle)
     assert page.icicle.view.boxes()[0].branch.bytes == 16 * MIB, "what came in between and is still there"
     assert page.selector.take_back() and page.selector.now.compared is None
