@@ -14,7 +14,6 @@ from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
-from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -65,6 +64,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     from gpudash.session import Session
     from gpudash.session.demo import SCENES, Tour
     from gpudash.session.demo.tour import Pace
+    from gpudash.settings import load_settings
 
     settings, _notices = load_settings()
     session = Session(settings, simulation=simulated.simulation())

@@ -12,8 +12,6 @@ from cyclopts import Parameter
 
 from gpudash.cli.terminal.output import Exit, RequestError, print_json, stdout
 from gpudash.devices.names import cuda_order, unread_gpus, why_torch_has_no_gpu
-from gpudash.settings import load_settings, recordings_folder, settings_file
-from gpudash.telemetry.records import State
 from gpudash.units import GIB, format_bytes
 
 
@@ -73,6 +71,7 @@ def _torch() -> Iterator[Check]:
 
 def _nvml() -> Iterator[Check]:
     from gpudash.sources.discovery import survey
+    from gpudash.telemetry.records import State
     from gpudash.workloads import torch_report
 
     seen = survey()
@@ -158,6 +157,8 @@ def _display() -> Iterator[Check]:
 def _recordings() -> Iterator[Check]:
     import shutil
 
+    from gpudash.settings import recordings_folder
+
     folder = recordings_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,6 +174,8 @@ def _recordings() -> Iterator[Check]:
 
 
 def _settings() -> Iterator[Check]:
+    from gpudash.settings import load_settings, settings_file
+
     _settings_found, problems = load_settings()
     if problems:
         for problem in problems:

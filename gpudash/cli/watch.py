@@ -12,7 +12,6 @@ from cyclopts import Parameter
 
 from gpudash.cli.flags import ServeOptions, Simulated, SimulateOptions
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
-from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -107,6 +106,7 @@ def _session(options: WatchOptions) -> "Session":
         RequestError: when the GPUs cannot be simulated.
     """
     from gpudash.session import Session, recording_target
+    from gpudash.settings import load_settings
 
     settings, notices = load_settings()
     for text in notices:

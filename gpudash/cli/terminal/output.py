@@ -12,8 +12,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpudash.telemetry.records import plain
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -91,6 +89,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
     ``resources/guide/json.md`` describes every document.
     """
+    from gpudash.telemetry.records import plain
+
     whole = {"format": JSON_FORMAT, "status": "finished", **document}
     try:
         sys.stdout.write(json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
