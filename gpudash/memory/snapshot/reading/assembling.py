@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings, Segment
 from gpudash.memory.allocator.blocks import Rounding
-from gpudash.memory.allocator.reverse_replay import Undoing
 from gpudash.memory.snapshot.history.model import (
     ALLOC,
     FREE_COMPLETED,
@@ -28,6 +27,7 @@ from gpudash.memory.snapshot.history.model import (
     Snapshot,
     SnapshotError,
 )
+from gpudash.memory.snapshot.history.reverse_replay import Undoing
 from gpudash.memory.snapshot.reading.contents import (
     allocator_settings_of,
     annotations_of,
