@@ -15,9 +15,9 @@ from gpudash.cli.terminal.output import (
     RequestError,
     RequestInterruptedError,
     discard_stdout,
+    help_console,
     print_failure,
     print_notice,
-    stdout,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def build_app(argv: Sequence[str]) -> App:
         name="gpudash",
         version=__version__,
         help="Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
-        console=stdout(),
+        console=help_console(),
         suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
     )
     app.default(start)

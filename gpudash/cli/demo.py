@@ -107,7 +107,8 @@ def _tell(tour: Tour, interruption: Interruption, first: int) -> None:
     while tour.state != "ended" and not interruption.asked:
         if tour.position != shown:
             shown, act, lines = tour.position, None, 0
-            console.print(f"\n[bold]{first + shown}  {tour.scene.title}[/bold]")
+            console.print()
+            console.print(f"{first + shown}  {tour.scene.title}", style="bold")
             console.print(_indented(tour.scene.look, 3))
         state, position = tour.state, tour.position
         tour.tick(time.monotonic())

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from rich.text import Text
 
-from gpudash.cli.terminal.output import Exit, RequestError, print_json, stdout
+from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, stdout
 from gpudash.devices.names import cuda_order, unread_gpus, why_torch_has_no_gpu
 from gpudash.units import GIB, format_bytes
 
@@ -40,8 +41,8 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     else:
         console = stdout()
         for check in checks:
-            sign = {"ok": "[green]✓[/]", "note": "[yellow]–[/]", "problem": "[red]✗[/]"}[check.state]
-            console.print(f"{sign} [bold]{check.name}[/]  {check.text}", soft_wrap=True)
+            sign = {"ok": ("✓", "green"), "note": ("–", "yellow"), "problem": ("✗", "red")}[check.state]
+            console.print(Text.assemble(sign, " ", (check.name, "bold"), one_line(f"  {check.text}")), soft_wrap=True)
             if check.remedy:
                 console.print(f"  {check.remedy}", soft_wrap=True)
     return Exit.FAILED if failed else Exit.FINISHED

@@ -22,6 +22,7 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.telemetry.export import harmless
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.snapshot.source_lines import SourceLines
@@ -350,7 +351,7 @@ def as_csv(text: str) -> str:
     """Tab-separated text as comma-separated, quoted where it has to be."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows(line.split("\t") for line in text.split("\n"))
+    writer.writerows(map(harmless, line.split("\t")) for line in text.split("\n"))
     return out.getvalue()
 
 
