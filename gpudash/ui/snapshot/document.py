@@ -1,7 +1,4 @@
-"""A snapshot file in a tab: opening it, explaining it, and the keys and commands of its page.
-
-Taking along what the document shows: the table as CSV, the page as a picture, the whole as a report.
-"""
+"""A snapshot file in a tab: opening it, explaining it, its keys and commands, and taking along what it shows."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from gpudash.ui.snapshot.page import SnapshotPage
     from gpudash.ui.snapshot.study import Study, Studying
 
-
 PAGE = "gpudash.ui.snapshot.page"
 """What takes long to import, and so is imported while the file is read."""
 
@@ -40,6 +36,9 @@ LEAVING_S = 1.0
 """How long closing waits for a thread that works something out; it ends by itself and touches nothing of the screen."""
 
 KINDS = {"csv": "Table (*.csv)", "png": "Picture (*.png)", "html": "Report (*.html)"}
+
+CAPTION = 26
+"""Logical pixels of the line under a picture."""
 
 
 class SnapshotDocument(Document):
@@ -312,10 +311,6 @@ def fullest(snapshot: Snapshot) -> int:
         return ran_out, len(device.trace), sum(segment.total_size for segment in device.segments)
 
     return max(range(len(snapshot.devices)), key=weight)
-
-
-CAPTION = 26
-"""Logical pixels of the line under a picture."""
 
 
 class Reporting(threading.Thread):

@@ -22,6 +22,9 @@ SELDOM = 16
 CHECKPOINTS = 48
 """States that a run without a limit keeps, for runs on smaller cards to go on from."""
 
+APART = 8192
+"""Operations between two of them at the least."""
+
 
 class ReplayedDevice(MeteredMemory):
     """Gives a segment the address that the real card gave it, as long as the model asks for the same."""
@@ -86,10 +89,6 @@ class Ran:
     segments: int
     least: int
     below: int
-
-
-APART = 8192
-"""Operations between two of them at the least."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
