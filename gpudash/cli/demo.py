@@ -14,6 +14,8 @@ from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
+from gpudash.processes import TORCH_IMPORT_S
+from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.05
 """How often the terminal's tour looks whether it can go on."""
-
-READY_TIMEOUT_S = 120.0
 
 
 def demo(
@@ -64,7 +64,6 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     from gpudash.session import Session
     from gpudash.session.demo import SCENES, Tour
     from gpudash.session.demo.tour import Pace
-    from gpudash.settings import load_settings
 
     settings, _notices = load_settings()
     session = Session(settings, simulation=simulated.simulation())
@@ -93,7 +92,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
 
 def _wait_until_ready(session: Session, interruption: Interruption) -> None:
     session.load_torch()
-    deadline = time.monotonic() + READY_TIMEOUT_S
+    deadline = time.monotonic() + TORCH_IMPORT_S
     while not session.wait_ready(0.1):
         if interruption.asked or time.monotonic() > deadline:
             raise KeyboardInterrupt
@@ -107,8 +106,7 @@ def _tell(tour: Tour, interruption: Interruption, first: int) -> None:
     while tour.state != "ended" and not interruption.asked:
         if tour.position != shown:
             shown, act, lines = tour.position, None, 0
-            console.print()
-            console.print(f"{first + shown}  {tour.scene.title}", style="bold")
+            console.print(f"\n[bold]{first + shown}  {tour.scene.title}[/bold]")
             console.print(_indented(tour.scene.look, 3))
         state, position = tour.state, tour.position
         tour.tick(time.monotonic())

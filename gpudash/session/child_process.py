@@ -1,14 +1,18 @@
-"""A child process that is told, and answers, in lines of JSON."""
+"""A child process that is told, and answers, in lines of JSON, and the thread that waits for it."""
 
 from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+from gpudash.processes import end_group
 
 ENDING_S = 2.0
 """How long a process that has closed its output is waited for, to learn how it ended."""
@@ -18,8 +22,8 @@ _LAST_WORDS = 4_000
 """Characters kept of what the process wrote to its standard error."""
 
 
-class LineProcess:
-    """Starts the process. Only one thread may use it.
+class ChildProcess:
+    """Starts the process, whose end is `gpudash.processes.Conversation`. Only one thread may use it.
 
     It leads a process group of its own: a Ctrl+C in the terminal does not reach it, and what it starts ends with it.
 
@@ -70,19 +74,47 @@ class LineProcess:
 
     def end(self) -> str:
         """Kill the process with all it has started, and say in words how it ended."""
-        ended = self._process.poll()
-        if ended is None and self.gone:
-            with suppress(subprocess.TimeoutExpired):  # its output is closed, so it is about to end by itself
-                ended = self._process.wait(ENDING_S)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        # one whose output is closed is about to end by itself
+        ended = end_group(self._process, patience_s=ENDING_S if self.gone else 0.0)
         self._errors += _written(self._pipes[2].fileno())[0]
         for stream in self._pipes:
             with suppress(OSError):
                 stream.close()
         self.gone = True
         return _ending(ended, self._errors.decode(errors="replace"))
+
+
+class Waker:
+    """Lets the thread that owns a child process wait for it, and for others who want something of that thread."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        os.set_blocking(self._writing, False)
+        self._open = True
+        self._lock = threading.Lock()
+
+    def rouse(self) -> None:
+        """End the wait; any thread may call, also after `close`."""
+        with self._lock, suppress(BlockingIOError):
+            if self._open:
+                os.write(self._writing, b".")
+
+    def wait(self, process: ChildProcess | None, timeout_s: float | None = None) -> None:
+        """Wait until somebody has called `rouse`, the process has written something or ended, or the time is over."""
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (self._reading, *(() if process is None else process.outputs)):
+                selector.register(descriptor, selectors.EVENT_READ)
+            selector.select(timeout_s)
+        with suppress(BlockingIOError):
+            os.read(self._reading, _CHUNK)
+
+    def close(self) -> None:
+        """Let go of what waiting takes."""
+        with self._lock:
+            self._open = False
+            os.close(self._reading)
+            os.close(self._writing)
 
 
 def _written(descriptor: int) -> tuple[bytes, bool]:

@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -79,8 +78,7 @@ def run(
     serving = _served(session, settings.serve)
     app.exec()
     if session.recording is not None:
-        with suppress(OSError):  # the terminal may be gone
-            sys.stderr.write(f"Recording: {session.recording}\n")
+        sys.stderr.write(f"Recording: {session.recording}\n")
     return 0, (serving is None or serving.close()) and window.joined
 
 
@@ -97,9 +95,7 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
     follower = ThemeFollower(app, settings.theme)
     window = MainWindow(session, follower.palette, follower.choose)
     follower.changed.connect(lambda: window.set_palette(follower.palette))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:  # as under nohup
-            continue
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_args: window.close())
     return window
 

@@ -1,28 +1,13 @@
-"""Ctrl+C, SIGTERM and the end of the terminal: a first one asks to stop, a second one leaves at once."""
+"""Ctrl+C and SIGTERM: a first one asks to stop, a second one leaves at once."""
 
 from __future__ import annotations
 
 import os
 import signal
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-
-def stop_signals() -> list[signal.Signals]:
-    """Signals that ask a command to stop; without SIGHUP where that is ignored, as under nohup."""
-    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
-    return [signal.SIGINT, signal.SIGTERM, *hung_up]
-
-
-def leave_terminal() -> None:
-    """Send what is still printed nowhere, where it went to a terminal that is gone: every write would fail."""
-    for descriptor in (1, 2):
-        with suppress(OSError):
-            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, descriptor)
-                os.close(nowhere)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
@@ -36,29 +21,24 @@ class Interruption:
         self.asked = False
         self._words = words
 
-    def handle(self, number: int, _frame: object) -> None:
+    def handle(self, _number: int, _frame: object) -> None:
         """The handler.
 
         Raises:
-            KeyboardInterrupt: at the second signal, other than SIGHUP: kernel and shell both send that.
+            KeyboardInterrupt: at the second signal.
         """
-        if number == signal.SIGHUP:
-            leave_terminal()
         if self.asked:
-            if number != signal.SIGHUP:
-                raise KeyboardInterrupt
-            return
+            raise KeyboardInterrupt
         self.asked = True
         if self._words:
-            with suppress(OSError):
-                os.write(2, f"{self._words}\n".encode())
+            os.write(2, f"{self._words}\n".encode())
 
 
 @contextmanager
 def interruptible(words: str = "") -> Iterator[Interruption]:
     """Signals set the flag of the `Interruption` and say ``words`` on stderr, until the block is left."""
     interruption = Interruption(words)
-    before = {number: signal.signal(number, interruption.handle) for number in stop_signals()}
+    before = {number: signal.signal(number, interruption.handle) for number in SIGNALS}
     try:
         yield interruption
     finally:

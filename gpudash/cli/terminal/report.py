@@ -8,9 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
-from rich.text import Text
 
-from gpudash.cli.terminal.output import one_line, stderr, stdout
+from gpudash.cli.terminal.output import stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.session import Session
@@ -36,9 +35,9 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
         heed: called ten times a second.
     """
     columns = (
-        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[words]}", markup=False),
+        TextColumn("{task.fields[words]}"),
     )
     shown = 0
     with Progress(*columns, console=stderr(), transient=True) as progress:
@@ -64,15 +63,14 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
                     task, description=run.workload, total=run.steps or None, completed=run.step, words=words
                 )
             for warning in warnings:
-                progress.console.print(warning.text)
+                progress.console.print(warning.text, markup=False)
 
 
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
     console = stdout()
     where = shown_devices(summary["device"], summary["spec"], summary.get("product") or "")
-    what = Text(one_line(summary["workload"]), "bold").append(one_line(f" on {where}: {_status(summary)}"), "not bold")
-    console.print(what, soft_wrap=True)
+    console.print(f"[bold]{summary['workload']}[/] on {where}: {_status(summary)}", soft_wrap=True)
     error = summary.get("error")
     explanation = (error or {}).get("explanation")
     if explanation is not None:
@@ -84,13 +82,13 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     print_ranks(console, summary["result"])
     for note in notes:
         if note.topic not in _TOLD_ELSEWHERE:
-            console.print(f"{note.topic}: {note.text}", soft_wrap=True)
+            console.print(f"{note.topic}: {note.text}", soft_wrap=True, markup=False)
     for line in _figures(summary):
-        console.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True, markup=False)
     if error and explanation is None:
-        console.print(Text(f"{error['message']} {error['remedy']}".strip()), style="yellow", soft_wrap=True)
+        console.print(f"{error['message']} {error['remedy']}".strip(), style="yellow", soft_wrap=True, markup=False)
     if summary["recording"]:
-        console.print(f"Recording: {summary['recording']}", soft_wrap=True)
+        console.print(f"Recording: {summary['recording']}", soft_wrap=True, markup=False)
 
 
 def print_watched(summary: Mapping[str, Any]) -> None:
@@ -100,30 +98,29 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     ended = "" if code is None else f", exit code {code}"
     where = shown_name(summary["device"], summary.get("product") or "")
     console.print()
-    what = Text("gpudash watch", "bold").append(one_line(f" on {where}: {_status(summary)}{ended}"), "not bold")
-    console.print(what, soft_wrap=True)
+    console.print(f"[bold]gpudash watch[/] on {where}: {_status(summary)}{ended}", soft_wrap=True)
     error = summary["error"] or {}
     if error:
-        words = Text(f"{error['message']} {error['remedy']}".strip())  # of several lines, where torch says so many
-        console.print(words, style="yellow", soft_wrap=True)
+        words = f"{error['message']} {error['remedy']}".strip()
+        console.print(words, style="yellow", soft_wrap=True, markup=False)
     if error.get("explanation") is not None:
         _print_explanation(console, error["explanation"])
     for text in summary["notes"]:
-        console.print(text, soft_wrap=True)
+        console.print(text, soft_wrap=True, markup=False)
     print_ranks(console, summary["result"])
     for line in _figures(summary):
-        console.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True, markup=False)
     for name in ("report", "recording"):
         if summary[name]:
-            console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True)
+            console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True, markup=False)
 
 
 def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
     """Why memory ran out, the cause first."""
     cause, *lines = report(explanation_from_json(data))
-    console.print(cause, style="bold yellow", soft_wrap=True)
+    console.print(cause, style="bold yellow", soft_wrap=True, markup=False)
     for line in lines:
-        console.print(line, style=None if line.startswith(" ") else "yellow", soft_wrap=True)
+        console.print(line, style=None if line.startswith(" ") else "yellow", soft_wrap=True, markup=False)
     console.print()
 
 
@@ -225,7 +222,7 @@ def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
         return
     console.print(_table(rows))
     for sentence in rank_sentences(result):
-        console.print(sentence, soft_wrap=True)
+        console.print(sentence, soft_wrap=True, markup=False)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:

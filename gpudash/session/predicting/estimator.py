@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import selectors
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import Estimate
-from gpudash.session.child_process import LineProcess
+from gpudash.processes import TORCH_IMPORT_S
+from gpudash.session.child_process import ChildProcess, Waker
 
 COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.estimate_process")
 
@@ -24,9 +22,6 @@ OWN_CODE_COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.own_code
 
 TIME_LIMIT_S = 60.0
 """Longest that one prediction may take unless another limit is given."""
-
-START_LIMIT_S = 120.0
-"""A cold import of a CUDA build of torch from a network disk has been seen to take over a minute."""
 
 PATIENCE_S = 1.0
 """How long a newer request waits for the process to leave the older one before it is started anew."""
@@ -80,7 +75,7 @@ class _Request:
 class _Child:
     """The process, and until when what is expected of it must have come; times are of `time.monotonic`."""
 
-    process: LineProcess
+    process: ChildProcess
     command: tuple[str, ...]
     start_until: float
     ready: bool = False
@@ -101,7 +96,7 @@ class Estimator:
         start_limit_s: longest that it may take to become ready.
     """
 
-    def __init__(self, command: Sequence[str] | None = None, start_limit_s: float = START_LIMIT_S) -> None:
+    def __init__(self, command: Sequence[str] | None = None, start_limit_s: float = TORCH_IMPORT_S) -> None:
         self._command = tuple(command or COMMAND)
         self._start_limit_s = start_limit_s
         self._changed = threading.Condition()
@@ -111,7 +106,7 @@ class Estimator:
         self._kill, self._warm = False, True
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._wake: tuple[int, int] | None = None
+        self._waker: Waker | None = None
         self._child: _Child | None = None
 
     def ask(
@@ -135,8 +130,7 @@ class Estimator:
             self._wanted = _Request(self._asked, {**message, "id": self._asked}, time_limit_s, by)
             self._answer = None
             if self._thread is None:
-                self._wake = os.pipe()
-                os.set_blocking(self._wake[1], False)
+                self._waker = Waker()
                 self._thread = threading.Thread(target=self._work, name="gpudash-estimator", daemon=True)
                 self._thread.start()
             self._rouse()
@@ -179,28 +173,28 @@ class Estimator:
         return not self._thread.is_alive()
 
     def _rouse(self) -> None:
-        if self._wake is not None:
-            with suppress(BlockingIOError):
-                os.write(self._wake[1], b".")
+        if self._waker is not None:
+            self._waker.rouse()
 
     def _work(self) -> None:
         """The thread that owns the process."""
-        assert self._wake is not None
+        assert self._waker is not None
         try:
             while not self._closing:
-                self._try_turn(self._wake[0])
+                self._try_turn(self._waker)
         finally:
             self._end_child()
-            with self._changed:
-                (reading, writing), self._wake = self._wake, None
-                os.close(reading)
-                os.close(writing)
+            self._waker.close()
 
-    def _try_turn(self, roused: int) -> None:
+    def _try_turn(self, waker: Waker) -> None:
         """Obey, wait and listen once; an error becomes the answer, because the next request is to have its chance."""
         try:
             self._obey()
-            self._sleep(roused)
+            due = self._due()
+            waker.wait(
+                None if self._child is None else self._child.process,
+                None if due is None else max(0.0, due - time.monotonic()),
+            )
             self._listen()
             self._check_time()
         except Exception as error:
@@ -240,7 +234,7 @@ class Estimator:
     def _start_child(self, request: _Request | None = None) -> bool:
         command = self._command if request is None else request.command
         try:
-            self._child = _Child(LineProcess(command), command, time.monotonic() + self._start_limit_s)
+            self._child = _Child(ChildProcess(command), command, time.monotonic() + self._start_limit_s)
         except OSError as error:
             self._child = None
             if request is not None:
@@ -252,18 +246,6 @@ class Estimator:
         """End the process; how it ended, in words."""
         child, self._child = self._child, None
         return child.process.end() if child is not None else ""
-
-    def _sleep(self, roused: int) -> None:
-        """Wait until something was asked or written, or a time limit is over."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(roused, selectors.EVENT_READ)
-            if self._child is not None:
-                for output in self._child.process.outputs:
-                    selector.register(output, selectors.EVENT_READ)
-            due = self._due()
-            ready = selector.select(None if due is None else max(0.0, due - time.monotonic()))
-        if any(key.fd == roused for key, _ in ready):
-            os.read(roused, 4096)
 
     def _due(self) -> float | None:
         child = self._child

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import selectors
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
 from gpudash.memory.snapshot.reading.source import name_of
 from gpudash.memory.snapshot.reading.stored import load
-from gpudash.session.child_process import LineProcess
+from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.session.watching.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ class OpenedSnapshot:
         self._answers: dict[int, WhatIfAnswer | str] = {}
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._wake: tuple[int, int] | None = None
+        self._waker: Waker | None = None
         self._folder: PrivateFolder | None = None
 
     @property
@@ -82,8 +80,7 @@ class OpenedSnapshot:
         with self._changed:
             if self._thread is not None or self._closing:
                 return
-            self._wake = os.pipe()
-            os.set_blocking(self._wake[1], False)
+            self._waker = Waker()
             self._thread = threading.Thread(target=self._work, name="gpudash-snapshot", daemon=True)
             self._thread.start()
 
@@ -159,13 +156,12 @@ class OpenedSnapshot:
         return not self._thread.is_alive()
 
     def _rouse(self) -> None:
-        if self._wake is not None:
-            with suppress(BlockingIOError):
-                os.write(self._wake[1], b".")
+        if self._waker is not None:
+            self._waker.rouse()
 
     def _work(self) -> None:
         """The thread that owns the process."""
-        process: LineProcess | None = None
+        process: ChildProcess | None = None
         try:
             process = self._started()
             self._converse(process)
@@ -174,11 +170,13 @@ class OpenedSnapshot:
         finally:
             how = "" if process is None else process.end()
             self._refuse(self._ending(how))
-            self._clear()
+            self._remove_folder()
+            assert self._waker is not None
+            self._waker.close()
 
-    def _started(self) -> LineProcess:
+    def _started(self) -> ChildProcess:
         self._folder = PrivateFolder(Path(tempfile.gettempdir()), "gpudash-snapshot-")
-        process = LineProcess(self._command)
+        process = ChildProcess(self._command)
         process.send(
             {
                 "path": str(self.path.absolute()),
@@ -190,22 +188,18 @@ class OpenedSnapshot:
         )
         return process
 
-    def _converse(self, process: LineProcess) -> None:
-        assert self._wake is not None
-        with selectors.DefaultSelector() as selector:
-            for descriptor in (self._wake[0], *process.outputs):
-                selector.register(descriptor, selectors.EVENT_READ)
-            while not self._closing:
-                if any(key.fd == self._wake[0] for key, _ in selector.select()):
-                    os.read(self._wake[0], 4096)
-                for message in process.read():
-                    self._take(message)
-                if process.gone:
-                    return
-                if self._snapshot is not None:
-                    self._put_question(process)
+    def _converse(self, process: ChildProcess) -> None:
+        assert self._waker is not None
+        while not self._closing:
+            self._waker.wait(process)
+            for message in process.read():
+                self._take(message)
+            if process.gone:
+                return
+            if self._snapshot is not None:
+                self._put_question(process)
 
-    def _put_question(self, process: LineProcess) -> None:
+    def _put_question(self, process: ChildProcess) -> None:
         with self._changed:
             question, self._question = self._question, None
         if question is not None:
@@ -256,10 +250,3 @@ class OpenedSnapshot:
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
-
-    def _clear(self) -> None:
-        self._remove_folder()
-        with self._changed:
-            (reading, writing), self._wake = self._wake or (-1, -1), None
-            os.close(reading)
-            os.close(writing)

@@ -13,17 +13,14 @@ also in the midst of a request.
 
 from __future__ import annotations
 
-import json
-import os
-import queue
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
+from gpudash.processes import Conversation
 from gpudash.specs import build, workloads
 from gpudash.workloads.running.context import MemoryLevel
 
@@ -37,20 +34,19 @@ class SupersededError(BaseException):
 
 def main() -> int:
     """Answer until the standard input ends; returns only when nothing can be predicted here."""
-    answers = _own_stdout()
-    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    conversation = Conversation()
     try:
-        version, dry = _prepare(lambda: not asked.empty())
+        version, dry = _prepare(lambda: conversation.waits)
     except Exception as error:  # torch may be missing or broken in any way
-        _tell(answers, {"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
+        conversation.tell({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
         return 1
     _warm_up(dry)
-    _tell(answers, {"ready": True, "torch": version})
-    threading.Thread(target=_read, args=(asked,), name="gpudash-requests", daemon=True).start()
+    conversation.tell({"ready": True, "torch": version})
+    conversation.start()
     while True:
         with suppress(SupersededError):
-            for answer in _answers(json.loads(asked.get()), dry):
-                _tell(answers, answer)
+            for answer in _answers(conversation.next(), dry):
+                conversation.tell(answer)
 
 
 def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
@@ -67,26 +63,6 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
             return super().record(*args, **options)
 
     return torch.__version__, Heeding()
-
-
-def _read(asked: queue.SimpleQueue[str]) -> None:
-    """Queue requests; whoever asked may be gone while a function that never returns is being followed."""
-    for line in sys.stdin:
-        if line.strip():
-            asked.put(line)
-    os._exit(0)
-
-
-def _own_stdout() -> TextIO:
-    """The pipe to whoever asks; what any code prints from now on goes to the standard error instead."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
-
-
-def _tell(answers: TextIO, answer: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
 
 
 def _warm_up(dry: DryRun) -> None:

@@ -8,11 +8,8 @@ torch. It is asked and answers as `gpudash.workloads.predicting.estimate_process
 from __future__ import annotations
 
 import json
-import os
-import queue
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +19,7 @@ from typing import Any
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
+from gpudash.processes import Conversation
 from gpudash.workloads.predicting.device_fit import unchanged
 
 FOLLOWER = Path(__file__).parents[2] / "simulator" / "dry_run" / "own_code_process.py"
@@ -143,20 +141,20 @@ def estimate(
 
 def main(python: str) -> int:
     """Answer until the standard input ends; returns only when ``python`` cannot follow anything."""
+    conversation = Conversation()
     try:
         follower = Follower(python)
     except OSError as error:
         problem = f"{python} cannot be started ({error.strerror})."
-        _tell({"ready": False, "problem": problem, "remedy": NAME_ANOTHER})
+        conversation.tell({"ready": False, "problem": problem, "remedy": NAME_ANOTHER})
         return 1
     greeting = follower.greeting()
-    _tell({**greeting, "remedy": NAME_ANOTHER})
+    conversation.tell({**greeting, "remedy": NAME_ANOTHER})
     if not greeting["ready"]:
         return 1
-    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(asked,), name="gpudash-requests", daemon=True).start()
+    conversation.start()
     while True:
-        _tell(_answer(json.loads(asked.get()), follower))
+        conversation.tell(_answer(conversation.next(), follower))
 
 
 def _answer(asked: Mapping[str, Any], follower: Follower) -> dict[str, Any]:
@@ -168,19 +166,6 @@ def _answer(asked: Mapping[str, Any], follower: Follower) -> dict[str, Any]:
     except RefusedError as refused:
         return {"id": asked["id"], "error": refused.error, "final": True}
     return {"id": asked["id"], "estimate": found.to_json(), "final": True}
-
-
-def _read(asked: queue.SimpleQueue[str]) -> None:
-    """Queue requests; whoever asked may be gone while code that never returns is being followed."""
-    for line in sys.stdin:
-        if line.strip():
-            asked.put(line)
-    os._exit(0)
-
-
-def _tell(answer: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

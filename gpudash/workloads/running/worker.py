@@ -9,12 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from gpudash.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, OutOfMemory, Record
 from gpudash.units import format_bytes
 from gpudash.workloads.profiling.profiler import ProfileWish
 from gpudash.workloads.running.context import MemoryLevel, Wishes
 from gpudash.workloads.running.hosted.hosting import Host
-from gpudash.workloads.running.hosted.run import START_S, HostedRun
+from gpudash.workloads.running.hosted.run import HostedRun
 from gpudash.workloads.running.installed import torch_report, torch_words
 from gpudash.workloads.running.run import Probe, Run, RunRequest, release
 from gpudash.workloads.running.run_errors import WorkloadError
@@ -201,7 +202,7 @@ class Worker:
         try:
             with suppress(OSError):  # the run itself tells that no process can be started
                 self._start_spare()
-            spare, until = self._spare, time.monotonic() + START_S
+            spare, until = self._spare, time.monotonic() + TORCH_IMPORT_S
             while spare is not None and spare.torch is None and not (spare.gone or self._closing):
                 spare.receive(LOOK_S)
                 if time.monotonic() > until:

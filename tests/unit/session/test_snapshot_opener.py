@@ -189,7 +189,7 @@ def test_what_a_killed_parent_has_left_is_swept_away_by_the_next(nothing_is_left
         "import os, pathlib, signal, sys, tempfile, threading\n"
         "from gpudash.session.recordings import snapshot_opener\n"
         "tempfile.tempdir = sys.argv[1]\n"
-        "snapshot_opener.LineProcess = lambda command: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "snapshot_opener.ChildProcess = lambda command: os.kill(os.getpid(), signal.SIGKILL)\n"
         "snapshot_opener.OpenedSnapshot(pathlib.Path('none')).start(); threading.Event().wait()\n"
     )
     subprocess.run([*script(code), str(nothing_is_left_behind)], cwd=ROOT, check=False)

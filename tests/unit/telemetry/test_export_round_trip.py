@@ -94,8 +94,7 @@ def from_csv(path: Path) -> list[ReadingRow]:
         header, *rows = csv.reader(file)
     assert tuple(header) == CSV_COLUMNS
     found = []
-    for cells in rows:
-        time_s, table, device, metric, text, state, pid = (cell.removeprefix("'") for cell in cells)
+    for time_s, table, device, metric, text, state, pid in rows:
         value: Any = text
         if kinds.get((table, metric)) != "TEXT":  # type: ignore[call-overload]  # "run" and "transfer" are no tables
             value = None if text == "" else int(text) if text.lstrip("-").isdigit() else float(text)

@@ -179,7 +179,7 @@ def test_where_no_process_can_be_started_ahead_torch_is_looked_at_here(
 
 
 def test_a_process_that_never_gets_ready_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.workloads.running.hosted.run.START_S", 0.0)
+    monkeypatch.setattr("gpudash.workloads.running.hosted.run.TORCH_IMPORT_S", 0.0)
     ending = bench.end(bench.begin(bench.spec("pipeline"), isolate=True))
     assert ending.error == "host" and ending.message.startswith("The run's own process was not ready within two")
     assert "--no-isolate" in ending.remedy and len(bench.of(RunStarted)) == 1

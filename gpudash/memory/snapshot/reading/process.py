@@ -5,23 +5,16 @@ writes lines of JSON: ``{"progress": [bytes, bytes]}`` now and then, at the end 
 ``{"read": true}`` when the snapshot is in the folder. Then it takes ``{"question", "device", "capacity", "settings"}``,
 of which the newest counts, and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
 
-The file may be hostile: before it is read the process limits its own memory and CPU time, and it ends with its parent.
+Limits that a process puts on itself before it reads what may be hostile.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
-import os
-import queue
 import resource
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,84 +23,38 @@ from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.reading.source import name_of
 from gpudash.memory.snapshot.reading.stored import store
+from gpudash.processes import Conversation, die_with
 from gpudash.units import MIB
 
 if TYPE_CHECKING:
     from gpudash.memory.snapshot.replay.what_if import WhatIf
 
-TOLD_EVERY_S = 0.05
-STARTING_CPU_S = 15
 
+NAME = b"gpudash-reader"
+"""Of the process, at most 15 bytes."""
+
+TOLD_EVERY_S = 0.05
+
+STARTING_CPU_S = 15
 CPU_S_PER_MIB = 1
 """Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
 
 Tell = Callable[[Mapping[str, Any]], None]
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
     """Read, tell, and answer until standard input ends."""
-    output = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever else is printed is not taken for a message
-
-    def tell(message: Mapping[str, Any]) -> None:
-        output.write(json.dumps(message).encode() + b"\n")
-
-    # without a buffer, whose lock the thread that listens would hold when the interpreter ends
-    lines = os.fdopen(os.dup(0), "rb", buffering=0)
+    conversation = Conversation()
+    conversation.start()
     try:
-        request = json.loads(lines.readline() or b"null")
+        request = conversation.next()
     except ValueError:
         return 2
-    if request is None:
-        return 0
-    die_with_parent(request["parent"])
-    questions: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(lines, questions), name="gpudash-questions", daemon=True).start()
-    snapshot = _read(request, tell)
+    die_with(request["parent"], NAME)
+    snapshot = _read(request, conversation.tell)
     if snapshot is not None:
-        _answer(snapshot, questions, tell)
+        _answer(snapshot, conversation)
     return 0
-
-
-def die_with_parent(parent: int) -> None:
-    """Have Linux end this process with the one that started it; elsewhere the end of standard input has to do.
-
-    Args:
-        parent: its number; this process ends at once where it is no longer there.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
-def limit(memory_bytes: int, cpu_s: int) -> None:
-    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
-
-    It also leaves no core file behind.
-    """
-    for kind, wanted in (
-        (resource.RLIMIT_AS, _address_space() + memory_bytes),
-        (resource.RLIMIT_CPU, int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + cpu_s),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _soft, hard = resource.getrlimit(kind)
-        with suppress(ValueError, OSError):  # a system that does not keep such a limit
-            resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
-
-
-def lift_cpu_limit() -> None:
-    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
-
-
-def _listen(lines: FileIO, questions: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Take questions as they come; without a parent there is nothing left to do."""
-    for line in lines:
-        questions.put(json.loads(line))
-    os._exit(0)
 
 
 def _read(request: Mapping[str, Any], tell: Tell) -> Snapshot | None:
@@ -149,31 +96,29 @@ def _paced(tell: Tell) -> Callable[[int, int], None]:
     return progress
 
 
-def _answer(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], tell: Tell) -> None:
+def _answer(snapshot: Snapshot, conversation: Conversation) -> None:
     answering: dict[int, Any] = {}
     while True:
-        _prepare(snapshot, questions, answering)
-        question = questions.get()
-        while not questions.empty():
-            question = questions.get()
+        _prepare(snapshot, conversation, answering)
+        question = conversation.newest()
         number = question["question"]
         try:
-            tell({"answer": number, "result": _result(snapshot, question, answering)})
+            conversation.tell({"answer": number, "result": _result(snapshot, question, answering)})
         except (SnapshotError, ValueError, LookupError) as error:
-            tell({"answer": number, "problem": str(error)})
+            conversation.tell({"answer": number, "problem": str(error)})
         except MemoryError:
             answering.clear()
-            tell({"answer": number, "problem": "There is not enough memory to replay this trace."})
+            conversation.tell({"answer": number, "problem": "There is not enough memory to replay this trace."})
 
 
-def _prepare(snapshot: Snapshot, questions: queue.SimpleQueue[dict[str, Any]], answering: dict[int, Any]) -> None:
+def _prepare(snapshot: Snapshot, conversation: Conversation, answering: dict[int, Any]) -> None:
     """As long as nothing is asked, replay what is likely to be."""
     try:
         for device in snapshot.devices:
             if device.index not in answering:
                 answering[device.index] = _answering(snapshot, device)
             known = answering[device.index]
-            while questions.empty() and known.prepare():
+            while not conversation.waits and known.prepare():
                 pass
     except MemoryError:
         answering.clear()
@@ -197,6 +142,27 @@ def _answering(snapshot: Snapshot, device: DeviceSnapshot) -> WhatIf:
     from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 
     return what_if_of(device, lambda: History(device, snapshot.annotations))
+
+
+def limit(memory_bytes: int, cpu_s: int) -> None:
+    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
+
+    It also leaves no core file behind.
+    """
+    for kind, wanted in (
+        (resource.RLIMIT_AS, _address_space() + memory_bytes),
+        (resource.RLIMIT_CPU, int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + cpu_s),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _soft, hard = resource.getrlimit(kind)
+        with suppress(ValueError, OSError):  # a system that does not keep such a limit
+            resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def lift_cpu_limit() -> None:
+    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
 def _address_space() -> int:

@@ -16,8 +16,8 @@ from typing import Any
 from gpudash.agent.channel import Channel
 from gpudash.agent.wire import PROTOCOL
 from gpudash.devices.names import kind_of
+from gpudash.processes import die_with
 from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, read_job
-from gpudash.workloads.running.tied_process import die_with
 
 NAME = b"gpudash-torchrun"[:15]
 DRAIN_S = 1.0

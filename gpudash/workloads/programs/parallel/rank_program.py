@@ -17,18 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.devices.names import kind_of
+from gpudash.processes import TORCH_IMPORT_S, die_with
 from gpudash.telemetry.records import EpochFinished, Event, StepFinished
 from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, Job, read_job
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link
-from gpudash.workloads.programs.parallel.standing import START_S
-from gpudash.workloads.running.tied_process import die_with
 
 if TYPE_CHECKING:
     import torch
 
 NAME = b"gpudash-rank"
 
-START = timedelta(seconds=START_S)
+START = timedelta(seconds=TORCH_IMPORT_S)
 
 
 def main() -> None:

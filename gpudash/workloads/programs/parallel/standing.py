@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudash.devices.names import shown_name
+from gpudash.processes import TORCH_IMPORT_S
 from gpudash.units import format_duration
 
 SILENT_S = 3.0
 """Silence after which a rank's process is taken to stand still: it tells how it is ten times a second."""
-
-START_S = 120.0
-"""How long ranks wait for each other to begin, which import torch, from a network disk maybe; later the run's own limit
-applies."""
 
 COLLECTIVE = "collective"
 
@@ -101,7 +98,7 @@ def overdue(standings: Sequence[Standing], now_s: float, patience_s: float, grac
         patience_s: the limit that the ranks were given.
         grace_s: what the backend's error may take to come.
     """
-    limit = grace_s + (patience_s if all(one.ready for one in standings) else max(patience_s, START_S))
+    limit = grace_s + (patience_s if all(one.ready for one in standings) else max(patience_s, TORCH_IMPORT_S))
     silent = [one.heard_s is not None and now_s - one.heard_s > limit for one in standings]
     return all(silent) or waited_s(standings, now_s) > limit
 

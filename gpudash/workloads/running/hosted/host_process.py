@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError
+from gpudash.processes import die_with
 from gpudash.telemetry.records import Event, RunFailed, RunStarted
 from gpudash.workloads.profiling.profiler import ProfileWish
 from gpudash.workloads.running.context import Wishes
@@ -34,7 +35,6 @@ from gpudash.workloads.running.hosted.outbox import Outbox
 from gpudash.workloads.running.hosted.request import request_from
 from gpudash.workloads.running.installed import torch_report
 from gpudash.workloads.running.run_errors import WorkloadError
-from gpudash.workloads.running.tied_process import die_with
 
 if TYPE_CHECKING:
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu

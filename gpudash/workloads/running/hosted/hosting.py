@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
+from gpudash.processes import end_group
 
 PROGRAM = (
     "import sys; sys.path[:] = sys.argv[4:]; from gpudash.workloads.running.hosted.host_process import main; main()"
@@ -113,13 +112,8 @@ class Host:
         Returns:
             its exit code as `subprocess` has it, or ``None`` when it was killed here.
         """
-        code = self._wait(patience_s)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        if code is None:
-            self._wait(DYING_S)
         self.gone = True
-        return code
+        return end_group(self._process, patience_s=patience_s, dying_s=DYING_S)
 
     def faults(self) -> str:
         """Where it was when it crashed, innermost line first; "" when it did not say."""
@@ -133,12 +127,6 @@ class Host:
         if self._process.returncode is None:
             self.end()
         self._close()
-
-    def _wait(self, timeout_s: float) -> int | None:
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
 
     def _close(self) -> None:
         self._link.close()

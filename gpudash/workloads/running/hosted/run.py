@@ -10,6 +10,7 @@ from typing import Any
 from gpudash.agent.wire import Message
 from gpudash.devices.names import kind_of
 from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
+from gpudash.processes import TORCH_IMPORT_S
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import (
     OPERATORS,
@@ -35,9 +36,6 @@ STOP_S = 0.6
 
 LOOK_S = 0.02
 """How often wishes are looked for while the process tells nothing."""
-
-START_S = 120.0
-"""A cold import of a CUDA build of torch from a network disk has been seen to take over a minute."""
 
 LINGERS = "The run's process does not end: a driver holds it, and what it took of the device is not free yet."
 
@@ -116,7 +114,7 @@ class HostedRun:
         self._emit(Note(time_s=self._clock(), run_id=self._request.run_id, topic="worker", text=text))
 
     def _until_its_end(self, host: Host) -> Event:
-        asked, start_until = False, time.monotonic() + START_S
+        asked, start_until = False, time.monotonic() + TORCH_IMPORT_S
         while self._ending is None:
             if host.ready and not asked:
                 asked = True

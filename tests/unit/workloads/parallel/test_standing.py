@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpudash.workloads.programs.parallel.standing import COLLECTIVE, START_S, Standing, held_up, overdue, waited_s
+from gpudash.processes import TORCH_IMPORT_S
+from gpudash.workloads.programs.parallel.standing import COLLECTIVE, Standing, held_up, overdue, waited_s
 
 
 def rank(number: int, step: int, phase: str, since_s: float = 0.0, heard_s: float = 10.0, where: str = "") -> Standing:
@@ -54,7 +55,7 @@ def test_waiting_is_counted_from_the_arrival_at_the_collective() -> None:
 def test_a_rank_that_is_slow_to_begin_is_waited_for_longer_than_one_that_trains() -> None:
     both = [rank(0, 0, COLLECTIVE, since_s=0.0, heard_s=30.0), rank(1, 0, "starting", heard_s=30.0)]
     assert not overdue(both, 30.0, patience_s=5.0, grace_s=10.0)
-    assert overdue(both, START_S + 10.1, patience_s=5.0, grace_s=10.0)
+    assert overdue(both, TORCH_IMPORT_S + 10.1, patience_s=5.0, grace_s=10.0)
     for one in both:
         one.ready = True
     assert overdue(both, 30.0, patience_s=5.0, grace_s=10.0) and not overdue(both, 15.0, patience_s=5.0, grace_s=10.0)

@@ -1,0 +1,132 @@
+"""What the processes that gpudash starts have in common: how they end, and how the reading and predicting ones talk."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
+
+TORCH_IMPORT_S = 120.0
+"""Longest that a process is waited for that imports torch: a cold import of a CUDA build from a network disk has been
+seen to take over a minute."""
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_RATHER_THIS_ONE = "500"
+"""Added to what the kernel kills by when memory is full (proc(5), oom_score_adj), so that it does not kill gpudash."""
+
+_CHUNK = 65_536
+
+
+def die_with(parent: int, name: bytes) -> None:
+    """End when the thread that started this process does, which lives as long as its process (prctl(2)).
+
+    Args:
+        parent: the number of the process that started this one, which may have ended already.
+        name: of this process, at most 15 bytes.
+    """
+    import ctypes  # takes a while; only processes that were started need it
+
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_PR_SET_NAME, name, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:  # noqa: PTH123 - no path of ours
+        score.write(_RATHER_THIS_ONE)
+
+
+def end_group(process: subprocess.Popen[Any], *, patience_s: float = 0.0, dying_s: float | None = None) -> int | None:
+    """End a process that leads a group of its own, with all that it has started there.
+
+    Args:
+        patience_s: how long it may take to end by itself.
+        dying_s: how long it is waited for once it was killed, which a driver's call may hold up; ``None`` without end.
+
+    Returns:
+        its exit code as `subprocess` has it, or ``None`` when it was killed here.
+    """
+    from subprocess import TimeoutExpired
+
+    code = process.poll()
+    if code is None and patience_s > 0:
+        with suppress(TimeoutExpired):
+            code = process.wait(patience_s)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if code is None:
+        with suppress(TimeoutExpired):
+            process.wait(dying_s)
+    return code
+
+
+class Conversation:
+    """A child process's end of a conversation in lines of JSON; its other end is `session.child_process`.
+
+    It is asked on its standard input and answers on its standard output. What any code prints from now on goes to the
+    standard error, and what it reads is empty. The process ends with its standard input, whatever it is doing.
+    """
+
+    def __init__(self) -> None:
+        self._questions, self._answers = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Begin to take questions, on a thread of its own."""
+        threading.Thread(target=self._listen, name="gpudash-questions", daemon=True).start()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a question has come that nobody has taken."""
+        return not self._asked.empty()
+
+    def next(self) -> Any:
+        """The next question, once it is there.
+
+        Raises:
+            ValueError: when it is no JSON.
+        """
+        return json.loads(self._asked.get())
+
+    def newest(self) -> Any:
+        """The newest question, once one is there; those before it are left.
+
+        Raises:
+            ValueError: when it is no JSON.
+        """
+        question = self._asked.get()
+        while not self._asked.empty():
+            question = self._asked.get()
+        return json.loads(question)
+
+    def tell(self, answer: Mapping[str, Any]) -> None:
+        """Write one answer.
+
+        Raises:
+            OSError: when nobody reads it any more.
+        """
+        line = memoryview(json.dumps(answer).encode() + b"\n")
+        while line:
+            line = line[os.write(self._answers, line) :]
+
+    def _listen(self) -> None:
+        # without a buffer, whose lock this thread would hold when the interpreter ends
+        begun = b""
+        while chunk := os.read(self._questions, _CHUNK):
+            *lines, begun = (begun + chunk).split(b"\n")
+            for line in lines:
+                if line.strip():
+                    self._asked.put(line)
+        os._exit(0)
