@@ -79,6 +79,8 @@ BUDGETS = (
     Budget("watching", "upper_ratio", "watched script, over it alone, upper end", 1.03, "ratio", "×"),
     Budget("watching", "history_upper_ratio", "it with memory history, upper end", 1.10, "ratio", "×"),
     Budget("watching", "agent_percent", "the agent's own thread", 1.0, "ratio", "% of a core"),
+    Budget("serving", "worst_ms", "scrape under the worst of five attacks, median", 20.0, "absolute", "ms"),
+    Budget("serving", "gap_s", "longest gap of the recording meanwhile", 0.5, "absolute", "s"),
     Budget("dry_run", "hundred_layers_s", "dry run of a 100-layer transformer", 15.0, "absolute", "s"),
     Budget("dry_run", "hundred_over_fake", "it, over torch's fake tensors alone", 0.5, "ratio", "×"),
     Budget("dry_run", "eighty_billion_s", "answer about 80 billion parameters", 30.0, "absolute", "s"),
