@@ -14,6 +14,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gpudash.files import written_whole
 from gpudash.units import GIB, read_size
 
+LARGEST_BYTES = 16 * 2**10
+"""Bytes of a settings file: one that sets everything takes two thousand, and reading a key of ten thousand parts takes
+seconds."""
+
+_MOST_CHARACTERS = 60
+"""Characters of a wrong value that a sentence repeats."""
+
 
 def data_folder() -> Path:
     """Where recordings and settings lie: ``GPUDASH_HOME``, else the platform's user data folder."""
@@ -90,10 +97,14 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
     """
     path = path or settings_file()
     try:
+        if path.stat().st_size > LARGEST_BYTES:
+            return Settings(), [f"{path} is far too large for settings; the defaults are used until it is fixed"]
         data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Settings(), []
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError:
+        return Settings(), [f"{path} is nested too deep; the defaults are used until it is fixed"]
+    except (OSError, ValueError) as error:  # no TOML, no UTF-8, a number of thousands of digits
         return Settings(), [f"{path} cannot be read ({error}); the defaults are used until it is fixed"]
     problems: list[str] = []
     while True:
@@ -106,10 +117,14 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
                 message = first["msg"].removeprefix("Value error, ")
             else:
                 names = [str(first["loc"][0])]
-                message = f"{data[names[0]]!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+                message = f"{_shortened(repr(data[names[0]]))}: {first['msg'][0].lower()}{first['msg'][1:]}"
             problems.append(f"{path}: {' and '.join(names)}: {message}; the default is used")
             for name in names:
                 del data[name]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
@@ -125,7 +140,9 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
     path = path or settings_file()
     try:
         document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    except tomlkit.exceptions.ParseError as error:
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deep; fix or remove it") from None
+    except (tomlkit.exceptions.ParseError, ValueError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); fix or remove it") from None
     document.update(values)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from gpudash import __version__
 from gpudash.cli.qt import has_display
 from gpudash.cli.terminal.output import (
@@ -17,26 +15,28 @@ from gpudash.cli.terminal.output import (
     RequestError,
     RequestInterruptedError,
     discard_stdout,
+    help_console,
     print_failure,
     print_notice,
-    stdout,
 )
-from gpudash.specs import invalid_fields
 
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App
 
 
-def build_app() -> App:
-    """The command-line application, one sub-command of ``run`` per workload."""
+def build_app(argv: Sequence[str]) -> App:
+    """The command-line application that parses ``argv``.
+
+    The sub-commands of ``run`` and ``estimate``, one per workload, are left out where ``argv`` begins with another
+    command, ``--help`` or ``--version``: their flags are made from the specs, and loading those takes as long as all
+    else that a help page takes.
+    """
     from cyclopts import App
 
     from gpudash.cli import devices, doctor, export, monitor
     from gpudash.cli.compare import compare
     from gpudash.cli.demo import demo
-    from gpudash.cli.estimate import estimate_app
     from gpudash.cli.open import open_file
-    from gpudash.cli.run import run_app
     from gpudash.cli.snapshot import snapshot
     from gpudash.cli.start import start
     from gpudash.cli.watch import watch
@@ -45,13 +45,11 @@ def build_app() -> App:
         name="gpudash",
         version=__version__,
         help="Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
-        console=stdout(),
+        console=help_console(),
         suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
     )
     app.default(start)
     app.command(devices.devices)
-    app.command(run_app())
-    app.command(estimate_app())
     app.command(monitor.monitor)
     app.command(watch)
     app.command(snapshot)
@@ -60,6 +58,17 @@ def build_app() -> App:
     app.command(open_file, name="open")
     app.command(demo)
     app.command(doctor.doctor)
+    without_workloads = bool(argv) and argv[0] in app
+    run_workload = App(name="run", help="Run a workload in the terminal.")
+    estimate_workload = App(name="estimate", help="Predict the memory a run would take.")
+    if not without_workloads:
+        from gpudash.cli.estimate import add_estimate_commands
+        from gpudash.cli.run import add_run_commands
+
+        add_run_commands(run_workload)
+        add_estimate_commands(estimate_workload)
+    app.command(run_workload)
+    app.command(estimate_workload)
     return app
 
 
@@ -87,7 +96,7 @@ def _run_command(argv: Sequence[str]) -> int:
     as_json = "--json" in ours or "--json-lines" in ours
     words = ["gpudash", *itertools.takewhile(lambda word: not word.startswith("-"), argv)]
     remedy = f"{' '.join(words[:3])} --help lists what there is."
-    app = build_app()
+    app = build_app(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # names of files may hold bytes that are no text, and terminals know fewer characters than there are
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -99,7 +108,7 @@ def _run_command(argv: Sequence[str]) -> int:
         sys.stdout.flush()
     except RequestError as error:
         return print_failure(error, as_json)
-    except (CycloptsError, ValidationError) as error:
+    except (CycloptsError, _validation_error()) as error:
         return print_failure(RequestError(_sentence(error), remedy), as_json)
     except KeyboardInterrupt:
         return print_failure(_interrupted(), as_json)
@@ -127,8 +136,19 @@ def _require_command(app: App, argv: Sequence[str]) -> None:
         raise RequestError(f"There is no command {argv[0]!r}.", f"There is: {there}.")
 
 
-def _sentence(error: CycloptsError | ValidationError) -> str:
+def _validation_error() -> type[ValueError]:
+    """pydantic's, imported once there is an error to compare: a command that makes no spec loads no pydantic."""
+    from pydantic import ValidationError
+
+    return ValidationError
+
+
+def _sentence(error: BaseException) -> str:
     """What was wrong, in words; pydantic's own report takes many lines."""
+    from pydantic import ValidationError
+
+    from gpudash.specs import invalid_fields
+
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__

@@ -148,21 +148,20 @@ def _unclear(comparison: "Comparison", tolerance: float) -> str:
 
 
 def _print(comparison: "Comparison") -> None:
-    from rich.text import Text
 
     from gpudash.telemetry.comparing.words import headline
 
     console = stdout()
     for name, run in (("A", comparison.a), ("B", comparison.b)):
-        console.print(Text(f"{name}  {_described(run)}"), soft_wrap=True)
-    console.print(Text(headline(comparison), style="bold"), soft_wrap=True)
+        console.print(f"{name}  {_described(run)}", soft_wrap=True)
+    console.print(headline(comparison), style="bold", soft_wrap=True)
     if comparison.differences:
         console.print(_figures(comparison, console))
     changed = [*comparison.changed, *(pair for pair in comparison.machine if pair.differs)]
     if changed:
         console.print(_changes(comparison))
     for note in comparison.notes:
-        console.print(Text(note), soft_wrap=True)
+        console.print(note, soft_wrap=True)
 
 
 def _described(run: "ComparedRun") -> str:
@@ -183,7 +182,6 @@ def _figures(comparison: "Comparison", console: "Console") -> "Table":
 
 def _table(comparison: "Comparison", left_out: Collection[str]) -> "Table":
     from rich.table import Table
-    from rich.text import Text
 
     from gpudash.telemetry.comparing.words import FIGURE_TITLES, figure_row
 
@@ -198,13 +196,12 @@ def _table(comparison: "Comparison", left_out: Collection[str]) -> "Table":
         )
     for cells, difference in rows:
         style = _STYLES.get(difference.judgement or "", "dim" if difference.verdict in ("same", "unclear") else "")
-        table.add_row(*map(Text, compress(cells, shown)), style=style)
+        table.add_row(*compress(cells, shown), style=style)
     return table
 
 
 def _changes(comparison: "Comparison") -> "Table":
     from rich.table import Table
-    from rich.text import Text
 
     from gpudash.telemetry.comparing.words import field_words
 
@@ -212,5 +209,5 @@ def _changes(comparison: "Comparison") -> "Table":
     for title in ("differs", "A", "B"):
         table.add_column(title)
     for pair in (*comparison.changed, *(pair for pair in comparison.machine if pair.differs)):
-        table.add_row(*(Text(cell) for cell in (pair.field, field_words(pair.a), field_words(pair.b))))
+        table.add_row(pair.field, field_words(pair.a), field_words(pair.b))
     return table

@@ -15,7 +15,6 @@ from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
 from gpudash.processes import TORCH_IMPORT_S
-from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -64,6 +63,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     from gpudash.session import Session
     from gpudash.session.demo import SCENES, Tour
     from gpudash.session.demo.tour import Pace
+    from gpudash.settings import load_settings
 
     settings, _notices = load_settings()
     session = Session(settings, simulation=simulated.simulation())
@@ -106,7 +106,8 @@ def _tell(tour: Tour, interruption: Interruption, first: int) -> None:
     while tour.state != "ended" and not interruption.asked:
         if tour.position != shown:
             shown, act, lines = tour.position, None, 0
-            console.print(f"\n[bold]{first + shown}  {tour.scene.title}[/bold]")
+            console.print()
+            console.print(f"{first + shown}  {tour.scene.title}", style="bold")
             console.print(_indented(tour.scene.look, 3))
         state, position = tour.state, tour.position
         tour.tick(time.monotonic())

@@ -21,7 +21,6 @@ from gpudash.devices.names import (
     unread_gpus,
     why_torch_has_no_gpu,
 )
-from gpudash.telemetry.records import Sample, State
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
@@ -140,6 +139,8 @@ def _host(host: "Host") -> dict[str, Any]:
 
 
 def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
+    from gpudash.telemetry.records import State
+
     gpu = answer.gpu
     return {
         "name": name,
@@ -164,6 +165,7 @@ def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> l
     """The GPUs that are simulated, as a session would read them before anything runs there."""
     from gpudash.session.live.simulated_gpus import SimulatedGpus
     from gpudash.sources.simulated_gpus import CardReader
+    from gpudash.telemetry.records import Sample
 
     simulated = SimulatedGpus(simulation)
     simulated.start()

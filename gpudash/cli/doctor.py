@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from rich.text import Text
 
-from gpudash.cli.terminal.output import Exit, RequestError, print_json, stdout
+from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, stdout
 from gpudash.devices.names import cuda_order, unread_gpus, why_torch_has_no_gpu
-from gpudash.settings import load_settings, recordings_folder, settings_file
-from gpudash.telemetry.records import State
 from gpudash.units import GIB, format_bytes
 
 
@@ -42,8 +41,8 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     else:
         console = stdout()
         for check in checks:
-            sign = {"ok": "[green]✓[/]", "note": "[yellow]–[/]", "problem": "[red]✗[/]"}[check.state]
-            console.print(f"{sign} [bold]{check.name}[/]  {check.text}", soft_wrap=True)
+            sign = {"ok": ("✓", "green"), "note": ("–", "yellow"), "problem": ("✗", "red")}[check.state]
+            console.print(Text.assemble(sign, " ", (check.name, "bold"), one_line(f"  {check.text}")), soft_wrap=True)
             if check.remedy:
                 console.print(f"  {check.remedy}", soft_wrap=True)
     return Exit.FAILED if failed else Exit.FINISHED
@@ -73,6 +72,7 @@ def _torch() -> Iterator[Check]:
 
 def _nvml() -> Iterator[Check]:
     from gpudash.sources.discovery import survey
+    from gpudash.telemetry.records import State
     from gpudash.workloads import torch_report
 
     seen = survey()
@@ -158,6 +158,8 @@ def _display() -> Iterator[Check]:
 def _recordings() -> Iterator[Check]:
     import shutil
 
+    from gpudash.settings import recordings_folder
+
     folder = recordings_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,6 +175,8 @@ def _recordings() -> Iterator[Check]:
 
 
 def _settings() -> Iterator[Check]:
+    from gpudash.settings import load_settings, settings_file
+
     _settings_found, problems = load_settings()
     if problems:
         for problem in problems:

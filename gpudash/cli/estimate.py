@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.flags import Cap, SimulateOptions, SpecHelp, has_fields
+from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     Exit,
@@ -22,6 +22,7 @@ from gpudash.cli.terminal.output import (
     stderr,
 )
 from gpudash.cli.terminal.refusals import DEVICES, refused
+from gpudash.cli.workload_flags import Cap, SpecHelp, has_fields
 from gpudash.devices.names import kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
@@ -66,14 +67,13 @@ class EstimateOptions(SimulateOptions):
     """Print the prediction as one JSON document."""
 
 
-def estimate_app() -> App:
-    """``gpudash estimate`` with one sub-command per workload, its flags built from the spec."""
-    app = App(name="estimate", help="Predict the memory a run would take.", default_command=_estimate_callable)
+def add_estimate_commands(app: App) -> None:
+    """Give ``gpudash estimate`` one sub-command per workload, its flags built from the spec."""
+    app.default(_estimate_callable)
     for name, spec in workloads().items():
         if has_fields(spec):
             continue  # the memory of a comparison is that of the workload it runs
         app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
-    return app
 
 
 def _estimate_callable(

@@ -15,6 +15,9 @@ SIZE = (1280, 900)
 
 SMALLEST, LARGEST = 320, 8000
 
+MOST_DIGITS = 9
+"""Digits of a number of pixels; Python itself reads no number of thousands of them."""
+
 Format = Literal["csv", "parquet", "json", "png", "svg", "trace", "html"]
 
 
@@ -99,7 +102,7 @@ def _pixels(text: str) -> tuple[int, int]:
         RequestError: when the text is no size, or the picture would be smaller or larger than can be drawn.
     """
     width, cross, height = text.lower().partition("x")
-    if not (cross and width.isdecimal() and height.isdecimal()):
+    if not (cross and all(side.isdecimal() and len(side) <= MOST_DIGITS for side in (width, height))):
         raise RequestError(f"{text!r} is no size of a picture.", "Write width and height in pixels, such as 1280x900.")
     if not all(SMALLEST <= int(side) <= LARGEST for side in (width, height)):
         raise RequestError(f"{text!r} is outside {SMALLEST} to {LARGEST} pixels a side.", "Choose another size.")

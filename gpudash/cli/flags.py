@@ -1,96 +1,26 @@
 """What the flags of several commands have in common: sizes as they are written and shown (64MiB instead of a count of
-bytes), the flags that simulate GPUs, those that serve a session's figures, and those of a workload that another
-one runs (``run comparison`` depends on its ``--workload``).
+bytes), the flags that simulate GPUs, and those that serve a session's figures.
 
-Annotations are evaluated: the parser of command lines reads them from dataclasses that other modules extend.
+Annotations are evaluated: the parser of command lines reads them from dataclasses that other modules extend. Specs are
+not loaded here, for every command and every help page loads this module.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, Parameter
-from cyclopts.help import DefaultFormatter
-from pydantic import create_model
+from cyclopts import Parameter
 
 from gpudash.cli.terminal.output import RequestError, print_notice
 from gpudash.devices.names import SimulatedCard, Simulation, parse_card, parse_simulated, size_of
-from gpudash.specs import Spec
-from gpudash.specs.comparison import spec_of
-from gpudash.specs.invalid import flag
-from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
-    from cyclopts.help import HelpEntry, HelpPanel
-    from rich.console import Console, ConsoleOptions
-
     from gpudash.session import Session
     from gpudash.session.serving import Serving
     from gpudash.specs import Spec
-
-
-WORDS = Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]
-"""What is left of a command line when the command's own flags are taken."""
-
-FIELDS = "fields"
-"""The field of a spec that holds those of another workload."""
-
-
-def has_fields(spec_type: type[Spec]) -> bool:
-    """Whether a spec holds the fields of another workload."""
-    return FIELDS in spec_type.model_fields
-
-
-def without_fields(spec_type: type[Spec]) -> type[Spec]:
-    """``spec_type`` whose ``--help`` does not show the field that holds another workload's."""
-    if not has_fields(spec_type):
-        return spec_type
-    hidden = Annotated[dict[str, Any], Parameter(show=False)]
-    shown: type[Spec] = create_model(spec_type.__name__, __base__=spec_type, **{FIELDS: (hidden, {})})  # type: ignore[call-overload]  # a field by a name that is a constant
-    return shown
-
-
-def with_nested(
-    spec_type: type[Spec], words: Sequence[str], given: Mapping[str, Any], preset: str | None
-) -> dict[str, Any]:
-    """``given`` and the fields of the chosen workload that ``words`` name.
-
-    Args:
-        spec_type: the spec that holds them.
-        words: flags and values that are not the command's own.
-        given: the command's own fields.
-        preset: the preset they differ from.
-
-    Raises:
-        ValueError, RequestError, CycloptsError: one sentence, when there is no such workload or field, or its value
-            is not allowed.
-    """
-    if not has_fields(spec_type):
-        return dict(given)
-    start: Mapping[str, Any] = spec_type.presets.get(preset or "", {})
-    default = start.get("workload", spec_type.model_fields["workload"].default)
-    chosen = given.get("workload", default)
-    kept = start.get(FIELDS, {}) if chosen == default else {}
-    if words and not words[0].startswith("-"):
-        raise RequestError(f"{words[0]!r} is no flag.", f"gpudash run {spec_type.name} --help lists what is allowed.")
-    found = _parsed(spec_of(chosen), words) if words else {}
-    fields = {**kept, **found}
-    return {**given, FIELDS: fields} if fields else dict(given)
-
-
-def _parsed(chosen: type[Spec], words: Sequence[str]) -> dict[str, Any]:
-    app = App(name=f"run {chosen.name}", help_flags=[], version_flags=[])
-
-    def take(*, spec: Any = None) -> dict[str, Any]:
-        return {} if spec is None else {name: getattr(spec, name) for name in spec.model_fields_set}
-
-    take.__annotations__ = {"spec": Annotated[chosen | None, Parameter(name="*")], "return": dict[str, Any]}
-    app.default(take)
-    found = app(list(words), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
-    return dict(found)
 
 
 def size_text(size: int | None) -> str | None:
@@ -110,10 +40,6 @@ def _card_size(_type: Any, tokens: Any) -> int:
 
 def _simulated(_type: Any, tokens: Any) -> list[SimulatedCard]:
     return [parse_simulated(part) for token in tokens for part in token.value.split(",")]
-
-
-def _cap(_type: Any, tokens: Any) -> MemoryCap:
-    return MemoryCap.parse(tokens[0].value)
 
 
 Size = Annotated[int, Parameter(converter=_size, metavar="SIZE", show_default=size_text, allow_leading_hyphen=True)]
@@ -137,32 +63,6 @@ Simulated = Annotated[
     ),
 ]
 """GPUs to simulate, each as a size or by name; a flag that may be repeated."""
-
-Cap = Annotated[
-    MemoryCap, Parameter(converter=_cap, metavar="SIZE|PERCENT", accepts_keys=False, allow_leading_hyphen=True)
-]
-"""A flag's size or share. Without ``accepts_keys=False`` each attribute of the class would be a flag."""
-
-
-class SpecHelp(DefaultFormatter):
-    """Shows the size fields of a workload's spec as sizes; a spec knows nothing of the command line."""
-
-    def __init__(self, spec_type: type[Spec]) -> None:
-        super().__init__()
-        self._defaults = {
-            flag(name): found.default
-            for name, found in spec_type.model_fields.items()
-            if isinstance(extra := found.json_schema_extra, dict) and extra.get("unit") == "bytes"
-        }
-
-    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        super().__call__(console, options, panel.copy(entries=[self._in_sizes(entry) for entry in panel.entries]))
-
-    def _in_sizes(self, entry: "HelpEntry") -> "HelpEntry":
-        name = next((name for name in entry.positive_names if name in self._defaults), None)
-        if name is None:
-            return entry
-        return entry.copy(metavar="SIZE", default=size_text(self._defaults[name]))
 
 
 @Parameter(name="*")
@@ -257,7 +157,7 @@ class Served:
         self._serving.start(session)
         print_notice(f"Serving at {self._serving.url}; Grafana dashboard and alert rules: {companions()}")
 
-    def predict(self, spec: Spec, device: str) -> None:
+    def predict(self, spec: "Spec", device: str) -> None:
         """Have the run's peak predicted, where it is served."""
         if self._serving is not None:
             self._serving.predict(spec, device)

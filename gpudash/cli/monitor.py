@@ -11,11 +11,10 @@ from cyclopts.validators import Number
 
 from gpudash.cli.flags import ServeOptions, SimulateOptions
 from gpudash.cli.terminal.interruption import interruptible
-from gpudash.cli.terminal.json_lines import JsonLines
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
-from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
+    from gpudash.cli.terminal.json_lines import JsonLines
     from gpudash.cli.terminal.live_table import LiveTable
     from gpudash.session import Session
 
@@ -58,6 +57,7 @@ def monitor(
     serving
         Whether and where the readings are served for Prometheus.
     """
+    from gpudash.cli.terminal.json_lines import JsonLines
     from gpudash.cli.terminal.live_table import LiveTable
 
     with (serving or ServeOptions()).served() as served:
@@ -86,7 +86,7 @@ def _started(
     rate: float | None,
     record: Path | None,
     simulated: SimulateOptions | None,
-    lines: JsonLines | None,
+    lines: "JsonLines | None",
     *,
     recorded: bool,
 ) -> "Session":
@@ -96,6 +96,7 @@ def _started(
         RequestError: when the recording cannot be written, or no such GPU can be simulated.
     """
     from gpudash.session import Session, recording_target
+    from gpudash.settings import load_settings
     from gpudash.telemetry.recording.recorder import RecordingError
 
     settings, notices = load_settings()
@@ -125,7 +126,7 @@ def _watch(seconds: float | None, ended: Callable[[], bool], table: "LiveTable |
             table.refresh()
 
 
-def _end_lines(lines: JsonLines | None) -> bool:
+def _end_lines(lines: "JsonLines | None") -> bool:
     """Let the last lines be read; false when their thread could not be joined."""
     if lines is None:
         return True

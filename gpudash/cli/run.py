@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gpudash.cli.flags import (
-    WORDS,
-    Cap,
-    ServeOptions,
-    SimulateOptions,
-    Size,
-    SpecHelp,
-    has_fields,
-    with_nested,
-    without_fields,
-)
+from gpudash.cli.flags import ServeOptions, SimulateOptions, Size
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     OF_STATUS,
@@ -32,9 +22,9 @@ from gpudash.cli.terminal.output import (
     print_notice,
 )
 from gpudash.cli.terminal.refusals import DEVICES, refused
+from gpudash.cli.workload_flags import WORDS, Cap, SpecHelp, has_fields, with_nested, without_fields
 from gpudash.devices.names import OFFERED_BYTES, kind_of
 from gpudash.processes import TORCH_IMPORT_S
-from gpudash.session.live.profiles import check_steps
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads
 from gpudash.specs.invalid import flag
@@ -84,12 +74,11 @@ class RunOptions(ServeOptions, SimulateOptions):
     """Print the outcome as one JSON document."""
 
 
-def run_app() -> App:
-    """``gpudash run`` with one sub-command per workload, its flags built from the spec."""
-    app = App(name="run", help="Run a workload in the terminal.", default_command=_no_workload)
+def add_run_commands(app: App) -> None:
+    """Give ``gpudash run`` one sub-command per workload, its flags built from the spec."""
+    app.default(_no_workload)
     for name, spec in workloads().items():
         app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
-    return app
 
 
 def _no_workload(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
@@ -191,6 +180,8 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
         total_bytes: its memory, where that is known.
     """
     if options.profile_steps:
+        from gpudash.session.live.profiles import check_steps
+
         try:
             check_steps(options.profile_steps)
         except ValueError as error:

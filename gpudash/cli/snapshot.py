@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.flags import CardSize
-from gpudash.cli.terminal.output import Exit, RequestError, print_json, print_notice, stderr, stdout
+from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, print_notice, stderr, stdout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,16 +123,18 @@ def _opening(path: Path) -> "OpenedSnapshot":
 
 
 def _waited_for(opened: "OpenedSnapshot") -> "Snapshot":
+    from rich.text import Text
+
     from gpudash.memory.snapshot.history.model import SnapshotError
     from gpudash.memory.snapshot.reading.source import name_of
 
-    name = name_of(opened.path)
+    name = one_line(name_of(opened.path))
     try:
-        with stderr().status(f"reading {name}") as status:
+        with stderr().status(Text(f"reading {name}")) as status:
             while (found := opened.wait(POLL_S)) is None:
                 done, total = opened.progress
                 if total:
-                    status.update(f"reading {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+                    status.update(Text(f"reading {name}: {done / 2**20:.0f} of {total / 2**20:.0f} MiB"))
     except SnapshotError as error:
         raise RequestError(str(error), RECORD_AGAIN) from None
     return found
@@ -176,4 +178,4 @@ def _print(path: Path, read: "Snapshot", studies: "Sequence[Study]") -> None:
         if study.ways:
             lines += ["", ways_title(study.ways), *(f"  {row}" for row in remedy_rows(study.ways))]
     for line in lines:
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)

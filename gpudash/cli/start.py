@@ -8,11 +8,7 @@ from pathlib import Path
 
 from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.qt import has_display, open_window
-from gpudash.cli.run import RunOptions, perform
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_notice
-from gpudash.settings import recordings_folder
-from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
-from gpudash.telemetry.recording.naming import recording_name
 
 PICTURE_SIZE = (1600, 1000)
 """Logical pixels of the picture left behind where there is no display."""
@@ -29,7 +25,11 @@ def start(*, simulated: SimulateOptions | None = None) -> int:
 
 
 def _run_and_draw(simulated: SimulateOptions) -> int:
+    from gpudash.cli.run import RunOptions, perform
     from gpudash.cli.terminal.report import print_run
+    from gpudash.settings import recordings_folder
+    from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
+    from gpudash.telemetry.recording.naming import recording_name
 
     spec = build(workloads()[DEFAULT_WORKLOAD], {})
     target = recording_name(recordings_folder(), spec.name)

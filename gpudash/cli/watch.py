@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from gpudash.cli.flags import ServeOptions, Simulated, SimulateOptions
+from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
-from gpudash.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -107,6 +107,7 @@ def _session(options: WatchOptions) -> "Session":
         RequestError: when the GPUs cannot be simulated.
     """
     from gpudash.session import Session, recording_target
+    from gpudash.settings import load_settings
 
     settings, notices = load_settings()
     for text in notices:
@@ -184,17 +185,18 @@ class _Stopping:
     @contextmanager
     def heeded(self) -> Iterator[None]:
         """Count signals until the block is left."""
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as it is under nohup
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, self._count) for number in numbers}
+        before = {number: signal.signal(number, self._count) for number in stop_signals()}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _count(self, _number: int, _frame: object) -> None:
+    def _count(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+            self._asked = max(1, self._asked)  # kernel and shell both send it
+            return
         self._asked += 1  # a handler that did more could wait for the very code it interrupted
 
 

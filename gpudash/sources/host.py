@@ -18,7 +18,7 @@ from gpudash.telemetry.records import Sample, Value
 
 KIB = 1024
 SLOW_PERIOD_S = 0.5
-"""Swap and CPU are read twice a second."""
+"""Swap and CPU are read twice a second; a group without a limit is asked as often whether it has one now."""
 
 RAM = "RAM"
 
@@ -52,6 +52,7 @@ class HostReader:
         linux = sys.platform.startswith("linux") if use_proc is None else use_proc
         self._system: _Proc | _Psutil = _Proc(root) if linux else _Psutil()
         self._groups = groups_above_us(root) if linux else []
+        self._limited = self._groups
         self.hosted: int | None = None
         self.program: Callable[[], Mapping[int, int]] | None = None
         self._source = RAM
@@ -77,13 +78,16 @@ class HostReader:
         Raises:
             OSError: when the system does not answer.
         """
+        slow = self._slow_due_s is None or now_s >= self._slow_due_s
+        if slow:
+            self._limited = self._groups
         values: dict[str, Value] = dict(self._choose(self._system.memory()))
         hosted = None if (pid := self.hosted) is None else read_process(pid)
         if self.program is not None:
             values["process_bytes"] = sum(self.program().values())
         else:
             values["process_bytes"] = self._system.process_bytes() + (0 if hosted is None else hosted.resident)
-        if self._slow_due_s is None or now_s >= self._slow_due_s:
+        if slow:
             self._slow_due_s = now_s + SLOW_PERIOD_S
             self._read_slow(values, hosted)
         return [Sample(now_s, "host", None, values)]
@@ -98,14 +102,17 @@ class HostReader:
         total, source = host.total, RAM
         available = min(host.available, total)
         free = host.free
-        for group in self._groups:
+        limited: list[Group] = []
+        for group in self._limited:
             memory = _read_group(group, host.total)
             if memory is None:
                 continue
+            limited.append(group)
             if memory.limit < total:
                 total, source = memory.limit, f"cgroup limit of {group.name}"
             if memory.available < available:
                 available, free = memory.available, memory.free
+        self._limited = limited
         available = min(available, total)
         free = min(free, available)
         self._capacity, self._source = total, source

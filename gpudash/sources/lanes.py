@@ -89,7 +89,8 @@ class Lane:
         self._period_s = period_s
         self._stale = stale or _nothing
         self._patience_s = patience_s
-        self._wake = threading.Condition()
+        self._lock = threading.RLock()  # entered without a line of Python, as the condition would not be
+        self._wake = threading.Condition(self._lock)
         self._stopping = False
         self._due_s = 0.0
         self._busy_since: float | None = None
@@ -184,19 +185,19 @@ class Lane:
 
     def _wait(self) -> bool:
         """Waits for the next tick; false when the lane is to end."""
-        while True:
+        while not self._stopping:
+            now_s = self._clock()
+            remaining_s = self._due_s - now_s
+            if remaining_s <= 0.0:
+                self._busy_since = now_s
+                return True
+            if remaining_s <= SHORT_WAIT_S:
+                time.sleep(remaining_s)
+                continue
             with self._wake:
-                if self._stopping:
-                    return False
-                now_s = self._clock()
-                if now_s >= self._due_s:
-                    self._busy_since = now_s
-                    return True
-                remaining_s = self._due_s - now_s
-                if remaining_s > SHORT_WAIT_S:
-                    self._wake.wait(remaining_s)
-                    continue
-            time.sleep(remaining_s)
+                if not self._stopping:
+                    self._wake.wait(self._due_s - self._clock())
+        return False
 
     def _tick(self) -> None:
         began_s = self._busy_since or 0.0
@@ -206,7 +207,7 @@ class Lane:
         except Exception as error:  # a source's failure is a record, never the end of the lane
             records = ()
             trouble = f"could not be read ({type(error).__name__}: {error})"
-        with self._wake:
+        with self._lock:
             self._busy_since = None
             if not self._stopping:
                 self._finish(began_s, records, trouble)
@@ -223,7 +224,8 @@ class Lane:
             # Gaps were written meanwhile: a reading stamped when it was asked for would lie before them.
             records = [dataclasses.replace(record, time_s=now_s) for record in records]
             self._stale_told_s = None
-        self._emit_all(records)
+        for record in records:
+            self._emit(record)
         self._account(began_s, now_s)
 
     def _account(self, began_s: float, now_s: float) -> None:

@@ -183,7 +183,7 @@ class Monitor:
 
     def _read_host(self, now_s: float) -> Iterable[Record]:
         for lane in self._lanes():
-            if lane is not self._host_lane:
+            if lane.busy and lane is not self._host_lane:
                 lane.check()
         return self._host.read(now_s)
 

@@ -1,11 +1,29 @@
-"""The metrics of each reading table: name (with its unit), type and words. Recording columns follow this order."""
+"""The metrics of each reading table, and all that the rest of the program knows of one: its words, unit and names.
+
+Recording columns follow the order of this table. A metric that is added here, and read by a source, is recorded,
+exported, listed and served; a sensor of a GPU is also on its card, in the fleet and in the plots of a GPU's past.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpudash.telemetry.records import Table
+from gpudash.units import MIB, format_bytes, format_duration, format_percent, format_rate, format_scaled
+
+Exporter = Literal["gpudash", "dcgm", "nvidia_gpu_exporter"]
+
+Type = Literal["INTEGER", "REAL", "TEXT"]
+
+
+class ExporterName(NamedTuple):
+    """What another exporter for Prometheus calls a metric; its value times `scale` is ours."""
+
+    exporter: Exporter
+    name: str
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,73 +34,343 @@ class Metric:
         name: column name; the unit is its ending, or it is a ratio from 0 to 1.
         type: SQLite type. Bytes and counts are INTEGER, other numbers REAL.
         title: what a person reads, in lower case.
+        served: its name in a scrape, by Prometheus' conventions; "" where it is not served.
+        help: what it is, in a sentence for Prometheus.
+        kind: its type there.
+        elsewhere: what other exporters call it.
+        fetched: whether it is read back from a Prometheus server.
+        falls: whether it is low when memory is full: its lowest belongs to the highest of the others.
+        colour: of a sensor of a GPU, the name of its colour in plots (`Palette.curves`); "" where it is no sensor.
     """
 
     name: str
-    type: Literal["INTEGER", "REAL", "TEXT"]
+    type: Type
     title: str
+    served: str = ""
+    help: str = ""
+    kind: Literal["gauge", "counter"] = "gauge"
+    elsewhere: tuple[ExporterName, ...] = ()
+    fetched: bool = True
+    falls: bool = False
+    colour: str = ""
+
+    @property
+    def unit(self) -> str:
+        """What its numbers count, such as "°C"; "" where they are written with units of their own."""
+        return next((unit for ending, unit, _write in _UNITS if self.name.endswith(ending)), "")
+
+    def words(self, value: float, *, brief: bool = False) -> str:
+        """A value with its unit; ``brief`` leaves out what changes too fast to be read."""
+        for ending, unit, write in _UNITS:
+            if self.name.endswith(ending):
+                return f"{value:.0f} {unit}" if brief and unit else write(value)
+        return f"{value:g}"
 
 
-def _metrics(*rows: tuple[str, Literal["INTEGER", "REAL", "TEXT"], str]) -> tuple[Metric, ...]:
-    return tuple(Metric(*row) for row in rows)
+_UNITS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("_bytes_per_second", "", format_rate),
+    ("_bytes", "", format_bytes),
+    ("_utilisation", "", format_percent),
+    ("_hz", "", lambda value: format_scaled(value, "Hz")),
+    ("_c", "°C", lambda value: f"{value:.0f} °C"),
+    ("_w", "W", lambda value: f"{value:.1f} W"),
+    ("_j", "", lambda value: format_scaled(value, "J")),
+    ("_s", "", format_duration),
+)
+"""Ending of a column, its unit where a number stands before it, and how it is written."""
 
+
+def _dcgm(name: str, scale: float = 1.0) -> ExporterName:
+    return ExporterName("dcgm", name, scale)
+
+
+def _nvidia_smi(name: str) -> ExporterName:
+    return ExporterName("nvidia_gpu_exporter", f"nvidia_smi_{name}")
+
+
+_GPU = (
+    Metric(
+        "used_bytes",
+        "INTEGER",
+        "used",
+        "gpudash_gpu_memory_used_bytes",
+        "Memory in use, without the driver's own share where that is known.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_FB_USED", MIB), _nvidia_smi("memory_used_bytes")),
+    ),
+    Metric(
+        "free_bytes",
+        "INTEGER",
+        "free",
+        "gpudash_gpu_memory_free_bytes",
+        "Memory that can still be allocated.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_FB_FREE", MIB), _nvidia_smi("memory_free_bytes")),
+        falls=True,
+    ),
+    Metric(
+        "total_bytes",
+        "INTEGER",
+        "capacity",
+        "gpudash_gpu_memory_total_bytes",
+        "Capacity.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_FB_TOTAL", MIB), _nvidia_smi("memory_total_bytes")),
+    ),
+    Metric(
+        "driver_reserved_bytes",
+        "INTEGER",
+        "driver reserved",
+        "gpudash_gpu_memory_reserved_bytes",
+        "Memory that the driver keeps for itself.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_FB_RESERVED", MIB), _nvidia_smi("memory_reserved_bytes")),
+    ),
+    Metric(
+        "gpu_utilisation",
+        "REAL",
+        "GPU",
+        "gpudash_gpu_utilisation_ratio",
+        "Share of time in which a kernel was running.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_GPU_UTIL", 0.01), _nvidia_smi("utilization_gpu_ratio")),
+    ),
+    Metric(
+        "memory_utilisation",
+        "REAL",
+        "memory controller",
+        "gpudash_gpu_memory_utilisation_ratio",
+        "Share of time in which memory was read or written.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_MEM_COPY_UTIL", 0.01), _nvidia_smi("utilization_memory_ratio")),
+    ),
+    Metric(
+        "temperature_c",
+        "REAL",
+        "temperature",
+        "gpudash_gpu_temperature_celsius",
+        "Temperature of the chip.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_GPU_TEMP"), _nvidia_smi("temperature_gpu")),
+        colour="temperature",
+    ),
+    Metric(
+        "power_w",
+        "REAL",
+        "power",
+        "gpudash_gpu_power_watts",
+        "Power drawn.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_POWER_USAGE"), _nvidia_smi("power_draw_watts")),
+        colour="power",
+    ),
+    Metric(
+        "energy_j",
+        "REAL",
+        "energy",
+        "gpudash_gpu_energy_joules_total",
+        "Energy drawn since the driver was loaded.",
+        "counter",
+        fetched=False,
+    ),
+    Metric(
+        "sm_clock_hz",
+        "REAL",
+        "SM clock",
+        "gpudash_gpu_sm_clock_hertz",
+        "Clock of the multiprocessors.",
+        fetched=False,
+    ),
+    Metric(
+        "memory_clock_hz",
+        "REAL",
+        "memory clock",
+        "gpudash_gpu_memory_clock_hertz",
+        "Clock of the memory.",
+        fetched=False,
+    ),
+    Metric(
+        "pcie_rx_bytes_per_second",
+        "REAL",
+        "PCIe to the GPU",
+        "gpudash_gpu_pcie_receive_bytes_per_second",
+        "Rate of copies to the GPU.",
+    ),
+    Metric(
+        "pcie_tx_bytes_per_second",
+        "REAL",
+        "PCIe from the GPU",
+        "gpudash_gpu_pcie_transmit_bytes_per_second",
+        "Rate of copies from the GPU.",
+    ),
+    Metric(
+        "pcie_generation",
+        "INTEGER",
+        "PCIe generation",
+        "gpudash_gpu_pcie_link_generation",
+        "Generation that the PCIe link runs at now.",
+        fetched=False,
+    ),
+    Metric(
+        "pcie_width",
+        "INTEGER",
+        "PCIe lanes",
+        "gpudash_gpu_pcie_link_lanes",
+        "Lanes that the PCIe link uses now.",
+        fetched=False,
+    ),
+    Metric(
+        "process_bytes",
+        "INTEGER",
+        "this process",
+        "gpudash_process_gpu_memory_bytes",
+        "GPU memory that gpudash and its run hold, their contexts included.",
+    ),
+)
+
+_HOST = (
+    Metric(
+        "total_bytes",
+        "INTEGER",
+        "capacity",
+        "gpudash_host_memory_total_bytes",
+        "Host memory's capacity: RAM, or a container's lower limit.",
+    ),
+    Metric(
+        "available_bytes",
+        "INTEGER",
+        "available",
+        "gpudash_host_memory_available_bytes",
+        "Host memory that can still be allocated.",
+        falls=True,
+    ),
+    Metric(
+        "used_bytes",
+        "INTEGER",
+        "used",
+        "gpudash_host_memory_used_bytes",
+        "Host memory in use: capacity less what is available.",
+    ),
+    Metric(
+        "free_bytes",
+        "INTEGER",
+        "free",
+        "gpudash_host_memory_free_bytes",
+        "Host memory that holds nothing at all.",
+        falls=True,
+    ),
+    Metric(
+        "file_cache_bytes",
+        "INTEGER",
+        "file cache",
+        "gpudash_host_memory_file_cache_bytes",
+        "Host memory that caches files.",
+    ),
+    Metric(
+        "process_bytes",
+        "INTEGER",
+        "this process",
+        "gpudash_process_memory_bytes",
+        "Host memory of gpudash with its run, or of the watched program.",
+    ),
+    Metric("swap_used_bytes", "INTEGER", "swap used", "gpudash_host_swap_used_bytes", "Swap in use.", fetched=False),
+    Metric("swap_total_bytes", "INTEGER", "swap", "gpudash_host_swap_total_bytes", "Swap's capacity.", fetched=False),
+    Metric(
+        "cpu_utilisation",
+        "REAL",
+        "CPU",
+        "gpudash_host_cpu_utilisation_ratio",
+        "Share of all cores' time in use.",
+    ),
+    Metric(
+        "process_cpu_utilisation",
+        "REAL",
+        "this process, share of one core",
+        "gpudash_process_cpu_cores",
+        "Cores' worth of time that the same processes use.",
+    ),
+)
+"""`used_bytes` is capacity − available; capacity is the smallest of RAM and every cgroup limit."""
+
+_PROCESS = (
+    Metric("pid", "INTEGER", "PID"),
+    Metric("name", "TEXT", "name"),
+    Metric("user", "TEXT", "user"),
+    Metric("memory_bytes", "INTEGER", "memory"),
+    Metric("cpu_utilisation", "REAL", "CPU, share of one core"),
+)
+
+_ALLOCATOR = (
+    Metric(
+        "allocated_bytes",
+        "INTEGER",
+        "allocated",
+        "gpudash_allocator_allocated_bytes",
+        "Memory of tensors in torch's caching allocator.",
+    ),
+    Metric(
+        "reserved_bytes",
+        "INTEGER",
+        "reserved",
+        "gpudash_allocator_reserved_bytes",
+        "Memory that torch's caching allocator holds, idle or not.",
+    ),
+    Metric("peak_allocated_bytes", "INTEGER", "peak allocated since the last reading"),
+    Metric("peak_reserved_bytes", "INTEGER", "peak reserved since the last reading"),
+    Metric(
+        "allocation_retries",
+        "INTEGER",
+        "allocation retries",
+        "gpudash_allocator_retries_total",
+        "Allocations that first had to release idle memory.",
+        "counter",
+        fetched=False,
+    ),
+)
+
+
+def _of_rank(name: str, type_: Type, title: str, served: str = "", sentence: str = "") -> Metric:
+    return Metric(name, type_, title, served and f"gpudash_rank_{served}", sentence, fetched=False)
+
+
+_RANK = (
+    _of_rank("step", "INTEGER", "step", "step", "Newest step that every rank has reported."),
+    _of_rank("step_s", "REAL", "step time", "step_seconds", "Time of that step."),
+    _of_rank("compute_s", "REAL", "computing", "compute_seconds", "Time of that step spent computing."),
+    _of_rank(
+        "communication_s",
+        "REAL",
+        "communicating",
+        "communication_seconds",
+        "Time of that step spent communicating.",
+    ),
+    _of_rank(
+        "waiting_s",
+        "REAL",
+        "waiting for other ranks",
+        "waiting_seconds",
+        "Time of that step spent waiting for other ranks.",
+    ),
+    _of_rank("loss", "REAL", "loss", "loss", "Loss of that step on the rank's own share of the batch."),
+    _of_rank("accuracy", "REAL", "accuracy"),
+    _of_rank("used_bytes", "INTEGER", "memory of the process", "memory_used_bytes", "Memory of the rank's process."),
+    _of_rank(
+        "allocated_bytes",
+        "INTEGER",
+        "allocated",
+        "allocated_bytes",
+        "Memory of tensors in the rank's caching allocator.",
+    ),
+    _of_rank(
+        "reserved_bytes",
+        "INTEGER",
+        "reserved",
+        "reserved_bytes",
+        "Memory that the rank's caching allocator holds.",
+    ),
+)
 
 METRICS: dict[Table, tuple[Metric, ...]] = {
-    "host": _metrics(
-        ("total_bytes", "INTEGER", "capacity"),
-        ("available_bytes", "INTEGER", "available"),
-        ("used_bytes", "INTEGER", "used"),
-        ("free_bytes", "INTEGER", "free"),
-        ("file_cache_bytes", "INTEGER", "file cache"),
-        ("process_bytes", "INTEGER", "this process"),
-        ("swap_used_bytes", "INTEGER", "swap used"),
-        ("swap_total_bytes", "INTEGER", "swap"),
-        ("cpu_utilisation", "REAL", "CPU"),
-        ("process_cpu_utilisation", "REAL", "this process, share of one core"),
-    ),
-    "gpu": _metrics(
-        ("used_bytes", "INTEGER", "used"),
-        ("free_bytes", "INTEGER", "free"),
-        ("total_bytes", "INTEGER", "capacity"),
-        ("driver_reserved_bytes", "INTEGER", "driver reserved"),
-        ("gpu_utilisation", "REAL", "GPU"),
-        ("memory_utilisation", "REAL", "memory controller"),
-        ("temperature_c", "REAL", "temperature"),
-        ("power_w", "REAL", "power"),
-        ("energy_j", "REAL", "energy"),
-        ("sm_clock_hz", "REAL", "SM clock"),
-        ("memory_clock_hz", "REAL", "memory clock"),
-        ("pcie_rx_bytes_per_second", "REAL", "PCIe to the GPU"),
-        ("pcie_tx_bytes_per_second", "REAL", "PCIe from the GPU"),
-        ("pcie_generation", "INTEGER", "PCIe generation"),
-        ("pcie_width", "INTEGER", "PCIe lanes"),
-        ("process_bytes", "INTEGER", "this process"),
-    ),
-    "process": _metrics(
-        ("pid", "INTEGER", "PID"),
-        ("name", "TEXT", "name"),
-        ("user", "TEXT", "user"),
-        ("memory_bytes", "INTEGER", "memory"),
-        ("cpu_utilisation", "REAL", "CPU, share of one core"),
-    ),
-    "allocator": _metrics(
-        ("allocated_bytes", "INTEGER", "allocated"),
-        ("reserved_bytes", "INTEGER", "reserved"),
-        ("peak_allocated_bytes", "INTEGER", "peak allocated since the last reading"),
-        ("peak_reserved_bytes", "INTEGER", "peak reserved since the last reading"),
-        ("allocation_retries", "INTEGER", "allocation retries"),
-    ),
-    "rank": _metrics(
-        ("step", "INTEGER", "step"),
-        ("step_s", "REAL", "step time"),
-        ("compute_s", "REAL", "computing"),
-        ("communication_s", "REAL", "communicating"),
-        ("waiting_s", "REAL", "waiting for other ranks"),
-        ("loss", "REAL", "loss"),
-        ("accuracy", "REAL", "accuracy"),
-        ("used_bytes", "INTEGER", "memory of the process"),
-        ("allocated_bytes", "INTEGER", "allocated"),
-        ("reserved_bytes", "INTEGER", "reserved"),
-    ),
+    "host": _HOST,
+    "gpu": _GPU,
+    "process": _PROCESS,
+    "allocator": _ALLOCATOR,
+    "rank": _RANK,
 }
-"""Host `used_bytes` is capacity − available; capacity is the smallest of RAM and every cgroup limit."""
+
+GPU_METRICS = {metric.name: metric for metric in _GPU}
+
+SENSORS = tuple(metric for metric in _GPU if metric.colour)
+"""What a GPU tells of itself beside memory and utilisation: on its card, in the fleet, in the plots of its past."""

@@ -6,7 +6,7 @@ A comparison's result in words: the rows of the table and of the terminal, and t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpudash.units import (
@@ -30,8 +30,16 @@ FIRST_VALUES = 3
 
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
-    rows = [row for tell in (comparison_rows, _pipeline, _transfer, _figures) for row in tell(result)]
+    rows = [row for tell in (comparison_rows, _pipeline, _transfer, _figures) for row in _sensible(tell, result)]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
+
+
+def _sensible(tell: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:
+    """What ``tell`` finds, as far as it makes sense: a result can come from a recording, which can hold anything."""
+    try:
+        yield from tell(result)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        yield "left out", "a part of the result that makes no sense"
 
 
 def stage_remark(stage: Mapping[str, Any]) -> str:

@@ -10,10 +10,11 @@ import dataclasses
 import enum
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from gpudash.telemetry.explanation import Explanation, Findings, explanation_from_json, findings_from_json
 
@@ -342,25 +343,53 @@ EVENTS: dict[str, type[Event]] = {
 }
 
 
-_JSON_CLASSES: dict[str, tuple[type, ...]] = {
-    "int": (int, float),
-    "float": (int, float),
-    "bool": (bool,),
-    "None": (type(None),),
-    "Mapping": (dict,),
-    "Explanation": (dict,),
-    "Sequence": (list,),
+LARGEST = 2**63 - 1
+"""The largest whole number that a recording can hold."""
+
+_Check = Callable[[object], bool]
+
+
+def _is_whole(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and -LARGEST <= value <= LARGEST
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or _is_whole(value)
+
+
+_CHECKS: dict[Any, _Check] = {
+    int: _is_whole,
+    float: _is_number,
+    bool: lambda value: isinstance(value, bool),
+    str: lambda value: isinstance(value, str),
+    type(None): lambda value: value is None,
+    Mapping: lambda value: isinstance(value, dict),
+    Explanation: lambda value: isinstance(value, dict),
 }
-"""What JSON makes of a field's type; every other type is a text."""
 
 
-def _classes(annotation: str) -> tuple[type, ...]:
-    parts = (part.split("[")[0] for part in annotation.split(" | "))
-    return tuple(kind for part in parts for kind in _JSON_CLASSES.get(part, (str,)))
+def _check(hint: Any) -> _Check:
+    """Whether what JSON brought can be of the type ``hint``."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return lambda value: isinstance(value, str) and value in arguments
+    if origin is Sequence:
+        each = _check(arguments[0])
+        return lambda value: isinstance(value, list) and all(map(each, value))
+    if origin in (Union, UnionType):
+        checks = [_check(argument) for argument in arguments]
+        return lambda value: any(check(value) for check in checks)
+    return _CHECKS[origin or hint]
 
 
-_FIELDS = {name: {f.name: _classes(str(f.type)) for f in dataclasses.fields(kind)} for name, kind in EVENTS.items()}
-"""Fields of each kind of event, and what each of them may be."""
+_FIELDS = {
+    name: {f.name: (_check(hints[f.name]), "float" in str(f.type)) for f in dataclasses.fields(kind)}
+    for name, kind in EVENTS.items()
+    for hints in (get_type_hints(kind),)
+}
+"""Fields of each kind of event: what each may be, and whether that is numbers, of which JSON has some as text."""
 
 
 def event_from_json(text: str) -> Event:
@@ -369,17 +398,20 @@ def event_from_json(text: str) -> Event:
     Raises:
         ValueError: when the text is no JSON object, the kind is unknown, or a field is missing or of another type.
     """
-    data = json.loads(text)
-    kind = EVENTS.get(data.get("kind", "")) if isinstance(data, dict) else None
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError("not an event: nested too deep") from None
+    kind = EVENTS.get(str(data.get("kind"))) if isinstance(data, dict) else None
     if kind is None:
         raise ValueError(f"not an event: {text[:80]!r}")
-    classes = _FIELDS[kind.kind]
-    fields = {
-        name: value if str in classes[name] else _revive(value) for name, value in data.items() if name in classes
-    }
-    for name, value in fields.items():
-        if not isinstance(value, classes[name]):
-            raise ValueError(f"impossible {kind.kind} event: {name} is {type(value).__name__}")
+    fields = {}
+    for name, (check, has_floats) in _FIELDS[kind.kind].items():
+        if name in data:
+            value = data[name]
+            fields[name] = value = _revive(value) if has_floats else value
+            if not check(value):
+                raise ValueError(f"impossible {kind.kind} event: {name} is {type(value).__name__}")
     if fields.get("explanation") is not None:
         fields["explanation"] = _explanation(fields["explanation"])
     try:
@@ -435,4 +467,6 @@ def _fields(event: Event) -> dict[str, Any]:
 
 
 def _revive(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_revive(item) for item in value]
     return float(value) if value in ("nan", "inf", "-inf") else value

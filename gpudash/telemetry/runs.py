@@ -16,6 +16,7 @@ import numpy as np
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import (
     DEVICE,
+    LARGEST,
     EpochFinished,
     Event,
     Note,
@@ -411,7 +412,7 @@ class RunView:
         self.seconds = event.seconds
         self.step = event.steps
         self.steps = max(self.steps, event.steps)
-        peaks = event.result.get("memory") or {}
+        peaks = _sizes(event.result.get("memory"))
         self.memory.raise_to("allocated_bytes", peaks.get("peak_allocated_bytes"))
         self.memory.raise_to("reserved_bytes", peaks.get("peak_reserved_bytes"))
         self.memory.raise_to("used_bytes", peaks.get("peak_used_bytes"))
@@ -427,6 +428,12 @@ class RunView:
 def _told(error: RunError) -> dict[str, Any]:
     told: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
     return told if error.explanation is None else {**told, "explanation": plain(error.explanation)}
+
+
+def _sizes(memory: object) -> dict[str, int]:
+    """The bytes of a result's memory, for which a recording can hold anything."""
+    found = memory.items() if isinstance(memory, Mapping) else ()
+    return {name: int(value) for name, value in found if isinstance(value, int | float) and 0 <= value <= LARGEST}
 
 
 def _keep(kept: list[E], event: E) -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -78,7 +79,8 @@ def run(
     serving = _served(session, settings.serve)
     app.exec()
     if session.recording is not None:
-        sys.stderr.write(f"Recording: {session.recording}\n")
+        with suppress(OSError):  # the terminal may be gone
+            sys.stderr.write(f"Recording: {session.recording}\n")
     return 0, (serving is None or serving.close()) and window.joined
 
 
@@ -95,7 +97,9 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
     follower = ThemeFollower(app, settings.theme)
     window = MainWindow(session, follower.palette, follower.choose)
     follower.changed.connect(lambda: window.set_palette(follower.palette))
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:  # as under nohup
+            continue
         signal.signal(number, lambda *_args: window.close())
     return window
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -9,8 +10,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -90,7 +93,7 @@ def test_ctrl_c_before_torch_is_loaded_ends_without_a_run(home: Path) -> None:
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_first_signal_stops_the_run_and_keeps_everything(home: Path, tmp_path: Path, number: int) -> None:
     recording = tmp_path / "stopped.gpudash"
     process = gpudash_process(
@@ -104,6 +107,34 @@ def test_a_first_signal_stops_the_run_and_keeps_everything(home: Path, tmp_path:
     assert json.loads(stdout)["status"] == "cancelled"
     with sqlite3.connect(recording) as database:
         assert database.execute("select status from run").fetchall() == [("cancelled",)]
+        assert database.execute("select value from meta where key = 'status'").fetchone() == ("closed",)
+
+
+@pytest.mark.parametrize("command", ["run training --steps 100000 --device cpu", "monitor"], ids=["run", "monitor"])
+def test_when_the_terminal_is_closed_the_recording_is_ended(home: Path, tmp_path: Path, command: str) -> None:
+    recording = tmp_path / "hung_up.gpudash"
+    terminal, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpudash", *command.split(), "--record", str(recording)],
+        env=environment(home),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # the terminal whose end it hears of
+    )
+    os.close(theirs)
+    os.set_blocking(terminal, False)
+
+    def recorded() -> bool:
+        with suppress(BlockingIOError):
+            os.read(terminal, 65536)
+        return events_of(recording, "StepFinished" if "run" in command else "Note") > ("run" in command)
+
+    wait_until(process, recorded)
+    os.close(terminal)
+    assert process.wait(30) == (130 if "run" in command else 0)
+    with sqlite3.connect(recording) as database:
         assert database.execute("select value from meta where key = 'status'").fetchone() == ("closed",)
 
 

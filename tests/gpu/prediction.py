@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpudash.memory.predicting.fit import GRANULE
+from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.specs import build, workloads
 from tests.gpu.child import Tell, asked

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpudash.memory.allocator.replay import replay
 from gpudash.memory.snapshot.history.model import DeviceSnapshot
 from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.units import GIB, MIB
 from tests.gpu.child import Tell, asked
 from tests.gpu.fixtures import columns, rebuilt

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
-from gpudash.memory.allocator.replay import replay
 from gpudash.memory.predicting.workspace import USUAL_BYTES
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
+from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.units import GIB, MIB
 from tests.gpu import collect, isolation, operations, out_of_memory, prediction, snapshots
 from tests.gpu.child import ROOT, asked

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.cli.flags import with_nested
 from gpudash.cli.terminal.output import RequestError
+from gpudash.cli.workload_flags import with_nested
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
 
 

@@ -96,6 +96,33 @@ def test_a_file_that_is_no_toml_gives_the_defaults_and_a_sentence(content: bytes
     assert str(path) in problems[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"a = {'[' * 15_000}", "is nested too deep"),
+        (f"a = {'[' * 100_000}", "is far too large"),
+        (f"{'.'.join('a' * 100_000)} = 1", "is far too large"),
+        (f"a = {'9' * 5000}", "cannot be read"),
+    ],
+)
+def test_a_hostile_file_gives_the_defaults_and_a_sentence(text: str, words: str) -> None:
+    settings, problems = load_settings(written(text))
+    assert settings == Settings()
+    assert len(problems) == 1
+    assert words in problems[0]
+
+
+def test_a_long_wrong_value_is_told_by_its_beginning() -> None:
+    _settings, problems = load_settings(written(f'rate_hz = "{"9" * 5000}"'))
+    assert len(problems[0]) < 300
+
+
+def test_saving_over_a_file_nested_too_deep_is_refused() -> None:
+    path = written(f"a = {'[' * 15_000}")
+    with pytest.raises(ValueError, match="fix or remove it"):
+        save_settings({"rate_hz": 5.0}, path)
+
+
 def test_saving_one_setting_keeps_the_rest_comments_included() -> None:
     path = written('# mine\nrate_hz = 10 # slow\ntheme = "dark"\n')
     save_settings({"theme": "light"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from gpudash.cli.terminal.output import stdout
+from gpudash.cli.terminal.output import one_line, stdout
 from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.estimate_words import (
@@ -57,14 +57,14 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
         memory_cap: the most that torch may reserve, in words, which is taken off what is free.
     """
     console = stdout()
-    console.print(Text.assemble(f"{estimate.workload} on {_devices(estimate)}: ", _verdict(estimate)))
+    console.print(Text.assemble(one_line(f"{estimate.workload} on {_devices(estimate)}: "), _verdict(estimate)))
     console.print(_bar(estimate, memory_cap, coloured=console.color_system is not None))
     for line in _legend(estimate, coloured=console.color_system is not None):
         console.print(line)
     if memory_cap is not None:
-        console.print(f"memory cap: {memory_cap}", markup=False)
+        console.print(f"memory cap: {memory_cap}")
     for words in _figures(estimate, memory_cap):
-        console.print(words, soft_wrap=True, markup=False)
+        console.print(words, soft_wrap=True)
     if estimate.alternatives:
         console.print()
         console.print(_alternatives(estimate))

@@ -1,13 +1,28 @@
-"""Ctrl+C and SIGTERM: a first one asks to stop, a second one leaves at once."""
+"""Ctrl+C, SIGTERM and the end of the terminal: a first one asks to stop, a second one leaves at once."""
 
 from __future__ import annotations
 
 import os
 import signal
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+def stop_signals() -> list[signal.Signals]:
+    """Signals that ask a command to stop; without SIGHUP where that is ignored, as under nohup."""
+    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hung_up]
+
+
+def leave_terminal() -> None:
+    """Send what is still printed nowhere, where it went to a terminal that is gone: every write would fail."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
 
 
 class Interruption:
@@ -21,24 +36,29 @@ class Interruption:
         self.asked = False
         self._words = words
 
-    def handle(self, _number: int, _frame: object) -> None:
+    def handle(self, number: int, _frame: object) -> None:
         """The handler.
 
         Raises:
-            KeyboardInterrupt: at the second signal.
+            KeyboardInterrupt: at the second signal, other than SIGHUP: kernel and shell both send that.
         """
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.asked:
-            raise KeyboardInterrupt
+            if number != signal.SIGHUP:
+                raise KeyboardInterrupt
+            return
         self.asked = True
         if self._words:
-            os.write(2, f"{self._words}\n".encode())
+            with suppress(OSError):
+                os.write(2, f"{self._words}\n".encode())
 
 
 @contextmanager
 def interruptible(words: str = "") -> Iterator[Interruption]:
     """Signals set the flag of the `Interruption` and say ``words`` on stderr, until the block is left."""
     interruption = Interruption(words)
-    before = {number: signal.signal(number, interruption.handle) for number in SIGNALS}
+    before = {number: signal.signal(number, interruption.handle) for number in stop_signals()}
     try:
         yield interruption
     finally:

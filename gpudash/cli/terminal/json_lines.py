@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any
 
+from gpudash.cli.terminal.output import json_visible
 from gpudash.telemetry.records import Record, Sample, plain
 
 WAITING_LINES = 20_000
@@ -49,7 +50,7 @@ class JsonLines:
 
     def _write_all(self) -> None:
         while (record := self._waiting.get()) is not None:
-            text = json.dumps(as_json(record), ensure_ascii=False) + "\n"
+            text = json_visible(json.dumps(as_json(record), ensure_ascii=False)) + "\n"
             try:
                 self._write(text.encode(errors="backslashreplace"))
             except OSError:

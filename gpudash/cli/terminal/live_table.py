@@ -53,7 +53,7 @@ class LiveTable:
             self._live.stop()
         stdout().print(self._table())
         if self._session.gpu_problem is not None:
-            stdout().print(self._session.gpu_problem, soft_wrap=True, markup=False)
+            stdout().print(self._session.gpu_problem, soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")

@@ -9,10 +9,9 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-from gpudash.telemetry.records import plain
+from unicodedata import category
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,24 +61,74 @@ class RequestInterruptedError(RequestError):
     kind = "interrupted"
 
 
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode's categories of what a terminal obeys, or draws nothing for: control and format characters (among them the
+overrides of the direction of writing and what has no width), halves of pairs, separators of lines and paragraphs."""
+
+
+def visible(text: str, keep: str = "\n\t") -> str:
+    """``text`` with what a terminal would obey or hide written out, as in ``\\x1b``, but for ``keep``.
+
+    Names of devices, functions, files and labels are not ours: an escape sequence in one could clear the screen, name
+    the window, or make one name look like another.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        mark.encode("unicode_escape").decode("ascii") if category(mark) in _UNSEEN and mark not in keep else mark
+        for mark in text
+    )
+
+
+def one_line(text: str) -> str:
+    """``text`` as one line: a name with a line's end in it could add a line that looks like ours."""
+    return visible(text, keep="\t")
+
+
 def stdout() -> Console:
     """The console for a command's own output: it prints no more when its reader has gone away, and the command keeps
     the exit code that it earns."""
-    from rich.console import Console
-
-    class QuietConsole(Console):
-        def on_broken_pipe(self) -> None:
-            self.quiet = True
-            discard_stdout()
-
-    return QuietConsole(highlight=False)
+    return _console()
 
 
 def stderr() -> Console:
     """The console for progress and notices."""
-    from rich.console import Console
+    return _console(stderr=True)
 
-    return Console(stderr=True, highlight=False)
+
+def help_console() -> Console:
+    """The console for help, whose texts are ours and may have several lines."""
+    return _console(keep="\n\t")
+
+
+def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
+    """A console for text that is not ours: brackets are no markup, and what a terminal would obey is written out."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+    from rich.text import Text
+
+    class PlainConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                shown = segment.text if segment.control else visible(segment.text)
+                yield segment if shown == segment.text else Segment(shown, segment.style)
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(visible(text, keep), **options)
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            discard_stdout()
+
+    return PlainConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def json_visible(text: str) -> str:
+    """JSON, with what a terminal would obey or hide as ``\\u…``: the same document."""
+    if text.isprintable():
+        return text
+    unseen = {mark for mark in text if mark not in "\n\t" and category(mark) in _UNSEEN}
+    return text.translate({ord(mark): json.dumps(mark)[1:-1] for mark in unseen})
 
 
 JSON_FORMAT = 1
@@ -91,9 +140,12 @@ def print_json(document: Mapping[str, Any]) -> None:
 
     ``resources/guide/json.md`` describes every document.
     """
+    from gpudash.telemetry.records import plain
+
     whole = {"format": JSON_FORMAT, "status": "finished", **document}
     try:
-        sys.stdout.write(json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(plain(whole), indent=2, ensure_ascii=False, allow_nan=False)
+        sys.stdout.write(f"{json_visible(text)}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
@@ -117,7 +169,7 @@ def print_failure(error: RequestError, as_json: bool) -> int:
 
 def print_notice(text: str) -> None:
     """One sentence on stderr, unwrapped, so that scripts find it on one line."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{one_line(text)}\n")
 
 
 def leave(code: int, joined: bool) -> int:

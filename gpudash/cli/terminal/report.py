@@ -8,8 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
-from gpudash.cli.terminal.output import stderr, stdout
+from gpudash.cli.terminal.output import one_line, stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.session import Session
@@ -35,9 +36,9 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
         heed: called ten times a second.
     """
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[words]}", markup=False),
     )
     shown = 0
     with Progress(*columns, console=stderr(), transient=True) as progress:
@@ -63,14 +64,15 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
                     task, description=run.workload, total=run.steps or None, completed=run.step, words=words
                 )
             for warning in warnings:
-                progress.console.print(warning.text, markup=False)
+                progress.console.print(warning.text)
 
 
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     """The outcome of a run: one sentence, its stages, figures and where it was recorded."""
     console = stdout()
     where = shown_devices(summary["device"], summary["spec"], summary.get("product") or "")
-    console.print(f"[bold]{summary['workload']}[/] on {where}: {_status(summary)}", soft_wrap=True)
+    what = Text(one_line(summary["workload"]), "bold").append(one_line(f" on {where}: {_status(summary)}"), "not bold")
+    console.print(what, soft_wrap=True)
     error = summary.get("error")
     explanation = (error or {}).get("explanation")
     if explanation is not None:
@@ -82,13 +84,13 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     print_ranks(console, summary["result"])
     for note in notes:
         if note.topic not in _TOLD_ELSEWHERE:
-            console.print(f"{note.topic}: {note.text}", soft_wrap=True, markup=False)
+            console.print(f"{note.topic}: {note.text}", soft_wrap=True)
     for line in _figures(summary):
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     if error and explanation is None:
-        console.print(f"{error['message']} {error['remedy']}".strip(), style="yellow", soft_wrap=True, markup=False)
+        console.print(Text(f"{error['message']} {error['remedy']}".strip()), style="yellow", soft_wrap=True)
     if summary["recording"]:
-        console.print(f"Recording: {summary['recording']}", soft_wrap=True, markup=False)
+        console.print(f"Recording: {summary['recording']}", soft_wrap=True)
 
 
 def print_watched(summary: Mapping[str, Any]) -> None:
@@ -98,29 +100,30 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     ended = "" if code is None else f", exit code {code}"
     where = shown_name(summary["device"], summary.get("product") or "")
     console.print()
-    console.print(f"[bold]gpudash watch[/] on {where}: {_status(summary)}{ended}", soft_wrap=True)
+    what = Text("gpudash watch", "bold").append(one_line(f" on {where}: {_status(summary)}{ended}"), "not bold")
+    console.print(what, soft_wrap=True)
     error = summary["error"] or {}
     if error:
-        words = f"{error['message']} {error['remedy']}".strip()
-        console.print(words, style="yellow", soft_wrap=True, markup=False)
+        words = Text(f"{error['message']} {error['remedy']}".strip())  # of several lines, where torch says so many
+        console.print(words, style="yellow", soft_wrap=True)
     if error.get("explanation") is not None:
         _print_explanation(console, error["explanation"])
     for text in summary["notes"]:
-        console.print(text, soft_wrap=True, markup=False)
+        console.print(text, soft_wrap=True)
     print_ranks(console, summary["result"])
     for line in _figures(summary):
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     for name in ("report", "recording"):
         if summary[name]:
-            console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True, markup=False)
+            console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True)
 
 
 def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
     """Why memory ran out, the cause first."""
     cause, *lines = report(explanation_from_json(data))
-    console.print(cause, style="bold yellow", soft_wrap=True, markup=False)
+    console.print(cause, style="bold yellow", soft_wrap=True)
     for line in lines:
-        console.print(line, style=None if line.startswith(" ") else "yellow", soft_wrap=True, markup=False)
+        console.print(line, style=None if line.startswith(" ") else "yellow", soft_wrap=True)
     console.print()
 
 
@@ -222,7 +225,7 @@ def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
         return
     console.print(_table(rows))
     for sentence in rank_sentences(result):
-        console.print(sentence, soft_wrap=True, markup=False)
+        console.print(sentence, soft_wrap=True)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:

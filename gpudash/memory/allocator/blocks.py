@@ -1,7 +1,4 @@
-"""Blocks, the lists of free ones, and the pools they belong to.
-
-How sizes are rounded: of blocks, and of segments.
-"""
+"""Blocks, the lists of free ones, the pools they belong to, and how the sizes of blocks and segments are rounded."""
 
 from __future__ import annotations
 
@@ -17,6 +14,13 @@ FREE, ALLOCATED, WAITING, UNMAPPED = range(4)
 
 STATE_NAMES = ("inactive", "active_allocated", "active_pending_free", "unmapped")
 """Torch's words for them in a snapshot."""
+
+MIB = 2**20
+SMALLEST_BLOCK = 512
+LARGEST_SMALL = 1 * MIB
+SMALL_SEGMENT = 2 * MIB
+SMALLEST_DIRECT = 10 * MIB
+ROUND_DIRECT = 2 * MIB
 
 
 class FreeList:
@@ -121,12 +125,6 @@ class Block:
         self.owner: Any = None
 
 
-MIB = 2**20
-SMALLEST_BLOCK = 512
-LARGEST_SMALL = 1 * MIB
-SMALL_SEGMENT = 2 * MIB
-SMALLEST_DIRECT = 10 * MIB
-ROUND_DIRECT = 2 * MIB
 # torch's c10/core/AllocatorConfig.h: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kRoundLarge
 
 

@@ -6,7 +6,7 @@ from collections.abc import ItemsView
 
 FIRST_ADDRESS = 0x7F0000000000
 GRANULE = 2 * 2**20
-"""cudaMalloc places, and the driver maps, in pages of 2 MiB."""
+"""cudaMalloc places, and the driver maps, in pages of 2 MiB: so large segments, and what a run needs, are multiples."""
 
 LARGEST_CAPACITY = 2**50
 
@@ -86,3 +86,27 @@ class DeviceMemory:
     def unmap(self, size: int) -> None:
         """Give back ``size`` bytes of a reserved range."""
         self.taken -= size
+
+
+class MeteredMemory(DeviceMemory):
+    """Remembers what tells of which other capacities a run would have been the same.
+
+    Attributes:
+        most: highest number of bytes taken.
+        lacking: smallest capacity that would have served a request that was refused; ``None`` without one.
+    """
+
+    __slots__ = ("lacking", "most")
+
+    def __init__(self, capacity: int, used: int = 0) -> None:
+        super().__init__(capacity, used)
+        self.most = 0
+        self.lacking: int | None = None
+
+    def map(self, size: int) -> bool:
+        if super().map(size):
+            self.most = max(self.most, self.taken)
+            return True
+        needed = self.taken + size
+        self.lacking = needed if self.lacking is None else min(self.lacking, needed)
+        return False

@@ -1,7 +1,4 @@
-"""The segments of an allocator as a snapshot tells them, and the way back.
-
-What an allocator holds, for looking at.
-"""
+"""The segments and blocks of an allocator as a snapshot tells them, read from it and put back into it."""
 
 from __future__ import annotations
 
@@ -22,22 +19,6 @@ def segments(heap: Heap) -> list[Segment]:
     return [_view(blocks) for blocks in heap.blocks_in_segments()]
 
 
-def _view(blocks: list[Block]) -> Segment:
-    home = blocks[0].home
-    return Segment(
-        address=blocks[0].address,
-        total_size=sum(block.size for block in blocks),
-        stream=home.stream,
-        is_small=home.pool.is_small,
-        pool_id=SHARED if home.pool.private is None else home.pool.private.identity,
-        is_expandable=blocks[0].expandable is not None,
-        blocks=tuple(
-            BlockView(block.address, block.size, block.requested, STATE_NAMES[block.state], block.owner)
-            for block in blocks
-        ),
-    )
-
-
 def seed(heap: Heap, given: Iterable[Segment]) -> None:
     """Fill an empty heap with segments; its figures begin with them.
 
@@ -55,27 +36,6 @@ def seed(heap: Heap, given: Iterable[Segment]) -> None:
         _seed_segment(heap, segment)
     heap.statistics.reset_peak()
     heap.statistics.reset_accumulated()
-
-
-def _seed_segment(heap: Heap, segment: Segment) -> None:
-    pools = heap if segment.pool_id == SHARED else heap.private_pool(segment.pool_id)
-    home = (pools.small if segment.is_small else pools.large).of(segment.stream)
-    heap.begin_with(home, segment.total_size, segment.is_expandable)
-    reserved = None
-    if segment.is_expandable:
-        granule = expandable.SMALL_GRANULE if segment.is_small else heap.settings.large_segment_size
-        reserved = ExpandableRange(segment.address, segment.total_size, granule)
-    before: Block | None = None
-    for view in segment.blocks:
-        block = heap.blocks[view.address] = Block(view.address, view.size, home)
-        block.state, block.owner, block.expandable = STATE_NAMES.index(view.state), view.owner, reserved
-        block.before, before = before, block
-        if block.before is not None:
-            block.before.after = block
-        if block.state != FREE:
-            block.requested = view.requested_size
-    for view in segment.blocks:
-        heap.count_seeded(heap.blocks[view.address])
 
 
 @dataclass(frozen=True)
@@ -115,3 +75,40 @@ class Segment:
     def active_size(self) -> int:
         """Bytes of blocks that are not free."""
         return sum(block.size for block in self.blocks if block.state != "inactive")
+
+
+def _view(blocks: list[Block]) -> Segment:
+    home = blocks[0].home
+    return Segment(
+        address=blocks[0].address,
+        total_size=sum(block.size for block in blocks),
+        stream=home.stream,
+        is_small=home.pool.is_small,
+        pool_id=SHARED if home.pool.private is None else home.pool.private.identity,
+        is_expandable=blocks[0].expandable is not None,
+        blocks=tuple(
+            BlockView(block.address, block.size, block.requested, STATE_NAMES[block.state], block.owner)
+            for block in blocks
+        ),
+    )
+
+
+def _seed_segment(heap: Heap, segment: Segment) -> None:
+    pools = heap if segment.pool_id == SHARED else heap.private_pool(segment.pool_id)
+    home = (pools.small if segment.is_small else pools.large).of(segment.stream)
+    heap.begin_with(home, segment.total_size, segment.is_expandable)
+    reserved = None
+    if segment.is_expandable:
+        granule = expandable.SMALL_GRANULE if segment.is_small else heap.settings.large_segment_size
+        reserved = ExpandableRange(segment.address, segment.total_size, granule)
+    before: Block | None = None
+    for view in segment.blocks:
+        block = heap.blocks[view.address] = Block(view.address, view.size, home)
+        block.state, block.owner, block.expandable = STATE_NAMES.index(view.state), view.owner, reserved
+        block.before, before = before, block
+        if block.before is not None:
+            block.before.after = block
+        if block.state != FREE:
+            block.requested = view.requested_size
+    for view in segment.blocks:
+        heap.count_seeded(heap.blocks[view.address])

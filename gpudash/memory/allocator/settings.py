@@ -1,6 +1,6 @@
-"""The settings of torch's CUDA caching allocator, and the reader of ``PYTORCH_CUDA_ALLOC_CONF``.
+"""The settings of torch's CUDA caching allocator, and the environment variables that give them.
 
-The environment variables of torch's CUDA allocator: which one is in use, and what it says with a setting added.
+`AllocatorSettings.parse` reads what ``PYTORCH_CUDA_ALLOC_CONF`` takes; `allocator_text` knows which variable is in use.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 MIB = 2**20
 SMALLEST_DIRECT = 10 * MIB
 LARGE_SEGMENT_SIZE = 20 * MIB
+
 INTERVALS = tuple(2**power for power in range(16))
 """Lower bounds, in MiB, of the 16 intervals that can be rounded differently: 1 MiB to 32 GiB, the last one open."""
 
@@ -38,6 +39,17 @@ IGNORED_KEYS = frozenset(
     )
 )
 """Keys that torch knows and that do not decide where device memory is placed."""
+
+PAIR = re.compile(r"(?P<key>[^,:\[\]]+):(?P<value>\[[^\[\]]*\]|[^,:\[\]]+)(?:,|$)")
+LONGEST_NUMBER = 12
+
+VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Where torch reads its allocator's settings, the first that is set."""
+
+EXPANDABLE = "expandable_segments:True"
+"""The setting with which segments can grow."""
+
+_BETWEEN_SETTINGS = re.compile(r",(?![^\[]*\])")
 
 
 @dataclass(frozen=True)
@@ -127,6 +139,26 @@ class AllocatorSettings:
         return cls(ignored=ignored, **found)
 
 
+def variable() -> str:
+    """The variable that torch reads here; the one that every version knows where none is set."""
+    return next((name for name in VARIABLES if os.environ.get(name)), VARIABLES[-1])
+
+
+def allocator_text() -> str:
+    """torch's settings of its CUDA allocator in this environment; "" when there are none."""
+    return os.environ.get(variable(), "")
+
+
+def assignment(setting: str) -> str:
+    """``setting``, such as "expandable_segments:True", beside those of this environment, as a shell takes it.
+
+    Another value of the same setting is replaced.
+    """
+    key = _key(setting)
+    kept = [part.strip() for part in _BETWEEN_SETTINGS.split(allocator_text()) if part.strip() and _key(part) != key]
+    return f"{variable()}={shlex.quote(','.join([*kept, setting]))}"
+
+
 def _mib(size: int) -> str:
     return f"{size / MIB:g}"
 
@@ -143,9 +175,6 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
             )
         yield match.group("key"), match.group("value")
         place = match.end()
-
-
-PAIR = re.compile(r"(?P<key>[^,:\[\]]+):(?P<value>\[[^\[\]]*\]|[^,:\[\]]+)(?:,|$)")
 
 
 def _size(key: str, value: str) -> int:
@@ -208,7 +237,10 @@ def _divisions(key: str, value: str) -> dict[int, int]:
     return found
 
 
-LONGEST_NUMBER = 12
+def _key(setting: str) -> str:
+    return setting.partition(":")[0].strip()
+
+
 READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "max_split_size_mb": ("max_split_size", _limit),
     "max_non_split_rounding_mb": ("max_non_split_rounding", _size),
@@ -219,36 +251,3 @@ READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
 }
 """Key → attribute, and what reads its value."""
-
-
-VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Where torch reads its allocator's settings, the first that is set."""
-
-EXPANDABLE = "expandable_segments:True"
-"""The setting with which segments can grow."""
-
-_BETWEEN_SETTINGS = re.compile(r",(?![^\[]*\])")
-
-
-def variable() -> str:
-    """The variable that torch reads here; the one that every version knows where none is set."""
-    return next((name for name in VARIABLES if os.environ.get(name)), VARIABLES[-1])
-
-
-def allocator_text() -> str:
-    """torch's settings of its CUDA allocator in this environment; "" when there are none."""
-    return os.environ.get(variable(), "")
-
-
-def assignment(setting: str) -> str:
-    """``setting``, such as "expandable_segments:True", beside those of this environment, as a shell takes it.
-
-    Another value of the same setting is replaced.
-    """
-    key = _key(setting)
-    kept = [part.strip() for part in _BETWEEN_SETTINGS.split(allocator_text()) if part.strip() and _key(part) != key]
-    return f"{variable()}={shlex.quote(','.join([*kept, setting]))}"
-
-
-def _key(setting: str) -> str:
-    return setting.partition(":")[0].strip()

@@ -17,6 +17,26 @@ OTHER_TENSORS = "other tensors"
 KV_CACHE = "KV cache"
 """Category of the keys and values that a language model keeps of the tokens it has seen."""
 
+PROGRAMS = "workloads/programs"
+"""The folder of gpudash whose code is what a run amounts to; all other code of gpudash runs it or looks on."""
+
+_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
+_TORCH_PACKAGE = re.compile(r"(torch|torchvision|torchaudio|triton)[\\/]")
+
+_GENERATED = re.compile(r"[\\/]torchinductor_[^\\/]*[\\/]|[\\/]([a-z2-7]{2})[\\/]c\1[a-z2-7]{49}\.py$")
+"""Files that torch.compile wrote (torch/_inductor/codecache.py, `get_path`): in a folder of the user's, or, where
+TORCHINDUCTOR_CACHE_DIR names another, under 52 characters of base32 in a folder of the second and third of them."""
+
+_SLASH = r"[\\/]"
+_ROOMS = sorted(entry.name for entry in Path(__file__).parents[2].iterdir() if entry.is_dir())
+
+_LIBRARY = re.compile(
+    r"^torch[\\/]|[\\/]torch[\\/](_|amp|autograd|cuda|distributed|functional|fx|jit|library|nn|optim|random|utils)"
+    r"|[\\/]lib(64)?[\\/]python3[.\d]*[\\/]|[\\/]python3\d*[\\/]lib[\\/]"  # the standard library
+    rf"|[\\/]gpudash[\\/](?!{PROGRAMS.replace('/', _SLASH)}{_SLASH})({'|'.join(_ROOMS)}){_SLASH}",
+    re.IGNORECASE,
+)
+
 
 class Frame(NamedTuple):
     """One line of a stack."""
@@ -24,24 +44,6 @@ class Frame(NamedTuple):
     file: str
     line: int
     name: str
-
-
-PROGRAMS = "workloads/programs"
-"""The folder of gpudash whose code is what a run amounts to; all other code of gpudash runs it or looks on."""
-
-_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
-_TORCH_PACKAGE = re.compile(r"(torch|torchvision|torchaudio|triton)[\\/]")
-_GENERATED = re.compile(r"[\\/]torchinductor_[^\\/]*[\\/]|[\\/]([a-z2-7]{2})[\\/]c\1[a-z2-7]{49}\.py$")
-"""Files that torch.compile wrote (torch/_inductor/codecache.py, `get_path`): in a folder of the user's, or, where
-TORCHINDUCTOR_CACHE_DIR names another, under 52 characters of base32 in a folder of the second and third of them."""
-_SLASH = r"[\\/]"
-_ROOMS = sorted(entry.name for entry in Path(__file__).parents[2].iterdir() if entry.is_dir())
-_LIBRARY = re.compile(
-    r"^torch[\\/]|[\\/]torch[\\/](_|amp|autograd|cuda|distributed|functional|fx|jit|library|nn|optim|random|utils)"
-    r"|[\\/]lib(64)?[\\/]python3[.\d]*[\\/]|[\\/]python3\d*[\\/]lib[\\/]"  # the standard library
-    rf"|[\\/]gpudash[\\/](?!{PROGRAMS.replace('/', _SLASH)}{_SLASH})({'|'.join(_ROOMS)}){_SLASH}",
-    re.IGNORECASE,
-)
 
 
 @lru_cache(maxsize=65536)

@@ -29,6 +29,10 @@ HANDED_OUT_RATIO = 0.9
 """What a card of a nominal size has for programs at least: error correction on GDDR takes 1/16 of it, and the driver
 keeps some hundred MiB; a T4 of 16 GB tells of 14.6 GiB, an L4 of 24 GB of 22.0 GiB."""
 
+METHOD = "dry run on sizes alone{steps}, {how}; {overhead}"
+REPLAYED = "replayed by a model of torch's caching allocator"
+ADDED_UP = "tensors added up"
+
 
 @dataclass(frozen=True)
 class Target:
@@ -223,12 +227,6 @@ class Estimate:
         return {**asdict(self), "needed_bytes": self.needed_bytes}
 
 
-METHOD = "dry run on sizes alone{steps}, {how}; {overhead}"
-
-REPLAYED = "replayed by a model of torch's caching allocator"
-ADDED_UP = "tensors added up"
-
-
 @dataclass(frozen=True)
 class Passage:
     """How a traced run gets on with what a device has: the one rule of what fits.
@@ -319,6 +317,17 @@ def smallest_card(needed_bytes: int) -> int | None:
     return next((size for size in CARDS_BYTES if int(size * HANDED_OUT_RATIO) >= needed_bytes), None)
 
 
+def needed_room(trace: Trace, target: Target, found: Passage) -> int:
+    """The fewest bytes with which a traced run fits, the margin included.
+
+    What passes with some room need not pass with every greater one, because what is cached then lies elsewhere: the
+    answer is at most the room there is where the run passes there, and else more than that.
+    """
+    if target.device == "cpu":
+        return found.reserved + found.margin
+    return _least_room(trace, target, found) + found.margin
+
+
 def _steps_words(followed: int) -> str:
     if not followed:
         return ""
@@ -332,17 +341,6 @@ def _least_card(room: int, target: Target) -> int | None:
         return None
     beside = room + target.overhead_bytes
     return beside if fraction == 1 or not room else max(beside, card_of(room, fraction))
-
-
-def needed_room(trace: Trace, target: Target, found: Passage) -> int:
-    """The fewest bytes with which a traced run fits, the margin included.
-
-    What passes with some room need not pass with every greater one, because what is cached then lies elsewhere: the
-    answer is at most the room there is where the run passes there, and else more than that.
-    """
-    if target.device == "cpu":
-        return found.reserved + found.margin
-    return _least_room(trace, target, found) + found.margin
 
 
 def _needed(found: Estimate | RankEstimate) -> int | None:

@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
-from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
+from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY, MeteredMemory
+from gpudash.memory.allocator.smallest_capacity import Tried, smallest_capacity
 from gpudash.memory.allocator.trace import Trace
-
-GRANULE = 2 * 2**20
-"""Segments are multiples of 2 MiB, and so is what a run needs."""
 
 
 @dataclass(frozen=True)
@@ -58,25 +56,6 @@ class Outcome:
     retries: int
     taken: int = 0
     lacking: int | None = None
-
-
-class _Watched(DeviceMemory):
-    """Remembers what tells of which other capacities the run would have been the same."""
-
-    __slots__ = ("lacking", "most")
-
-    def __init__(self, capacity: int, used: int) -> None:
-        super().__init__(capacity, used)
-        self.most = 0
-        self.lacking: int | None = None
-
-    def map(self, size: int) -> bool:
-        if super().map(size):
-            self.most = max(self.most, self.taken)
-            return True
-        needed = self.taken + size
-        self.lacking = needed if self.lacking is None else min(self.lacking, needed)
-        return False
 
 
 def peaks(
@@ -189,19 +168,13 @@ def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSetting
         most: with this it passes: the peak of what is reserved with room to spare.
         settings: of the allocator.
     """
-    low, high = -(-least // GRANULE), -(-most // GRANULE)  # fails below low, passes on high
     leaps = not looks_at_its_share(settings)
-    while low < high:
-        middle = (low + high) // 2
-        room = middle * GRANULE
+
+    def tried(room: int) -> Tried:
         outcome = run_on(trace, room, settings, None if leaps else room)
-        if outcome.fits:
-            high = min(middle, -(-outcome.taken // GRANULE)) if leaps else middle
-        else:
-            low = middle + 1
-            if leaps and outcome.lacking is not None:
-                low = max(low, min(high, -(-outcome.lacking // GRANULE)))
-    return high * GRANULE
+        return Tried(outcome.fits, outcome.taken, outcome.lacking) if leaps else Tried(outcome.fits)
+
+    return smallest_capacity(tried, least, most)
 
 
 def looks_at_its_share(settings: AllocatorSettings | None) -> bool:
@@ -213,14 +186,14 @@ def looks_at_its_share(settings: AllocatorSettings | None) -> bool:
 
 def _allocator_in(
     room: int, settings: AllocatorSettings | None, allowed: int | None
-) -> tuple[CachingAllocator, _Watched]:
+) -> tuple[CachingAllocator, MeteredMemory]:
     """An allocator on a card with ``room`` bytes for it, and the card's memory; the arguments are those of `run_on`."""
     room, settings = min(room, LARGEST_CAPACITY), settings or AllocatorSettings()
     if allowed is None or not settings.per_process_memory_fraction:
         capacity, settings = room, _of_everything(settings)
     else:
         capacity = min(LARGEST_CAPACITY, card_of(max(room, allowed), settings.per_process_memory_fraction))
-    memory = _Watched(capacity, capacity - room)
+    memory = MeteredMemory(capacity, capacity - room)
     return CachingAllocator(memory, settings), memory
 
 

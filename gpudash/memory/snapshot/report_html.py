@@ -33,6 +33,15 @@ from gpudash.units import format_bytes, format_count
 
 SHOWN_STACKS = 12
 
+COLUMNS = 700
+"""Of the curve: each shows the lowest and the highest of its events, so that no peak is lost."""
+
+MOST_BANDS = 240
+"""Bands that are drawn; of more only every so many would be seen."""
+
+ABOVE = 1.05
+"""How far the axis reaches, in parts of the highest value."""
+
 
 def report(
     snapshot: Snapshot,
@@ -72,44 +81,6 @@ def page(snapshot: Snapshot, studies: Sequence[Study], title: str, capacity: int
         "snapshot are in this page.</p>"
     )
     return document(title, body)
-
-
-def _about(snapshot: Snapshot) -> str:
-    events = sum(len(device.trace) for device in snapshot.devices)
-    kind = f"{snapshot.kind}, " if snapshot.kind else ""
-    count = len(snapshot.devices)
-    return f"{kind}{format_count(events)} events on {count} device{'s' if count != 1 else ''}."
-
-
-def _device(study: Study, capacity: int | None) -> list[str]:
-    found = study.found
-    parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
-    remedies = [line.strip() for line in remedy_lines(found)]
-    if remedies and not found.remedies and found.requested_bytes is None:
-        parts.append(f"<p>{escape(found.remedies_note)}</p>")
-    elif remedies:
-        parts += [
-            f"<h3>{remedies_title(found)}</h3>",
-            "<ul>",
-            *(f"<li>{escape(line)}</li>" for line in remedies),
-            "</ul>",
-        ]
-    if study.outcome_words:
-        parts += ["<h3>What if</h3>", f"<p>{escape(study.outcome_words)}</p>"]
-    if study.ways:
-        rows = [f"<li>{escape(row)}</li>" for row in remedy_rows(study.ways)]
-        parts += [f"<p>{ways_title(study.ways)}:</p>", "<ul>", *rows, "</ul>"]
-    drawn = curve(study.history, chosen_moment(study.history), capacity)
-    if found.parts:
-        parts += ["<h3>What filled it</h3>", filled_bars(found)]
-    if drawn:
-        parts += ["<h3>When</h3>", drawn, '<p class="soft">Light: reserved; dark: allocated.</p>']
-    if found.owners:
-        parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
-    evidence = evidence_words(found.evidence)
-    if evidence:
-        parts.append(f'<p class="soft">Evidence: {escape(evidence)}</p>')
-    return parts
 
 
 def filled_bars(found: Explanation) -> str:
@@ -157,21 +128,6 @@ def stack_details(found: Explanation) -> list[str]:
     return parts
 
 
-def _line(line: StackLine) -> str:
-    text = escape(f"{line.name}  {short(line.file) if line.is_library else line.file}:{line.line}")
-    return f'<span class="library">{text}</span>' if line.is_library else text
-
-
-COLUMNS = 700
-"""Of the curve: each shows the lowest and the highest of its events, so that no peak is lost."""
-
-MOST_BANDS = 240
-"""Bands that are drawn; of more only every so many would be seen."""
-
-ABOVE = 1.05
-"""How far the axis reaches, in parts of the highest value."""
-
-
 def curve(history: History, moment: int, capacity: int | None = None) -> str:
     """An SVG element; "" without events.
 
@@ -201,6 +157,49 @@ def curve(history: History, moment: int, capacity: int | None = None) -> str:
         text(axes.end, y, moment_words(history, history.last), anchor="end"),
     ]
     return axes.element(_words(history), parts)
+
+
+def _about(snapshot: Snapshot) -> str:
+    events = sum(len(device.trace) for device in snapshot.devices)
+    kind = f"{snapshot.kind}, " if snapshot.kind else ""
+    count = len(snapshot.devices)
+    return f"{kind}{format_count(events)} events on {count} device{'s' if count != 1 else ''}."
+
+
+def _device(study: Study, capacity: int | None) -> list[str]:
+    found = study.found
+    parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
+    remedies = [line.strip() for line in remedy_lines(found)]
+    if remedies and not found.remedies and found.requested_bytes is None:
+        parts.append(f"<p>{escape(found.remedies_note)}</p>")
+    elif remedies:
+        parts += [
+            f"<h3>{remedies_title(found)}</h3>",
+            "<ul>",
+            *(f"<li>{escape(line)}</li>" for line in remedies),
+            "</ul>",
+        ]
+    if study.outcome_words:
+        parts += ["<h3>What if</h3>", f"<p>{escape(study.outcome_words)}</p>"]
+    if study.ways:
+        rows = [f"<li>{escape(row)}</li>" for row in remedy_rows(study.ways)]
+        parts += [f"<p>{ways_title(study.ways)}:</p>", "<ul>", *rows, "</ul>"]
+    drawn = curve(study.history, chosen_moment(study.history), capacity)
+    if found.parts:
+        parts += ["<h3>What filled it</h3>", filled_bars(found)]
+    if drawn:
+        parts += ["<h3>When</h3>", drawn, '<p class="soft">Light: reserved; dark: allocated.</p>']
+    if found.owners:
+        parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
+    evidence = evidence_words(found.evidence)
+    if evidence:
+        parts.append(f'<p class="soft">Evidence: {escape(evidence)}</p>')
+    return parts
+
+
+def _line(line: StackLine) -> str:
+    text = escape(f"{line.name}  {short(line.file) if line.is_library else line.file}:{line.line}")
+    return f'<span class="library">{text}</span>' if line.is_library else text
 
 
 def _words(history: History) -> str:

@@ -21,6 +21,9 @@ from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import Explanation
 
+WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."
+"""What tells the needs of a program that ran out on a simulated GPU in its first step."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutsideView:
@@ -87,9 +90,6 @@ class Sidecar:
         card = self.cards.get(history.device.index)
         return found if card is None else on_card(found, history, card, source)
 
-
-WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."
-"""What tells the needs of a program that ran out on a simulated GPU in its first step."""
 
 NOTHING = Sidecar()
 """Of a snapshot that lies by itself."""

@@ -1,7 +1,6 @@
 """One figure of a memory followed over time: its bins, by the clock and by steps, and the growths found in them.
 
-A memory's use at many resolutions at once: highest and lowest of every bin, each twice as long as the level before.
-
+It is kept at many resolutions at once: the highest and the lowest of every bin, each twice as long as the level before.
 A bin that holds whole cycles of a sawtooth has the sawtooth's peak and trough, whatever the phase of the readings: what
 grows from bin to bin is growth.
 """
@@ -34,7 +33,6 @@ BEYOND = 0.1
 
 TIMED, STEPPED, CYCLED = 0, 1, 2
 
-
 LEAST_CYCLES = 6
 """Bins of whole steps or cycles that show a growth: they are less disturbed than those of the clock."""
 
@@ -46,6 +44,15 @@ TURN = 0.3
 
 TURN_LEVEL = 4
 """Level whose bins, of 1.6 s, show that range."""
+
+HISTORY = 128
+"""Bins kept of each level, at least: four times what is fitted, so that an earlier peak is still known."""
+
+LEVELS = 10
+"""Levels of time bins: 0.1 s to 51 s."""
+
+SHORTEST_S = 0.1
+"""Length of the shortest bins; readings at 50 Hz are gathered, those at 10 Hz have one each."""
 
 
 class Turns:
@@ -184,16 +191,6 @@ class Track:
             return False
         swing = float((steps[:, 2] - steps[:, 3]).max())
         return growth.at_level < float(steps[:, 2].max()) + BEYOND * swing
-
-
-HISTORY = 128
-"""Bins kept of each level, at least: four times what is fitted, so that an earlier peak is still known."""
-
-LEVELS = 10
-"""Levels of time bins: 0.1 s to 51 s."""
-
-SHORTEST_S = 0.1
-"""Length of the shortest bins; readings at 50 Hz are gathered, those at 10 Hz have one each."""
 
 
 class Bin(NamedTuple):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpudash.sources.prometheus.gpus import identity
-from gpudash.sources.prometheus.names import SPOKEN, Exporter
+from gpudash.sources.prometheus.names import SPOKEN
+from gpudash.telemetry.metrics import Exporter
 
 Level = Literal["warning", "critical"]
 

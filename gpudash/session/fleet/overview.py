@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpudash.session.fleet.gpu import FleetGpu
 from gpudash.sources.prometheus.gpus import Told, ToldGpu, same_gpu
-from gpudash.sources.prometheus.names import Exporter
+from gpudash.telemetry.metrics import Exporter
 
 STALE_S = 15.0
 """Age of a reading from which on its GPU is marked, at least."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from gpudash.telemetry.store import Store
 
 MEMORY_COLUMNS = 20_000
 """Columns for which a curve of memory is thinned: more than any screen has, so that zooming in shows more."""
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 CHECK_EVENTS = 1000
 """Events between two looks at whether somebody still waits."""
@@ -71,7 +74,7 @@ def split_run(text: str) -> tuple[Path, int | None]:
     file, mark, number = text.rpartition("#")
     if not mark or path.exists():
         return path, None
-    if not (number.isascii() and number.isdecimal() and int(number) > 0):
+    if not (_NUMBER.fullmatch(number) and int(number) > 0):
         raise RecordingError(f"{text} does not exist; to pick a run, write its number behind the file: {file}#1")
     return Path(file).expanduser(), int(number)
 
@@ -111,7 +114,7 @@ def load_run(
                 for mark in standing_marks(replay.store.markers)
                 if view.began_s <= mark.time_s <= end and mark.category != "warning"
             ]
-            taken = _crowding(replay.store, view, end, int(cores)) if cores.isdecimal() and int(cores) else 0.0
+            taken = _crowding(replay.store, view, end, int(cores)) if _NUMBER.fullmatch(cores) and int(cores) else 0.0
     finally:
         replay.close()
     steps = Steps(**{name: np.array(column) for name, column in gathered.steps.items()})

@@ -18,7 +18,8 @@ from gpudash.session.recordings.replay import Replay, origin
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, Record, Sample, State, Value, event_from_json
+from gpudash.telemetry.recording.table_reader import LONGEST_S
+from gpudash.telemetry.records import LARGEST, Note, Record, Sample, State, Value, event_from_json
 from gpudash.telemetry.store import Store
 
 LONGEST_LINE = 4 * 2**20
@@ -26,12 +27,6 @@ LONGEST_LINE = 4 * 2**20
 
 CHUNK = 2**16
 """Bytes that are read at a time."""
-
-LARGEST = 2**63 - 1
-"""The largest whole number that a recording can hold."""
-
-LATEST_S = 3.2e9
-"""A session's longest time, a hundred years: beyond, it is no time."""
 
 WAIT_S = 0.1
 """Longest wait for a line, so that commits stay due."""
@@ -166,7 +161,7 @@ def record_from_line(line: bytes) -> Record:
     if not isinstance(data, dict):
         raise ValueError("not an object")
     time_s = data.get("time_s")
-    if not isinstance(time_s, int | float) or not 0 <= time_s < LATEST_S:
+    if not isinstance(time_s, int | float) or not 0 <= time_s < LONGEST_S:
         raise ValueError("no time")
     if "table" not in data:
         event = event_from_json(line.decode())

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from gpudash.session.recordings.looking_back import LookingBack
 from gpudash.session.recordings.refining import Sharpening
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
+from gpudash.telemetry.recording.facts import wall_clock_s
 from gpudash.telemetry.recording.moments import read_moment
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording, open_recording
@@ -284,14 +284,17 @@ class Replay:
 
 def origin(text: str | None, recording: Path) -> float:
     """Seconds since the epoch at session time 0; when the file was last written where it does not say."""
-    try:
-        return datetime.fromisoformat(text or "").timestamp()
-    except ValueError:
-        return recording.stat().st_mtime
+    found = wall_clock_s(text or "")
+    return recording.stat().st_mtime if found is None else found
 
 
 def _gpu(facts: Mapping[str, Any]) -> Gpu:
     known = {field.name: facts[field.name] for field in fields(Gpu) if field.name in facts}
+    sizes = (known.get("total_bytes"), known.get("nvml_index", 0))
+    if not all(isinstance(known.get(name, ""), str) for name in ("uuid", "product", "pci_bus_id")) or not all(
+        isinstance(size, int | None) for size in sizes
+    ):
+        raise TypeError("not the facts of a GPU")
     capability = known.get("cuda_capability")
     return Gpu(**{**known, "cuda_capability": None if capability is None else tuple(capability)})
 

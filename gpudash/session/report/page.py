@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -163,17 +164,26 @@ def _run(replay: Replay, run: RunView, *, titled: bool) -> list[str]:
     ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
     steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""
     parts.append(f'<p class="status{bad}">{escape(STATUS[run.status].capitalize())}{ended}{steps}.</p>')
-    parts += _error(run)
-    parts.append(facts(_figures(replay, run)))
-    parts += _plots(replay, run, _uuid(replay, run))
-    parts += rank_table(run.result)
+    parts += _sensible(lambda: _error(run))
+    parts += _sensible(lambda: [facts(_figures(replay, run))])
+    parts += _sensible(lambda: _plots(replay, run, _uuid(replay, run)))
+    parts += _sensible(lambda: rank_table(run.result))
     if run.metrics:
-        parts += ["<h3>Figures of the steps</h3>", _metrics(run.metrics)]
+        parts += _sensible(lambda: ["<h3>Figures of the steps</h3>", _metrics(run.metrics)])
     if run.stages:
-        parts += ["<h3>Stages</h3>", _stages([stage.summary() for stage in run.stages.values()])]
+        summaries = [stage.summary() for stage in run.stages.values()]
+        parts += _sensible(lambda: ["<h3>Stages</h3>", _stages(summaries)])
     parts += _warnings(run.warnings)
     parts += _notes(run.notes)
-    return [*parts, "<h3>What was asked for</h3>", facts(_spec(run))]
+    return [*parts, *_sensible(lambda: ["<h3>What was asked for</h3>", facts(_spec(run))])]
+
+
+def _sensible(section: Callable[[], list[str]]) -> list[str]:
+    """A part of the page, or a sentence where figures in the recording make no sense: it can hold anything."""
+    try:
+        return section()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return ['<p class="bad">A part of the recording makes no sense and is left out here.</p>']
 
 
 def _error(run: RunView) -> list[str]:
@@ -224,9 +234,9 @@ def _watched(replay: Replay) -> list[str]:
     parts = []
     for gpu in replay.gpus:
         name = shown_name(replay.store.torch_name(gpu.uuid) or f"GPU {gpu.nvml_index}")
-        parts += [f"<h2>{escape(f'{name}, {gpu.product}')}</h2>", *_plots(replay, None, gpu.uuid)]
+        parts += [f"<h2>{escape(f'{name}, {gpu.product}')}</h2>", *_sensible(partial(_plots, replay, None, gpu.uuid))]
     parts += ["<h2>cpu</h2>"] if parts else []
-    return [*parts, *_plots(replay, None, None), *_warnings(warnings)]
+    return [*parts, *_sensible(lambda: _plots(replay, None, None)), *_warnings(warnings)]
 
 
 def _sharpen(replay: Replay, run: RunView | None) -> None:

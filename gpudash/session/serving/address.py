@@ -46,7 +46,7 @@ def read_address(text: str) -> Address:
         ServingError: when it is none.
     """
     host, port = _split(text.strip())
-    if port and not (port.isascii() and port.isdecimal() and int(port) <= 65535):
+    if port and not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):
         raise _not_an_address(text)
     if "%" in host or any(not character.isprintable() or character in " /@?#" for character in host):
         raise _not_an_address(text)

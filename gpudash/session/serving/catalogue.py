@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Table
 
 Kind = Literal["gauge", "counter", "info"]
@@ -43,75 +44,17 @@ class Served:
     reading: tuple[Table, str] | None = None
 
 
-def _of_gpu(name: str, metric: str, words: str, kind: Kind = "gauge") -> Served:
-    return Served(f"gpudash_gpu_{name}", kind, words, GPU, ("gpu", metric))
-
-
-def _of_host(name: str, metric: str, words: str) -> Served:
-    return Served(f"gpudash_{name}", "gauge", words, (), ("host", metric))
-
-
-def _of_allocator(name: str, metric: str, words: str, kind: Kind = "gauge") -> Served:
-    return Served(f"gpudash_allocator_{name}", kind, words, ALLOCATOR, ("allocator", metric))
-
-
-def _of_rank(name: str, metric: str, words: str) -> Served:
-    return Served(f"gpudash_rank_{name}", "gauge", words, RANK, ("rank", metric))
-
-
 def _of_run(name: str, words: str, labels: tuple[str, ...] = ()) -> Served:
     return Served(f"gpudash_run_{name}", "gauge", words, (*RUN, *labels))
 
 
-READINGS: tuple[Served, ...] = (
-    _of_gpu("memory_used_bytes", "used_bytes", "Memory in use, without the driver's own share where that is known."),
-    _of_gpu("memory_free_bytes", "free_bytes", "Memory that can still be allocated."),
-    _of_gpu("memory_total_bytes", "total_bytes", "Capacity."),
-    _of_gpu("memory_reserved_bytes", "driver_reserved_bytes", "Memory that the driver keeps for itself."),
-    _of_gpu("utilisation_ratio", "gpu_utilisation", "Share of time in which a kernel was running."),
-    _of_gpu("memory_utilisation_ratio", "memory_utilisation", "Share of time in which memory was read or written."),
-    _of_gpu("temperature_celsius", "temperature_c", "Temperature of the chip."),
-    _of_gpu("power_watts", "power_w", "Power drawn."),
-    _of_gpu("energy_joules_total", "energy_j", "Energy drawn since the driver was loaded.", "counter"),
-    _of_gpu("sm_clock_hertz", "sm_clock_hz", "Clock of the multiprocessors."),
-    _of_gpu("memory_clock_hertz", "memory_clock_hz", "Clock of the memory."),
-    _of_gpu("pcie_receive_bytes_per_second", "pcie_rx_bytes_per_second", "Rate of copies to the GPU."),
-    _of_gpu("pcie_transmit_bytes_per_second", "pcie_tx_bytes_per_second", "Rate of copies from the GPU."),
-    _of_gpu("pcie_link_generation", "pcie_generation", "Generation that the PCIe link runs at now."),
-    _of_gpu("pcie_link_lanes", "pcie_width", "Lanes that the PCIe link uses now."),
-    Served(
-        "gpudash_process_gpu_memory_bytes",
-        "gauge",
-        "GPU memory that gpudash and its run hold, their contexts included.",
-        GPU,
-        ("gpu", "process_bytes"),
-    ),
-    _of_host("host_memory_used_bytes", "used_bytes", "Host memory in use: capacity less what is available."),
-    _of_host("host_memory_available_bytes", "available_bytes", "Host memory that can still be allocated."),
-    _of_host("host_memory_free_bytes", "free_bytes", "Host memory that holds nothing at all."),
-    _of_host("host_memory_file_cache_bytes", "file_cache_bytes", "Host memory that caches files."),
-    _of_host("host_memory_total_bytes", "total_bytes", "Host memory's capacity: RAM, or a container's lower limit."),
-    _of_host("host_swap_used_bytes", "swap_used_bytes", "Swap in use."),
-    _of_host("host_swap_total_bytes", "swap_total_bytes", "Swap's capacity."),
-    _of_host("host_cpu_utilisation_ratio", "cpu_utilisation", "Share of all cores' time in use."),
-    _of_host(
-        "process_memory_bytes", "process_bytes", "Host memory of gpudash with its run, or of the watched program."
-    ),
-    _of_host("process_cpu_cores", "process_cpu_utilisation", "Cores' worth of time that the same processes use."),
-    _of_allocator("allocated_bytes", "allocated_bytes", "Memory of tensors in torch's caching allocator."),
-    _of_allocator("reserved_bytes", "reserved_bytes", "Memory that torch's caching allocator holds, idle or not."),
-    _of_allocator(
-        "retries_total", "allocation_retries", "Allocations that first had to release idle memory.", "counter"
-    ),
-    _of_rank("step", "step", "Newest step that every rank has reported."),
-    _of_rank("step_seconds", "step_s", "Time of that step."),
-    _of_rank("compute_seconds", "compute_s", "Time of that step spent computing."),
-    _of_rank("communication_seconds", "communication_s", "Time of that step spent communicating."),
-    _of_rank("waiting_seconds", "waiting_s", "Time of that step spent waiting for other ranks."),
-    _of_rank("loss", "loss", "Loss of that step on the rank's own share of the batch."),
-    _of_rank("memory_used_bytes", "used_bytes", "Memory of the rank's process."),
-    _of_rank("allocated_bytes", "allocated_bytes", "Memory of tensors in the rank's caching allocator."),
-    _of_rank("reserved_bytes", "reserved_bytes", "Memory that the rank's caching allocator holds."),
+_LABELS: dict[Table, tuple[str, ...]] = {"gpu": GPU, "host": (), "allocator": ALLOCATOR, "rank": RANK}
+
+READINGS: tuple[Served, ...] = tuple(
+    Served(metric.served, metric.kind, metric.help, labels, (table, metric.name))
+    for table, labels in _LABELS.items()
+    for metric in METRICS[table]
+    if metric.served
 )
 """The newest value of a reading each. One that could not be taken is left out: it is never 0, and never an old one."""
 

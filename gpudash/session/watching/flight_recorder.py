@@ -22,7 +22,7 @@ from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.report_folder import EXPLANATION_NAME, write_json, write_steps
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.export import CSV_COLUMNS
+from gpudash.telemetry.export import CSV_COLUMNS, harmless
 from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.store import Store
 
@@ -153,7 +153,7 @@ class FlightRecorder:
             for time_s, value in zip(times.tolist(), values.tolist(), strict=True):
                 if since_s <= time_s <= until_s:
                     number = "" if np.isnan(value) else int(value) if metric.endswith("bytes") else value
-                    yield f"{time_s:.6f}", table, device or "", metric, number, "", ""
+                    yield f"{time_s:.6f}", table, harmless(device or ""), harmless(metric), number, "", ""
 
     def _processes(self) -> list[dict[str, Any]]:
         with self._store.lock:

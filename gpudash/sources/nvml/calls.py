@@ -13,6 +13,9 @@ from gpudash.telemetry.records import Value
 
 T = TypeVar("T")
 
+_field = object.__getattribute__
+"""Reads a number of a structure. pynvml's own way runs two functions for each, which decode text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -44,7 +47,13 @@ def read_memory(handle: Any, version: int | None = None) -> Memory:
             return read_memory(handle, 1)
     if version == 2:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
-        memory = Memory(2, int(info.total), int(info.used), int(info.free), int(info.reserved))
+        memory = Memory(
+            2,
+            total=int(_field(info, "total")),
+            used=int(_field(info, "used")),
+            free=int(_field(info, "free")),
+            reserved=int(_field(info, "reserved")),
+        )
     else:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle)
         memory = Memory(1, int(info.total), int(info.used), int(info.free), None)
@@ -108,7 +117,9 @@ class Counter:
     bits: int
 
 
-_COUNTER_FIELDS = (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
+_COUNTER_FIELDS = ((pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0), (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0))
+"""Each with its scope: pynvml raises and catches an error for a field that comes without."""
+
 _COUNTER_TYPES = {
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: ("uiVal", 32),
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: ("ulVal", 64),
@@ -127,10 +138,11 @@ def pcie_counters(handle: Any) -> tuple[Counter, Counter]:
 
 
 def _counter(field: Any) -> Counter:
-    if field.nvmlReturn != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(field.nvmlReturn)
-    name, bits = _COUNTER_TYPES.get(field.valueType, ("ullVal", 64))
-    return Counter(int(getattr(field.value, name)), bits)
+    answer = _field(field, "nvmlReturn")
+    if answer != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(answer)
+    name, bits = _COUNTER_TYPES.get(_field(field, "valueType"), ("ullVal", 64))
+    return Counter(int(getattr(_field(field, "value"), name)), bits)
 
 
 def fullest_link(handle: Any) -> tuple[int | None, int | None]:

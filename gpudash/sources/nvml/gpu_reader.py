@@ -38,6 +38,9 @@ REACQUIRE_PERIOD_S = 0.5
 
 Answer = dict[str, Value]
 
+_OK = State.OK
+"""Read once: until Python 3.12 an enumeration runs a function for each mention of a member."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -198,10 +201,9 @@ class GpuReader:
         held = self._held if self._nvml.usable else None
         if held is not None and held.generation != self._nvml.generation:
             held = None
-        blocked = State.ASLEEP if asleep else State.LOST
         for question in questions:
             if held is None or asleep:
-                reading.gap(question.metrics, blocked)
+                reading.gap(question.metrics, State.ASLEEP if asleep else State.LOST)
                 continue
             fault = self._ask(question, held.handle, reading)
             if fault is not None:
@@ -295,8 +297,7 @@ class GpuReader:
         return [Sample(now_s, "gpu", self.gpu.uuid, reading.values, reading.states)]
 
     def _remember(self, reading: _Reading) -> None:
-        for metric in reading.values:
-            self.states[metric] = reading.states.get(metric, State.OK)
+        self.states.update(dict.fromkeys(reading.values, _OK), **reading.states)
 
     def _ask_memory(self, handle: Any) -> Answer:
         memory = nvml_calls.read_memory(handle, self._memory_version)

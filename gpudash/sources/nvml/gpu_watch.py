@@ -61,6 +61,7 @@ class GpuWatch:
         self._family = family
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
+        self._gpu_lanes: tuple[Lane, ...] = ()
         self._stopping = False
         self._problem: str | None = None
         self._told_absence = False
@@ -99,7 +100,7 @@ class GpuWatch:
 
     @property
     def lanes(self) -> list[Lane]:
-        return [self._lane, *(lane for watched in self._all() for lane in (watched.fast, watched.slow))]
+        return [self._lane, *self._gpu_lanes]
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -200,6 +201,7 @@ class GpuWatch:
                     continue
                 reader.set_period(self._period_s)
                 watched = self._watched[gpu.uuid] = self._watch(reader)
+                self._gpu_lanes += watched.fast, watched.slow
                 watched.fast.start()
                 watched.slow.start()
 

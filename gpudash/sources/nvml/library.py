@@ -25,6 +25,9 @@ _WRONG_MODULE = Fault(
     State.LOST,
     "the installed module pynvml is not nvidia-ml-py; run: pip install --force-reinstall nvidia-ml-py",
 )
+_NOT_BY_ADDRESS = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+"""Codes that say nothing of the GPU itself: another lies at the address now, or this driver finds none by address."""
+
 _CLOSED = Fault(pynvml.NVML_ERROR_UNINITIALIZED, Scope.LIBRARY, State.LOST, "Uninitialized")
 
 
@@ -124,7 +127,7 @@ class Nvml:
         return sorted(key for key, question in asked if not question.answered and question.age_s >= since_s)
 
     def handle(self, gpu: Gpu) -> Any:
-        """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID.
+        """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID; by UUID where the address finds none.
 
         Raises:
             NvmlUnavailableError: when the GPU does not answer.
@@ -135,7 +138,7 @@ class Nvml:
                 return handle
         except NVML_ERRORS as error:
             fault = classify(error)
-            if fault.code != pynvml.NVML_ERROR_NOT_FOUND:
+            if fault.code not in _NOT_BY_ADDRESS:
                 raise NvmlUnavailableError(fault) from error
         try:
             return pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
@@ -201,7 +204,7 @@ class Nvml:
             product, uuid = card.driver_facts()
             return Gpu(index, uuid or f"PCI-{card.address}", card.address, product or "NVIDIA GPU")
         try:
-            return self._describe(index, pynvml.nvmlDeviceGetHandleByPciBusId(card.address))
+            return self._describe(index, _handle_of(card))
         except NVML_ERRORS as error:
             if classify(error).scope is Scope.LIBRARY:
                 raise
@@ -213,6 +216,16 @@ class Nvml:
         if initialised:
             with contextlib.suppress(*NVML_ERRORS):
                 pynvml.nvmlShutdown()
+
+
+def _handle_of(card: PciDisplay) -> Any:
+    try:
+        return pynvml.nvmlDeviceGetHandleByPciBusId(card.address)
+    except pynvml.NVMLError_FunctionNotFound:
+        _product, uuid = card.driver_facts()
+        if uuid is None:
+            raise
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
 def _version(call: Callable[[], Any]) -> str | None:

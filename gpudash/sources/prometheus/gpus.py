@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudash.sources.prometheus.names import DCGM_BLANK, EXPORTERS, NAMES, OVERVIEW, Exporter, any_of, names
+from gpudash.sources.prometheus.names import DCGM_BLANK, EXPORTERS, NAMES, OVERVIEW, any_of, names
+from gpudash.telemetry.metrics import Exporter
 
 Labels = Mapping[str, str]
 

@@ -16,7 +16,8 @@ from statistics import median
 from typing import Any
 
 from gpudash.sources.prometheus.client import Client
-from gpudash.sources.prometheus.names import INVERSE, NAMES, Exporter, any_of, names, quoted, value_of
+from gpudash.sources.prometheus.names import INVERSE, NAMES, any_of, names, quoted, value_of
+from gpudash.telemetry.metrics import Exporter
 from gpudash.telemetry.records import Sample, State, Table, Value
 
 MOST_POINTS = 4096

@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from gpudash.units import MIB
-
-Exporter = Literal["gpudash", "dcgm", "nvidia_gpu_exporter"]
+from gpudash.telemetry.metrics import METRICS, SENSORS, Exporter
 
 EXPORTERS: tuple[Exporter, ...] = ("gpudash", "dcgm", "nvidia_gpu_exporter")
 """Best first: gpudash's own tell most, and in base units."""
@@ -45,52 +43,28 @@ class Name(NamedTuple):
     scale: float = 1.0
 
 
+_TABLES: tuple[Literal["gpu", "host", "allocator"], ...] = ("gpu", "host", "allocator")
+
 NAMES: dict[str, Name] = {
-    "gpudash_gpu_memory_used_bytes": Name("gpudash", "gpu", "used_bytes"),
-    "gpudash_gpu_memory_free_bytes": Name("gpudash", "gpu", "free_bytes"),
-    "gpudash_gpu_memory_total_bytes": Name("gpudash", "gpu", "total_bytes"),
-    "gpudash_gpu_memory_reserved_bytes": Name("gpudash", "gpu", "driver_reserved_bytes"),
-    "gpudash_gpu_utilisation_ratio": Name("gpudash", "gpu", "gpu_utilisation"),
-    "gpudash_gpu_memory_utilisation_ratio": Name("gpudash", "gpu", "memory_utilisation"),
-    "gpudash_gpu_temperature_celsius": Name("gpudash", "gpu", "temperature_c"),
-    "gpudash_gpu_power_watts": Name("gpudash", "gpu", "power_w"),
-    "gpudash_gpu_pcie_receive_bytes_per_second": Name("gpudash", "gpu", "pcie_rx_bytes_per_second"),
-    "gpudash_gpu_pcie_transmit_bytes_per_second": Name("gpudash", "gpu", "pcie_tx_bytes_per_second"),
-    "gpudash_process_gpu_memory_bytes": Name("gpudash", "gpu", "process_bytes"),
+    **{
+        metric.served: Name("gpudash", table, metric.name)
+        for table in _TABLES
+        for metric in METRICS[table]
+        if metric.served and metric.fetched
+    },
     "gpudash_gpu_info": Name("gpudash", "fact", "info"),
     "gpudash_run_info": Name("gpudash", "fact", "run"),
     "gpudash_run_status": Name("gpudash", "fact", "status"),
     "gpudash_warning": Name("gpudash", "fact", "warning"),
     "gpudash_gpu_memory_forecast_seconds": Name("gpudash", "fact", "forecast"),
-    "gpudash_host_memory_used_bytes": Name("gpudash", "host", "used_bytes"),
-    "gpudash_host_memory_available_bytes": Name("gpudash", "host", "available_bytes"),
-    "gpudash_host_memory_free_bytes": Name("gpudash", "host", "free_bytes"),
-    "gpudash_host_memory_file_cache_bytes": Name("gpudash", "host", "file_cache_bytes"),
-    "gpudash_host_memory_total_bytes": Name("gpudash", "host", "total_bytes"),
-    "gpudash_host_cpu_utilisation_ratio": Name("gpudash", "host", "cpu_utilisation"),
-    "gpudash_process_memory_bytes": Name("gpudash", "host", "process_bytes"),
-    "gpudash_process_cpu_cores": Name("gpudash", "host", "process_cpu_utilisation"),
-    "gpudash_allocator_allocated_bytes": Name("gpudash", "allocator", "allocated_bytes"),
-    "gpudash_allocator_reserved_bytes": Name("gpudash", "allocator", "reserved_bytes"),
     "gpudash_run_loss": Name("gpudash", "run", "loss"),
     "gpudash_run_accuracy_ratio": Name("gpudash", "run", "accuracy"),
     "gpudash_run_throughput_items_per_second": Name("gpudash", "run", "throughput"),
-    "DCGM_FI_DEV_FB_USED": Name("dcgm", "gpu", "used_bytes", MIB),
-    "DCGM_FI_DEV_FB_FREE": Name("dcgm", "gpu", "free_bytes", MIB),
-    "DCGM_FI_DEV_FB_TOTAL": Name("dcgm", "gpu", "total_bytes", MIB),
-    "DCGM_FI_DEV_FB_RESERVED": Name("dcgm", "gpu", "driver_reserved_bytes", MIB),
-    "DCGM_FI_DEV_GPU_UTIL": Name("dcgm", "gpu", "gpu_utilisation", 0.01),
-    "DCGM_FI_DEV_MEM_COPY_UTIL": Name("dcgm", "gpu", "memory_utilisation", 0.01),
-    "DCGM_FI_DEV_GPU_TEMP": Name("dcgm", "gpu", "temperature_c"),
-    "DCGM_FI_DEV_POWER_USAGE": Name("dcgm", "gpu", "power_w"),
-    "nvidia_smi_memory_used_bytes": Name("nvidia_gpu_exporter", "gpu", "used_bytes"),
-    "nvidia_smi_memory_free_bytes": Name("nvidia_gpu_exporter", "gpu", "free_bytes"),
-    "nvidia_smi_memory_total_bytes": Name("nvidia_gpu_exporter", "gpu", "total_bytes"),
-    "nvidia_smi_memory_reserved_bytes": Name("nvidia_gpu_exporter", "gpu", "driver_reserved_bytes"),
-    "nvidia_smi_utilization_gpu_ratio": Name("nvidia_gpu_exporter", "gpu", "gpu_utilisation"),
-    "nvidia_smi_utilization_memory_ratio": Name("nvidia_gpu_exporter", "gpu", "memory_utilisation"),
-    "nvidia_smi_temperature_gpu": Name("nvidia_gpu_exporter", "gpu", "temperature_c"),
-    "nvidia_smi_power_draw_watts": Name("nvidia_gpu_exporter", "gpu", "power_w"),
+    **{
+        told.name: Name(told.exporter, "gpu", metric.name, told.scale)
+        for metric in METRICS["gpu"]
+        for told in metric.elsewhere
+    },
     "nvidia_smi_index": Name("nvidia_gpu_exporter", "fact", "index"),
     "nvidia_smi_gpu_info": Name("nvidia_gpu_exporter", "fact", "info"),
 }
@@ -98,7 +72,7 @@ NAMES: dict[str, Name] = {
 DCGM_BLANK = float(0x7FFFFFF0)
 """From here on dcgm-exporter's figures are blanks: DCGM's marks for "not supported" and the like (dcgm_structs.h)."""
 
-INVERSE = frozenset({"free_bytes", "available_bytes"})
+INVERSE = frozenset(metric.name for table in _TABLES for metric in METRICS[table] if metric.falls)
 """Columns that are low when memory is full: their lowest belongs to the highest of the others."""
 
 OVERVIEW = (
@@ -107,8 +81,7 @@ OVERVIEW = (
     "free_bytes",
     "driver_reserved_bytes",
     "gpu_utilisation",
-    "temperature_c",
-    "power_w",
+    *(metric.name for metric in SENSORS),
 )
 """What an overview shows of a GPU."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -35,7 +36,7 @@ _RESULTS: tuple[tuple[str, str, str, Direction], ...] = (
 
 def figures(run: ComparedRun) -> dict[str, Figure]:
     """Every figure that ``run`` has, by name, the most telling first."""
-    found = [*_pace(run), *_peaks(run), *_ends(run), *_results(run), *_stages(run)]
+    found = [*_pace(run), *_peaks(run), *_ends(run), *_sensible(_results(run)), *_stages(run)]
     return {figure.name: figure for figure in found if math.isfinite(figure.value)}
 
 
@@ -86,6 +87,12 @@ def _ends(run: ComparedRun) -> Iterator[Figure]:
             spread = noise.ALONE_SHARE * abs(value) if own is None else own
             title = f"{metric}, last {LAST} steps"
             yield Figure(name, title, unit, value, spread, wanted, judged=metric == "loss")
+
+
+def _sensible(figures: Iterator[Figure]) -> Iterator[Figure]:
+    """``figures`` up to the first that makes no sense: a recording can hold anything as a result."""
+    with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        yield from figures
 
 
 def _results(run: ComparedRun) -> Iterator[Figure]:

@@ -47,7 +47,9 @@ def restore(run: RunView, text: str) -> None:
         memory = MemoryPeaks(**{name: value for name, value in data["memory"].items() if name in names})
         events = [event for event in map(event_from_json, data["stage_events"]) if isinstance(event, StageFinished)]
         step, steps, stepped_s, pace_s = int(data["step"]), int(data["steps"]), data["stepped_s"], data.get("pace_s")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if not all(isinstance(value, int | None) for value in dataclasses.astuple(memory)):
+            raise ValueError("a peak is no number of bytes")
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a run's digest ({error})") from None
     run.stages, run.metrics, run.memory = stages, metrics, memory
     run.step, run.steps, run.stepped_s, run.pace_s = step, steps, stepped_s, pace_s

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.telemetry.recording.reading import Recording, RecordingError, open_recording
+from gpudash.telemetry.recording.table_reader import LONGEST_S
 
 PEAK_S = 10.0
 """Longest that is looked for the peak memory in a recording; every row of its table is read for that."""
+
+LATEST_S = 2.5e11
+"""The latest beginning, in seconds since the epoch, to which a hundred years can be added: dates end with year 9999."""
 
 _LENGTHS = ("host", "gpu", "event")
 """Tables whose last row tells how long a recording is."""
@@ -71,7 +75,7 @@ def _facts(recording: Recording, stopped: Callable[[], bool]) -> Facts:
     started = [_read(row) for row in recording.select(beginnings)]
     devices = _distinct(_word(run.get("device")) for run in started)
     return Facts(
-        began_wall_s=_moment(recording.meta.get("wall_clock_origin", "")),
+        began_wall_s=wall_clock_s(recording.meta.get("wall_clock_origin", "")),
         title=recording.meta.get("title", ""),
         workloads=_distinct(_word(run.workload) for run in runs),
         devices=devices or ("cpu",),
@@ -92,8 +96,8 @@ def _peak(recording: Recording, device: str, stopped: Callable[[], bool]) -> int
         named = f" WHERE device = '{uuid}'" if uuid is not None else ""
         statement = f"SELECT max(used_bytes) FROM gpu{named}"
     for row in recording.select(statement, stopped):
-        if isinstance(row[0], int | float):
-            return int(row[0])
+        if isinstance(row[0], int):
+            return row[0]
     return None
 
 
@@ -113,7 +117,7 @@ def _duration(recording: Recording) -> float | None:
         float(row[0])
         for table in _LENGTHS
         for row in recording.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT 1")
-        if isinstance(row[0], int | float)
+        if isinstance(row[0], int | float) and row[0] < LONGEST_S
     ]
     return max(ends, default=None)
 
@@ -121,7 +125,7 @@ def _duration(recording: Recording) -> float | None:
 def _read(row: sqlite3.Row) -> dict[str, Any]:
     try:
         found = json.loads(row[0])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -134,11 +138,13 @@ def _distinct(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
-def _moment(text: str) -> float | None:
+def wall_clock_s(text: str) -> float | None:
+    """Seconds since the epoch of a date and time; ``None`` where it is none of the years from 1970 to some 9800."""
     try:
-        return datetime.fromisoformat(text).timestamp()
+        found = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         return None
+    return found if 0 <= found < LATEST_S else None
 
 
 def _sentence(notices: list[str]) -> str:

@@ -29,7 +29,8 @@ R = TypeVar("R", bound=Record)
 
 _Kinds = tuple[type[int] | type[float] | type[str], ...]
 
-_KINDS: dict[str, _Kinds] = {"INTEGER": (int, float), "REAL": (int, float), "TEXT": (str,)}
+_KINDS: dict[str, _Kinds] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,)}
+"""What a column may hold; SQLite keeps a fraction or an infinity that somebody put among whole numbers."""
 
 _VERSION = re.compile(r"[0-9]{1,9}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -30,6 +29,9 @@ COLUMNS: dict[str, set[str]] = {
     **{str(table): {"time_s", "device", "states"} for table in schema.TABLES},
 }
 """Columns without which a table's rows say nothing: damage can rename one."""
+
+LONGEST_S = 3.2e9
+"""A session's longest time, a hundred years: beyond, it is no time."""
 
 FIRST_S = -60.0
 """The earliest time that a row can have: rates are told for what began a little before the session."""
@@ -67,9 +69,9 @@ class TableReader:
             ends = []
             for table in (*schema.TABLES, "event"):
                 rows = self.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT {LAST_ROWS}")
-                times = sorted(row[0] for row in rows if isinstance(row[0], int | float))
+                times = sorted(row[0] for row in rows if isinstance(row[0], int | float) and row[0] < LONGEST_S)
                 ends.extend(times[len(times) // 2 : len(times) // 2 + 1])
-            self._latest_s = max(ends) + LATEST_S if ends else math.inf
+            self._latest_s = max(ends) + LATEST_S if ends else LONGEST_S
         return self._latest_s
 
     def timed(self, table: str, after: int, until: int | None) -> Iterator[sqlite3.Row]:

@@ -24,6 +24,7 @@ from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
 from gpudash.files import written_whole
+from gpudash.telemetry.export import harmless
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -92,7 +93,7 @@ def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple
     text = io.StringIO(newline="")
     count = -1
     for row in rows(store, curves, span):
-        csv.writer(text).writerow(row)
+        csv.writer(text).writerow(map(harmless, row))
         count += 1
     with written_whole(path) as part:
         part.write_text(text.getvalue(), encoding="utf-8", newline="")

@@ -1,7 +1,4 @@
-"""A snapshot file in a tab: opening it, explaining it, and the keys and commands of its page.
-
-Taking along what the document shows: the table as CSV, the page as a picture, the whole as a report.
-"""
+"""A snapshot file in a tab: opening it, explaining it, its keys and commands, and taking along what it shows."""
 
 from __future__ import annotations
 
@@ -22,6 +19,7 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.telemetry.export import harmless
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.snapshot.source_lines import SourceLines
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from gpudash.ui.snapshot.page import SnapshotPage
     from gpudash.ui.snapshot.study import Study, Studying
 
-
 PAGE = "gpudash.ui.snapshot.page"
 """What takes long to import, and so is imported while the file is read."""
 
@@ -39,6 +36,9 @@ LEAVING_S = 1.0
 """How long closing waits for a thread that works something out; it ends by itself and touches nothing of the screen."""
 
 KINDS = {"csv": "Table (*.csv)", "png": "Picture (*.png)", "html": "Report (*.html)"}
+
+CAPTION = 26
+"""Logical pixels of the line under a picture."""
 
 
 class SnapshotDocument(Document):
@@ -313,10 +313,6 @@ def fullest(snapshot: Snapshot) -> int:
     return max(range(len(snapshot.devices)), key=weight)
 
 
-CAPTION = 26
-"""Logical pixels of the line under a picture."""
-
-
 class Reporting(threading.Thread):
     """Writes a report in the background, since it may have to try changes by replay.
 
@@ -350,7 +346,7 @@ def as_csv(text: str) -> str:
     """Tab-separated text as comma-separated, quoted where it has to be."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows(line.split("\t") for line in text.split("\n"))
+    writer.writerows(map(harmless, line.split("\t")) for line in text.split("\n"))
     return out.getvalue()
 
 

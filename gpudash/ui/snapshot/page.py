@@ -41,6 +41,15 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_count
 
+SETTINGS_COLUMNS = (Column("setting"), Column("value", wide=True))
+NO_SETTINGS = "The snapshot says nothing of the allocator's settings."
+
+EXPORTS = (
+    ("csv", "Table in front as CSV…", "Save the rows of the table in front"),
+    ("png", "Page as picture…", "Save what is seen as a PNG"),
+    ("html", "Report as HTML…", "Save the whole explanation as one file that opens in a browser"),
+)
+
 
 class SnapshotPage(QWidget):
     """All panes over one `Selector`.
@@ -375,11 +384,6 @@ class SnapshotPage(QWidget):
         self._fill_front()
 
 
-SETTINGS_COLUMNS = (Column("setting"), Column("value", wide=True))
-
-NO_SETTINGS = "The snapshot says nothing of the allocator's settings."
-
-
 class SettingsPane(QWidget):
     """One table: the settings, then the file."""
 
@@ -410,18 +414,6 @@ def words_of(value: object) -> str:
     if isinstance(value, int):
         return format_count(value)
     return str(value) if value not in (None, "") else "not set"
-
-
-def _pairs(value: Mapping[object, object]) -> Iterator[str]:
-    for key, inner in value.items():
-        yield f"{key}: {words_of(inner)}"
-
-
-EXPORTS = (
-    ("csv", "Table in front as CSV…", "Save the rows of the table in front"),
-    ("png", "Page as picture…", "Save what is seen as a PNG"),
-    ("html", "Report as HTML…", "Save the whole explanation as one file that opens in a browser"),
-)
 
 
 class SnapshotHeader(CauseHeader):
@@ -466,3 +458,8 @@ class SnapshotHeader(CauseHeader):
         self.show_cause(found, title)
         remedies = found.remedies if found.requested_bytes is not None else ()
         self.remedies.show_remedies(remedies, found.remedies_note)
+
+
+def _pairs(value: Mapping[object, object]) -> Iterator[str]:
+    for key, inner in value.items():
+        yield f"{key}: {words_of(inner)}"

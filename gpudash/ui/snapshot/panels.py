@@ -1,7 +1,4 @@
-"""Panes 1 and 3: what filled the memory with what narrows it, and when it did.
-
-What narrows the panes, as chips that can be taken away one by one, and the search.
-"""
+"""Panes 1 and 3: what filled the memory, with the chips and the search that narrow it, and when it did."""
 
 from __future__ import annotations
 
@@ -26,6 +23,9 @@ NO_HISTORY = (
 
 WHEN_WIDTH = 340
 """Logical pixels below which the curve says nothing."""
+
+NAMES = ("moment", "category", "path")
+"""Chips in their order; two moments are one chip."""
 
 
 class Panel(QFrame):
@@ -122,10 +122,6 @@ class WhenPanel(Panel):
         self.no_history.setVisible(not study.has_history)
         self.to_oom.setVisible(bool(study.levels.ooms))
         self.by_time.setEnabled(study.levels.time_s is not None)
-
-
-NAMES = ("moment", "category", "path")
-"""Chips in their order; two moments are one chip."""
 
 
 class Chips(QWidget):

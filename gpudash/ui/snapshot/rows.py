@@ -1,7 +1,4 @@
-"""Who allocated what is alive: rows of a table, worked out from columns of lives. No Qt.
-
-What grew and what shrank between two states, row by row and in a sentence. No Qt.
-"""
+"""Who allocated what is alive, and what of it grew or shrank between two states: rows, from columns of lives. No Qt."""
 
 from __future__ import annotations
 
@@ -22,6 +19,9 @@ Ints = NDArray[np.int64]
 
 GROUPS = ("call site", "function", "file", "category", "size", "stream")
 """What rows may stand for."""
+
+NAMED = 2
+"""Rows that a sentence names."""
 
 
 class Places:
@@ -55,11 +55,6 @@ class Places:
         return self._mentions[1]
 
 
-def _begins_with(stack: Stack, path: Sequence[tuple[str, int, str]]) -> bool:
-    frames = iter(reversed(stack))
-    return all(any(frame == wanted for frame in frames) for wanted in path)
-
-
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A row.
@@ -80,20 +75,6 @@ class Holder:
     categories: tuple[str, ...]
     stack: int
     stacks: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _Sum:
-    own: int = 0
-    count: int = 0
-    categories: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    stacks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(self, stack: int, category: int, size: int, count: int) -> None:
-        self.own += size
-        self.count += count
-        self.categories[category] += size
-        self.stacks[stack] += size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,73 +117,6 @@ def holders(held: Held, group: str, places: Places, categories: Sequence[str]) -
             )
         )
     return sorted(rows, key=lambda row: -row.own)
-
-
-def _tallies(held: Held, group: str, places: Places, categories: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    """Name of the group, stack, category, bytes and count of all blocks that are alike."""
-    extra = {"size": _size_class(held.bytes), "stream": held.stream}.get(group, np.zeros(len(held.bytes), np.int64))
-    found, first, places_of = _distinct(held.stack, held.category, extra)
-    sizes = np.bincount(places_of, held.bytes, len(found)).astype(np.int64)
-    counts = np.bincount(places_of, minlength=len(found))
-    name = _namer(group, places, categories)
-    return [
-        (name(stack, category, kind), stack, category, size, count)
-        for stack, category, kind, size, count in zip(
-            held.stack[first].tolist(),
-            held.category[first].tolist(),
-            extra[first].tolist(),
-            sizes.tolist(),
-            counts.tolist(),
-            strict=True,
-        )
-    ]
-
-
-def _distinct(*columns: Ints) -> tuple[Ints, Ints, Ints]:
-    """Different rows of columns: as keys, the first block of each, and the key of every block."""
-    keys = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        values, numbers = np.unique(column, return_inverse=True)
-        keys = keys * max(1, len(values)) + numbers
-    found, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
-    return found, first, numbers
-
-
-def _size_class(sizes: Ints) -> Ints:
-    """Binary order of magnitude, from 512 B."""
-    return np.ceil(np.log2(np.maximum(sizes, 512))).astype(np.int64)
-
-
-def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[int, int, int], str]:
-    def function(stack: int, _category: int, _kind: int) -> str:
-        file, _line, name = places.frame(stack)
-        return f"{name} in {short(file)}" if file else NO_STACK
-
-    def file(stack: int, _category: int, _kind: int) -> str:
-        return places.frame(stack)[0] or NO_STACK
-
-    return {
-        "call site": lambda stack, _category, _kind: places.words[stack],
-        "function": function,
-        "file": file,
-        "category": lambda _stack, category, _kind: categories[category],
-        "size": lambda _stack, _category, kind: f"{_bound(kind - 1)} to {_bound(kind)}" if kind > 9 else "up to 512 B",
-        "stream": lambda _stack, _category, kind: f"stream {kind}",
-    }[group]
-
-
-def _bound(exponent: int) -> str:
-    size = 2**exponent
-    return f"{size} B" if size < KIB else format_bytes(size)
-
-
-def _totals(held: Held, sites: Sites) -> dict[int, int]:
-    """Bytes by site, of all blocks that have its line anywhere in their stack."""
-    return {group.key: group.total for group in sites.groups(held.stack, held.bytes)}
-
-
-NAMED = 2
-"""Rows that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +197,85 @@ def change_words(found: Sequence[Change], first: str, second: str) -> str:
 def signed(size: int) -> str:
     """Bytes with their sign: "+1.10 GiB", "-3 MiB", "same"."""
     return "same" if not size else f"{'+' if size > 0 else '-'}{format_bytes(abs(size))}"
+
+
+def _begins_with(stack: Stack, path: Sequence[tuple[str, int, str]]) -> bool:
+    frames = iter(reversed(stack))
+    return all(any(frame == wanted for frame in frames) for wanted in path)
+
+
+@dataclass(slots=True)
+class _Sum:
+    own: int = 0
+    count: int = 0
+    categories: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    stacks: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, stack: int, category: int, size: int, count: int) -> None:
+        self.own += size
+        self.count += count
+        self.categories[category] += size
+        self.stacks[stack] += size
+
+
+def _tallies(held: Held, group: str, places: Places, categories: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """Name of the group, stack, category, bytes and count of all blocks that are alike."""
+    extra = {"size": _size_class(held.bytes), "stream": held.stream}.get(group, np.zeros(len(held.bytes), np.int64))
+    found, first, places_of = _distinct(held.stack, held.category, extra)
+    sizes = np.bincount(places_of, held.bytes, len(found)).astype(np.int64)
+    counts = np.bincount(places_of, minlength=len(found))
+    name = _namer(group, places, categories)
+    return [
+        (name(stack, category, kind), stack, category, size, count)
+        for stack, category, kind, size, count in zip(
+            held.stack[first].tolist(),
+            held.category[first].tolist(),
+            extra[first].tolist(),
+            sizes.tolist(),
+            counts.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _distinct(*columns: Ints) -> tuple[Ints, Ints, Ints]:
+    """Different rows of columns: as keys, the first block of each, and the key of every block."""
+    keys = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, numbers = np.unique(column, return_inverse=True)
+        keys = keys * max(1, len(values)) + numbers
+    found, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    return found, first, numbers
+
+
+def _size_class(sizes: Ints) -> Ints:
+    """Binary order of magnitude, from 512 B."""
+    return np.ceil(np.log2(np.maximum(sizes, 512))).astype(np.int64)
+
+
+def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[int, int, int], str]:
+    def function(stack: int, _category: int, _kind: int) -> str:
+        file, _line, name = places.frame(stack)
+        return f"{name} in {short(file)}" if file else NO_STACK
+
+    def file(stack: int, _category: int, _kind: int) -> str:
+        return places.frame(stack)[0] or NO_STACK
+
+    return {
+        "call site": lambda stack, _category, _kind: places.words[stack],
+        "function": function,
+        "file": file,
+        "category": lambda _stack, category, _kind: categories[category],
+        "size": lambda _stack, _category, kind: f"{_bound(kind - 1)} to {_bound(kind)}" if kind > 9 else "up to 512 B",
+        "stream": lambda _stack, _category, kind: f"stream {kind}",
+    }[group]
+
+
+def _bound(exponent: int) -> str:
+    size = 2**exponent
+    return f"{size} B" if size < KIB else format_bytes(size)
+
+
+def _totals(held: Held, sites: Sites) -> dict[int, int]:
+    """Bytes by site, of all blocks that have its line anywhere in their stack."""
+    return {group.key: group.total for group in sites.groups(held.stack, held.bytes)}

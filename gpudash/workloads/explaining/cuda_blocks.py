@@ -18,7 +18,7 @@ from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request, site_of
-from gpudash.memory.explaining.snapshot_state import Known, held_in
+from gpudash.memory.snapshot.device_state import Known, held_in
 from gpudash.simulator.device.tracking import Tracker
 
 MOST_EVENTS = 100_000

@@ -15,7 +15,7 @@ from tests.unit.session.serving.certificates import certificate
 
 def options(*argv: str) -> ServeOptions:
     """What a command line says of serving."""
-    _, bound, _ = build_app().parse_args(list(argv), exit_on_error=False, print_error=False)
+    _, bound, _ = build_app(argv).parse_args(list(argv), exit_on_error=False, print_error=False)
     found = bound.arguments.get("serving") or bound.arguments["options"]
     assert isinstance(found, ServeOptions)
     return found

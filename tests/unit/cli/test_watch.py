@@ -15,7 +15,9 @@ from gpudash.telemetry.recording.recorder import Recorder
 
 
 def parsed(*words: str) -> tuple[Sequence[str], watch.WatchOptions]:
-    _command, bound, _ignored = build_app().parse_args(["watch", *words], exit_on_error=False, print_error=False)
+    _command, bound, _ignored = build_app(["watch"]).parse_args(
+        ["watch", *words], exit_on_error=False, print_error=False
+    )
     return bound.args, bound.kwargs.get("options") or watch.WatchOptions()
 
 

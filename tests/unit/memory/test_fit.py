@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
+from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Mark, Trace
 from gpudash.memory.predicting.estimate import CARDS_BYTES, Target, fits, judge, smallest_card
-from gpudash.memory.predicting.fit import GRANULE, card_of, minimum_room, peaks, run_on
+from gpudash.memory.predicting.fit import card_of, minimum_room, peaks, run_on
 from tests.unit.memory.example_traces import holes
 
 MIB = 2**20

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.memory.allocator.trace import ACTIVATIONS, Trace
-from gpudash.memory.predicting.fit import GRANULE, Outcome, minimum_room, peaks, run_on
+from gpudash.memory.predicting.fit import Outcome, minimum_room, peaks, run_on
 
 MIB = 2**20
 SETTINGS = [None, AllocatorSettings(expandable_segments=True), AllocatorSettings(max_split_size=24 * MIB)]

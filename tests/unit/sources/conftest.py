@@ -35,6 +35,14 @@ def old_stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("old-nvml"), hide=hidden)
 
 
+@pytest.fixture(scope="session")
+def addressless_stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As of a driver that finds no GPU by its PCI address."""
+    if compiler() is None:
+        pytest.skip("the NVML stub needs a C compiler")
+    return build(tmp_path_factory.mktemp("addressless-nvml"), hide=("nvmlDeviceGetHandleByPciBusId_v2",))
+
+
 @pytest.fixture
 def play(stub_library: Path, tmp_path: Path) -> Iterator[Play]:
     """Plays a scenario; the stub is what pynvml talks to until the test ends."""

@@ -134,6 +134,24 @@ def test_an_old_library_is_read_as_far_as_it_goes(bench: Make, old_stub_library:
     assert rows(slow, made.gpu.uuid)[0].values[PCIE[0]] == 1e6
 
 
+def test_a_driver_that_finds_no_gpu_by_address_is_asked_by_uuid(bench: Make, addressless_stub_library: Path) -> None:
+    made = bench(Scenario([StubGpu(0, used=GIB)]), addressless_stub_library)
+    assert made.row().values["used_bytes"] == GIB
+    assert made.playing.calls("nvmlDeviceGetHandleByUUID", 0) == 1
+
+
+def test_beside_a_sleeping_gpu_one_that_is_awake_is_found_by_uuid_too(
+    play: Play, addressless_stub_library: Path, tmp_path: Path
+) -> None:
+    sleeping_card(tmp_path / "root", "active")
+    sleeping_card(tmp_path / "root", number=1)
+    play(Scenario([StubGpu(0), StubGpu(1)]), addressless_stub_library)
+    nvml = Nvml(tmp_path / "root")
+    nvml.open()
+    assert [gpu.uuid for gpu in nvml.gpus()] == [StubGpu(0).uuid, StubGpu(1).uuid]
+    nvml.close()
+
+
 def test_the_version_of_the_memory_call_never_changes_under_way(bench: Make) -> None:
     made = bench(Scenario([StubGpu(0, used=GIB)]))
     made.row()
@@ -298,15 +316,17 @@ def test_processes_of_both_kinds_are_listed_once(bench: Make, monkeypatch: pytes
     assert rows(records, made.gpu.uuid)[0].values["process_bytes"] == GIB
 
 
-def sleeping_card(root: Path, status: str = "suspended") -> Path:
-    folder = root / "sys/bus/pci/devices/0000:41:00.0"
+def sleeping_card(root: Path, status: str = "suspended", number: int = 0) -> Path:
+    gpu = StubGpu(number)
+    address = gpu.pci.removeprefix("0000")
+    folder = root / "sys/bus/pci/devices" / address
     (folder / "power").mkdir(parents=True, exist_ok=True)
     (folder / "vendor").write_text("0x10de\n")
     (folder / "class").write_text("0x030000\n")
     (folder / "power/runtime_status").write_text(status + "\n")
-    facts = root / "proc/driver/nvidia/gpus/0000:41:00.0"
+    facts = root / "proc/driver/nvidia/gpus" / address
     facts.mkdir(parents=True, exist_ok=True)
-    (facts / "information").write_text(f"Model: \t\t NVIDIA T1200\nGPU UUID: \t {StubGpu(0).uuid}\n")
+    (facts / "information").write_text(f"Model: \t\t NVIDIA T1200\nGPU UUID: \t {gpu.uuid}\n")
     return folder / "power/runtime_status"
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpudash.sources.cgroup import Group
 from gpudash.sources.host import HostReader
 from gpudash.telemetry.records import Value
 
@@ -157,6 +158,33 @@ def test_a_limit_that_changes_is_seen_at_the_next_reading(tree: Tree) -> None:
     tree.limit("a", None, usage=GIB)
     assert reader.read(0.0)[0].values["total_bytes"] == 16 * GIB
     assert reader.capacity_source == "RAM"
+    reader.close()
+
+
+def test_a_limit_where_there_was_none_is_seen_within_half_a_second(tree: Tree) -> None:
+    tree.groups("0::/a\n", V2)
+    tree.limit("a", None, usage=GIB)
+    reader = HostReader(tree.root, use_proc=True)
+    assert reader.read(0.0)[0].values["total_bytes"] == 16 * GIB
+    tree.limit("a", 4 * GIB, usage=GIB)
+    assert reader.read(0.5)[0].values["total_bytes"] == 4 * GIB
+    tree.limit("a", 3 * GIB, usage=GIB)
+    assert reader.read(0.55)[0].values["total_bytes"] == 3 * GIB
+    reader.close()
+
+
+def test_a_group_without_a_limit_is_not_asked_again_at_every_reading(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.groups("0::/a\n", V2)
+    tree.limit("a", None, usage=GIB)
+    reader = HostReader(tree.root, use_proc=True)
+    asked: list[str] = []
+    read = Group.read
+    monkeypatch.setattr(Group, "read", lambda group, below: (asked.append(group.name), read(group, below))[1])
+    for tick in range(20):
+        reader.read(tick * 0.05)
+    assert asked == ["/a", "/a"]
     reader.close()
 
 

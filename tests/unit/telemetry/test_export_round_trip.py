@@ -94,7 +94,8 @@ def from_csv(path: Path) -> list[ReadingRow]:
         header, *rows = csv.reader(file)
     assert tuple(header) == CSV_COLUMNS
     found = []
-    for time_s, table, device, metric, text, state, pid in rows:
+    for cells in rows:
+        time_s, table, device, metric, text, state, pid = (cell.removeprefix("'") for cell in cells)
         value: Any = text
         if kinds.get((table, metric)) != "TEXT":  # type: ignore[call-overload]  # "run" and "transfer" are no tables
             value = None if text == "" else int(text) if text.lstrip("-").isdigit() else float(text)

@@ -176,7 +176,7 @@ def test_a_newer_format_is_refused_with_what_to_do(path: Path) -> None:
         open_recording(path)
 
 
-@pytest.mark.parametrize("value", ["'soon'", "NULL"])
+@pytest.mark.parametrize("value", ["'soon'", "NULL", f"'{'9' * 5000}'"])
 def test_a_format_that_is_no_number_is_refused(path: Path, value: str) -> None:
     record(path, RECORDS)
     change(path, f"UPDATE meta SET value = {value} WHERE key = 'format_version'")

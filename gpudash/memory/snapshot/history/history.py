@@ -1,10 +1,7 @@
-"""The history of a device's memory: what was alive at any moment of a trace, and what it was for.
+"""The history of a device's memory: what was alive at any moment of a trace, what it was for, and the moment in words.
 
-Events have numbers from 0; the moment ``m`` is after event ``m``, and the moment -1 before the first event.
-
-Live blocks of a history as `explain` takes them.
-
-How moments of a history are told.
+Events have numbers from 0; the moment ``m`` is after event ``m``, and the moment -1 before the first event. `state`
+gives a moment as `gpudash.memory.explaining.explain` takes it.
 """
 
 from __future__ import annotations
@@ -43,6 +40,8 @@ from gpudash.memory.snapshot.history.tree import Node, Paths, tree
 from gpudash.telemetry.explanation import Evidence, Growth
 from gpudash.units import format_count, format_duration
 
+Ints = NDArray[np.int64]
+
 
 def moment_words(history: History, moment: int) -> str:
     """A moment: by its time since the first event, else by its event."""
@@ -52,9 +51,6 @@ def moment_words(history: History, moment: int) -> str:
     if seconds is None:
         return f"event {format_count(moment)}"
     return format_duration(seconds)
-
-
-Ints = NDArray[np.int64]
 
 
 class History:

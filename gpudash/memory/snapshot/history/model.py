@@ -20,12 +20,6 @@ Frame = tuple[str, int, str]
 Stack = tuple[Frame, ...]
 """Innermost frame first, as torch writes them."""
 
-
-def is_python(frame: Frame) -> bool:
-    """Whether a frame is one of Python's: torch records those of C++ too, and of generated code without a file."""
-    return frame[0].endswith(".py")
-
-
 NONE = -1
 """Stands in a column for what an event does not have."""
 
@@ -43,6 +37,11 @@ ACTIONS = (
 """torch's words for what happened, in the order of their codes in `Columns.action`; unknown ones come behind them."""
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, SNAPSHOT, OOM = range(9)
+
+
+def is_python(frame: Frame) -> bool:
+    """Whether a frame is one of Python's: torch records those of C++ too, and of generated code without a file."""
+    return frame[0].endswith(".py")
 
 
 class SnapshotError(ValueError):

@@ -17,11 +17,20 @@ PHASES = ("", "forward", "backward", "optimizer", "compilation")
 """Names of phases by their codes."""
 
 NO_PHASE, FORWARD, BACKWARD, OPTIMIZER, COMPILATION = range(5)
-
 _MODULE_FILE = ("torch/nn/modules/module.py", "torch\\nn\\modules\\module.py")
 
 LEAST_OF_PARAMETERS = 0.5
 """Bytes of what `_apply` moves after the parameters, as a part of theirs, to be taken for their gradients."""
+
+_OPTIM, _BACKWARD, _ENGINE, _CALL, _AUTOGRAD_APPLY, _PYTHON = (1 << bit for bit in range(6))
+_ROLE_SHIFT = 8
+
+_BITS = (1 << _ROLE_SHIFT) - 1
+"""Above the bits of a frame's traits stands its role."""
+
+_BACKWARD_FILES = re.compile(r"torch/(autograd/(__init__|graph)|_tensor)\.py$")
+_BACKWARD_NAMES = frozenset(("backward", "grad", "_engine_run_backward", "_backward"))
+_OPTIMIZERS = re.compile(r"(^|/)(torch/optim|bitsandbytes/optim|torchao/optim)/")
 
 
 class Role(IntEnum):
@@ -37,16 +46,6 @@ class Role(IntEnum):
     NO_STACK = 7
     KV_CACHE = 8
 
-
-_OPTIM, _BACKWARD, _ENGINE, _CALL, _AUTOGRAD_APPLY, _PYTHON = (1 << bit for bit in range(6))
-
-_ROLE_SHIFT = 8
-_BITS = (1 << _ROLE_SHIFT) - 1
-"""Above the bits of a frame's traits stands its role."""
-
-_BACKWARD_FILES = re.compile(r"torch/(autograd/(__init__|graph)|_tensor)\.py$")
-_BACKWARD_NAMES = frozenset(("backward", "grad", "_engine_run_backward", "_backward"))
-_OPTIMIZERS = re.compile(r"(^|/)(torch/optim|bitsandbytes/optim|torchao/optim)/")
 
 _LINES = tuple(
     (re.compile(rf"(^|/){file}" if file else ""), re.compile(name), role)
@@ -78,31 +77,6 @@ _LINES = tuple(
     )
 )
 """Lines that tell what is allocated by them: file, function, role; the first that matches counts."""
-
-
-@lru_cache(maxsize=65536)
-def _traits(file: str, name: str) -> int:
-    """What one frame says: bits, and above them its role."""
-    file = file.replace("\\", "/")
-    if not file.endswith(".py"):
-        if "Workspace" in name:
-            return _told(Role.WORKSPACE)
-        return _ENGINE | _told(Role.GRADIENTS) if "autograd::Engine" in name or "autograd::Node" in name else 0
-    if _OPTIMIZERS.search(file):
-        # zero_grad frees gradients, before or after any phase
-        return _PYTHON if name == "zero_grad" else _PYTHON | _OPTIM | _told(Role.OPTIMIZER_STATE)
-    if "torch/autograd/function.py" in file:
-        return _PYTHON | _AUTOGRAD_APPLY
-    if _BACKWARD_FILES.search(file) and name in _BACKWARD_NAMES:
-        return _PYTHON | _BACKWARD | _told(Role.GRADIENTS)
-    if name == "_call_impl" and "torch/nn/modules/module.py" in file:
-        return _PYTHON | _CALL | _told(Role.ACTIVATIONS)
-    role = next((role for files, names, role in _LINES if files.search(file) and names.search(name)), Role.OTHER)
-    return _PYTHON | _told(role)
-
-
-def _told(role: Role) -> int:
-    return int(role) << _ROLE_SHIFT
 
 
 def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
@@ -168,3 +142,28 @@ def moved_gradients(
             if sizes[line] <= parameters and whole >= LEAST_OF_PARAMETERS * sum(parameters.elements()):
                 found.add(line)
     return [number for number, line in line_of.items() if line in found]
+
+
+@lru_cache(maxsize=65536)
+def _traits(file: str, name: str) -> int:
+    """What one frame says: bits, and above them its role."""
+    file = file.replace("\\", "/")
+    if not file.endswith(".py"):
+        if "Workspace" in name:
+            return _told(Role.WORKSPACE)
+        return _ENGINE | _told(Role.GRADIENTS) if "autograd::Engine" in name or "autograd::Node" in name else 0
+    if _OPTIMIZERS.search(file):
+        # zero_grad frees gradients, before or after any phase
+        return _PYTHON if name == "zero_grad" else _PYTHON | _OPTIM | _told(Role.OPTIMIZER_STATE)
+    if "torch/autograd/function.py" in file:
+        return _PYTHON | _AUTOGRAD_APPLY
+    if _BACKWARD_FILES.search(file) and name in _BACKWARD_NAMES:
+        return _PYTHON | _BACKWARD | _told(Role.GRADIENTS)
+    if name == "_call_impl" and "torch/nn/modules/module.py" in file:
+        return _PYTHON | _CALL | _told(Role.ACTIVATIONS)
+    role = next((role for files, names, role in _LINES if files.search(file) and names.search(name)), Role.OTHER)
+    return _PYTHON | _told(role)
+
+
+def _told(role: Role) -> int:
+    return int(role) << _ROLE_SHIFT

@@ -1,8 +1,7 @@
 """Puts a snapshot together from what was found in a file.
 
-Do a trace and the segments at its end agree? Found for all addresses at once, without replaying.
-
-A stretch of a trace instead of the whole: which events, and the segments at its end.
+On the way it looks, for all addresses at once and without replaying, whether a trace and the segments at its end agree,
+and cuts the stretch out that was asked for, with the segments at its end.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings, Segment
 from gpudash.memory.allocator.blocks import Rounding
-from gpudash.memory.allocator.reverse_replay import Undoing
 from gpudash.memory.snapshot.history.model import (
     ALLOC,
     FREE_COMPLETED,
@@ -28,6 +26,7 @@ from gpudash.memory.snapshot.history.model import (
     Snapshot,
     SnapshotError,
 )
+from gpudash.memory.snapshot.history.reverse_replay import Undoing
 from gpudash.memory.snapshot.reading.contents import (
     allocator_settings_of,
     annotations_of,
@@ -46,6 +45,11 @@ MOST_NAMES = 5
 
 MOST_BYTES = 2**62
 """That sizes of one device add up to: a trace of ten million requests of 100 GiB stays far below."""
+
+_BEFORE = {ALLOC: FREE_COMPLETED, FREE_REQUESTED: ALLOC, FREE_COMPLETED: FREE_REQUESTED}
+"""What has to have happened at an address before; nothing, at the first event, is always right."""
+
+_STATES = {"active_allocated": ALLOC, "active_pending_free": FREE_REQUESTED}
 
 
 @dataclass(slots=True)
@@ -76,6 +80,76 @@ def assembled(found: Found, limits: Limits, times: TimeRange | None) -> Snapshot
         ShapeError: segments, settings or annotations are not what they should be.
     """
     return _Assembling(found).snapshot(limits, times)
+
+
+def contradictions(
+    device: int, columns: Columns, segments: Sequence[Segment], stated_allocated: int | None = None
+) -> list[str]:
+    """In one sentence each, in what segments and trace contradict themselves and each other.
+
+    Args:
+        device: index in the file, for the sentence.
+        columns: the events.
+        segments: after the last of them.
+        stated_allocated: bytes that the segments themselves say are allocated.
+    """
+    found = []
+    overlap = _overlap(segments)
+    if overlap is not None:
+        found.append(f"The segments of device {device} cannot all be there: {overlap}")
+    allocated = sum(segment.allocated_size for segment in segments)
+    if stated_allocated is not None and stated_allocated != allocated:
+        found.append(
+            f"The segments of device {device} say that {stated_allocated:,} bytes are allocated, their blocks that "
+            f"{allocated:,} are."
+        )
+    disagreement = _disagreement(device, columns, segments)
+    return found if disagreement is None else [*found, disagreement]
+
+
+class Stretch(NamedTuple):
+    """Events `begin` to before `end`."""
+
+    begin: int
+    end: int
+
+
+def stretch_of(columns: Columns, times: TimeRange | None) -> Stretch:
+    """Where the wanted times are; the whole where there are none, or the file keeps none."""
+    count = len(columns)
+    if times is None or count == 0:
+        return Stretch(0, count)
+    known = columns.time_us != NONE
+    begin, end = 0, count
+    if times.from_us is not None:
+        late = known & (columns.time_us >= times.from_us)
+        begin = int(late.argmax()) if late.any() else (count if known.any() else 0)
+    if times.to_us is not None:
+        early = known & (columns.time_us <= times.to_us)
+        end = count - int(early[::-1].argmax()) if early.any() else (0 if known.any() else count)
+    return Stretch(begin, max(begin, end))
+
+
+def cut(columns: Columns, begin: int, end: int) -> Columns:
+    """The events ``begin`` to before ``end``, copied, so that those around them need not be kept."""
+    kept: dict[str, Any] = {column.name: getattr(columns, column.name) for column in fields(columns)}
+    cut_out: dict[str, Any] = {
+        name: value[begin:end].copy() for name, value in kept.items() if isinstance(value, np.ndarray)
+    }
+    return replace(columns, **cut_out)
+
+
+def segments_before(
+    later: Columns, segments: Sequence[Segment], settings: AllocatorSettings
+) -> tuple[Segment, ...] | None:
+    """The segments before the first of some events, from those after the last; ``None`` where they disagree."""
+    try:
+        undoing = Undoing(segments, Rounding(settings))
+        for entry in reversed([*EventList(later)]):
+            undoing.undo(entry)
+    except SnapshotError:
+        return None
+    return tuple(undoing.segments())
 
 
 class _Assembling:
@@ -196,37 +270,6 @@ def _clock(time_us: int) -> str:
     return f"{sign}{shown_hours}{minutes:02d}:{tenths // 10 % 60:02d}.{tenths % 10}"
 
 
-_BEFORE = {ALLOC: FREE_COMPLETED, FREE_REQUESTED: ALLOC, FREE_COMPLETED: FREE_REQUESTED}
-"""What has to have happened at an address before; nothing, at the first event, is always right."""
-
-_STATES = {"active_allocated": ALLOC, "active_pending_free": FREE_REQUESTED}
-
-
-def contradictions(
-    device: int, columns: Columns, segments: Sequence[Segment], stated_allocated: int | None = None
-) -> list[str]:
-    """In one sentence each, in what segments and trace contradict themselves and each other.
-
-    Args:
-        device: index in the file, for the sentence.
-        columns: the events.
-        segments: after the last of them.
-        stated_allocated: bytes that the segments themselves say are allocated.
-    """
-    found = []
-    overlap = _overlap(segments)
-    if overlap is not None:
-        found.append(f"The segments of device {device} cannot all be there: {overlap}")
-    allocated = sum(segment.allocated_size for segment in segments)
-    if stated_allocated is not None and stated_allocated != allocated:
-        found.append(
-            f"The segments of device {device} say that {stated_allocated:,} bytes are allocated, their blocks that "
-            f"{allocated:,} are."
-        )
-    disagreement = _disagreement(device, columns, segments)
-    return found if disagreement is None else [*found, disagreement]
-
-
 def _disagreement(device: int, columns: Columns, segments: Sequence[Segment]) -> str | None:
     events = np.flatnonzero(columns.action <= FREE_COMPLETED)
     order = events[np.argsort(columns.address[events], kind="stable")]
@@ -286,48 +329,3 @@ def _sentence(device: int, columns: Columns, event: int, words: str) -> str:
         f"`{columns.actions[columns.action[event]]}` of {int(columns.size[event]):,} bytes at "
         f"{int(columns.address[event]):#x}, {words}; levels and owners are shown as far as they can be known."
     )
-
-
-class Stretch(NamedTuple):
-    """Events `begin` to before `end`."""
-
-    begin: int
-    end: int
-
-
-def stretch_of(columns: Columns, times: TimeRange | None) -> Stretch:
-    """Where the wanted times are; the whole where there are none, or the file keeps none."""
-    count = len(columns)
-    if times is None or count == 0:
-        return Stretch(0, count)
-    known = columns.time_us != NONE
-    begin, end = 0, count
-    if times.from_us is not None:
-        late = known & (columns.time_us >= times.from_us)
-        begin = int(late.argmax()) if late.any() else (count if known.any() else 0)
-    if times.to_us is not None:
-        early = known & (columns.time_us <= times.to_us)
-        end = count - int(early[::-1].argmax()) if early.any() else (0 if known.any() else count)
-    return Stretch(begin, max(begin, end))
-
-
-def cut(columns: Columns, begin: int, end: int) -> Columns:
-    """The events ``begin`` to before ``end``, copied, so that those around them need not be kept."""
-    kept: dict[str, Any] = {column.name: getattr(columns, column.name) for column in fields(columns)}
-    cut_out: dict[str, Any] = {
-        name: value[begin:end].copy() for name, value in kept.items() if isinstance(value, np.ndarray)
-    }
-    return replace(columns, **cut_out)
-
-
-def segments_before(
-    later: Columns, segments: Sequence[Segment], settings: AllocatorSettings
-) -> tuple[Segment, ...] | None:
-    """The segments before the first of some events, from those after the last; ``None`` where they disagree."""
-    try:
-        undoing = Undoing(segments, Rounding(settings))
-        for entry in reversed([*EventList(later)]):
-            undoing.undo(entry)
-    except SnapshotError:
-        return None
-    return tuple(undoing.segments())

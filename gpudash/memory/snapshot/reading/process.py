@@ -5,7 +5,7 @@ writes lines of JSON: ``{"progress": [bytes, bytes]}`` now and then, at the end 
 ``{"read": true}`` when the snapshot is in the folder. Then it takes ``{"question", "device", "capacity", "settings"}``,
 of which the newest counts, and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
 
-Limits that a process puts on itself before it reads what may be hostile.
+The file may be hostile: before it is read the process limits its own memory and CPU time, and it ends with its parent.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from gpudash.units import MIB
 if TYPE_CHECKING:
     from gpudash.memory.snapshot.replay.what_if import WhatIf
 
-
 NAME = b"gpudash-reader"
 """Of the process, at most 15 bytes."""
 
 TOLD_EVERY_S = 0.05
-
 STARTING_CPU_S = 15
+
 CPU_S_PER_MIB = 1
 """Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
 
 Tell = Callable[[Mapping[str, Any]], None]
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
@@ -55,6 +55,27 @@ def main() -> int:
     if snapshot is not None:
         _answer(snapshot, conversation)
     return 0
+
+
+def limit(memory_bytes: int, cpu_s: int) -> None:
+    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
+
+    It also leaves no core file behind.
+    """
+    for kind, wanted in (
+        (resource.RLIMIT_AS, _address_space() + memory_bytes),
+        (resource.RLIMIT_CPU, int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + cpu_s),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _soft, hard = resource.getrlimit(kind)
+        with suppress(ValueError, OSError):  # a system that does not keep such a limit
+            resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def lift_cpu_limit() -> None:
+    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
 def _read(request: Mapping[str, Any], tell: Tell) -> Snapshot | None:
@@ -142,27 +163,6 @@ def _answering(snapshot: Snapshot, device: DeviceSnapshot) -> WhatIf:
     from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 
     return what_if_of(device, lambda: History(device, snapshot.annotations))
-
-
-def limit(memory_bytes: int, cpu_s: int) -> None:
-    """Bound what this process may take from now on, in bytes of address space above its own now, and in CPU time.
-
-    It also leaves no core file behind.
-    """
-    for kind, wanted in (
-        (resource.RLIMIT_AS, _address_space() + memory_bytes),
-        (resource.RLIMIT_CPU, int(resource.getrusage(resource.RUSAGE_SELF).ru_utime) + cpu_s),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _soft, hard = resource.getrlimit(kind)
-        with suppress(ValueError, OSError):  # a system that does not keep such a limit
-            resource.setrlimit(kind, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
-
-
-def lift_cpu_limit() -> None:
-    """Take back the bound on CPU time: what comes now is no longer in the hands of a file."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
 def _address_space() -> int:

@@ -1,9 +1,8 @@
 """Reader of the memory snapshots torch pickles (``torch.cuda.memory._dump_snapshot``), and of the same as JSON.
 
 Known forms: the dictionary of torch 2.0 and later, the bare list of segments that ``memory_snapshot()`` returns,
-and the older blocks that carry a history instead of an address.
-
-Snapshots that another tool has written as JSON: the same structure, each list of frames written out in full.
+and the older blocks that carry a history instead of an address. As JSON, which other tools write, each list of frames
+is written out.
 """
 
 from __future__ import annotations
@@ -45,6 +44,9 @@ OTHER_TOOLS = {
     "state_dict": "a checkpoint",
 }
 
+BEGINNINGS = (b"{", b"[", b"\xef\xbb\xbf")
+SPACE = b" \t\r\n"
+
 
 def read_snapshot(
     path: Path, *, limits: Limits | None = None, times: TimeRange | None = None, progress: Progress | None = None
@@ -75,6 +77,40 @@ def read_snapshot(
                     pass  # what it took is free again once this exception is gone
         with Source(path, limits, progress) as source:
             return _shaped(source, kind, lambda: _sparingly(source, kind, limits, times), limits, times)
+
+
+def looks_like_json(begin: bytes) -> bool:
+    """Whether a file that begins so may be JSON; a pickle of protocol 0 begins with neither of the brackets."""
+    return begin.lstrip(SPACE).startswith(BEGINNINGS)
+
+
+def decoded(source: Source) -> Any:
+    """The data, equal frames being one and the same tuple.
+
+    Raises:
+        SnapshotError: it is no JSON, cut off, or nested too deeply.
+        OSError: it cannot be read.
+        MemoryError: there is not enough for it.
+    """
+    text = source.stream.read()
+
+    def refused(constant: str) -> NoReturn:
+        raise SnapshotError(f"{source.name} is no memory snapshot: it holds {constant}, which no size or time is.")
+
+    try:
+        return json.loads(text, object_hook=_Frames().kept_once, parse_constant=refused)
+    except (SnapshotError, OSError, MemoryError):
+        raise
+    except RecursionError as error:
+        raise SnapshotError(f"{source.name} is no memory snapshot: its JSON is nested without end.") from error
+    except json.JSONDecodeError as error:
+        if error.pos >= len(error.doc.rstrip()) or "Unterminated" in error.msg:
+            raise SnapshotError(f"{source.name} is cut off: copy it again, or write it again.") from error
+        raise SnapshotError(
+            f"{source.name} is not a memory snapshot, since its JSON is wrong at line {error.lineno}."
+        ) from error
+    except ValueError as error:
+        raise SnapshotError(f"{source.name} is not a memory snapshot, since its JSON cannot be read.") from error
 
 
 @contextmanager
@@ -158,44 +194,6 @@ def _sparingly(source: Source, kind: str, limits: Limits, times: TimeRange | Non
 
 def _kind(source: Source, kind: str) -> str:
     return f"{kind}, gzip" if source.is_compressed else kind
-
-
-BEGINNINGS = (b"{", b"[", b"\xef\xbb\xbf")
-SPACE = b" \t\r\n"
-
-
-def looks_like_json(begin: bytes) -> bool:
-    """Whether a file that begins so may be JSON; a pickle of protocol 0 begins with neither of the brackets."""
-    return begin.lstrip(SPACE).startswith(BEGINNINGS)
-
-
-def decoded(source: Source) -> Any:
-    """The data, equal frames being one and the same tuple.
-
-    Raises:
-        SnapshotError: it is no JSON, cut off, or nested too deeply.
-        OSError: it cannot be read.
-        MemoryError: there is not enough for it.
-    """
-    text = source.stream.read()
-
-    def refused(constant: str) -> NoReturn:
-        raise SnapshotError(f"{source.name} is no memory snapshot: it holds {constant}, which no size or time is.")
-
-    try:
-        return json.loads(text, object_hook=_Frames().kept_once, parse_constant=refused)
-    except (SnapshotError, OSError, MemoryError):
-        raise
-    except RecursionError as error:
-        raise SnapshotError(f"{source.name} is no memory snapshot: its JSON is nested without end.") from error
-    except json.JSONDecodeError as error:
-        if error.pos >= len(error.doc.rstrip()) or "Unterminated" in error.msg:
-            raise SnapshotError(f"{source.name} is cut off: copy it again, or write it again.") from error
-        raise SnapshotError(
-            f"{source.name} is not a memory snapshot, since its JSON is wrong at line {error.lineno}."
-        ) from error
-    except ValueError as error:
-        raise SnapshotError(f"{source.name} is not a memory snapshot, since its JSON cannot be read.") from error
 
 
 class _Frames:

@@ -1,9 +1,8 @@
 """The sparing way to a snapshot's data: pickle opcodes one by one, events turned into columns as they come.
 
 It knows the opcodes that memory snapshots are made of, in protocols 0 to 5, and no other. What takes the room in a
-large file, the dictionary of each event and the list of each stack, exists for a few thousand events at a time.
-
-The bytes of a pickle, some of them at a time.
+large file, the dictionary of each event and the list of each stack, exists for a few thousand events at a time, and of
+the file's bytes a chunk.
 """
 
 from __future__ import annotations
@@ -29,6 +28,11 @@ MOST_MARKS = 1000
 
 MOST_SKIPPED = 1_000_000
 """Numbers of the memo that may be left out."""
+
+CHUNK = MIB
+
+AHEAD = 16
+"""No opcode that is obeyed without asking for its bytes has more."""
 
 
 class StreamingUnpickler:
@@ -248,11 +252,6 @@ class StreamingUnpickler:
 
     def _refuse(self, words: str) -> NoReturn:
         raise SnapshotError(f"{self._name} is not a memory snapshot: {words}.")
-
-
-CHUNK = MIB
-AHEAD = 16
-"""No opcode that is obeyed without asking for its bytes has more."""
 
 
 class ByteReader:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
+from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, Segment
 from gpudash.memory.allocator.caching import UNKNOWN
+from gpudash.memory.allocator.device_memory import MeteredMemory
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, Program
 from gpudash.memory.snapshot.replay.trace_repeats import LAST, OWN
@@ -21,22 +22,18 @@ SELDOM = 16
 CHECKPOINTS = 48
 """States that a run without a limit keeps, for runs on smaller cards to go on from."""
 
+APART = 8192
+"""Operations between two of them at the least."""
 
-class ReplayedDevice(DeviceMemory):
-    """Gives a segment the address that the real card gave it, as long as the model asks for the same.
 
-    Attributes:
-        most: highest number of bytes taken.
-        lacking: smallest capacity that would have served a request refused; ``None`` without one.
-    """
+class ReplayedDevice(MeteredMemory):
+    """Gives a segment the address that the real card gave it, as long as the model asks for the same."""
 
-    __slots__ = ("_suggested", "lacking", "most")
+    __slots__ = ("_suggested",)
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self._suggested: tuple[int, int] | None = None
-        self.most = 0
-        self.lacking: int | None = None
 
     def suggest(self, address: int, size: int) -> None:
         """The next segment, if it is of this size, is at this address."""
@@ -52,15 +49,6 @@ class ReplayedDevice(DeviceMemory):
         if found is None or found[1] != size or not self._is_vacant(found[0], size):
             return super().malloc(size)
         return found[0] if self.take(found[0], size) else None
-
-    def map(self, size: int) -> bool:
-        """Take ``size`` bytes; false when there are not as many."""
-        if super().map(size):
-            self.most = max(self.most, self.taken)
-            return True
-        needed = self.taken + size
-        self.lacking = needed if self.lacking is None else min(self.lacking, needed)
-        return False
 
     @property
     def beyond(self) -> int:
@@ -101,10 +89,6 @@ class Ran:
     segments: int
     least: int
     below: int
-
-
-APART = 8192
-"""Operations between two of them at the least."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,15 +8,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.device_memory import GRANULE
+from gpudash.memory.allocator.smallest_capacity import Tried, smallest_capacity
 from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.estimate import CARDS_BYTES, smallest_card
 from gpudash.memory.snapshot.history.model import DeviceSnapshot
 from gpudash.memory.snapshot.replay.trace_program import Program, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Checkpoint, Ran, Rerun
-from gpudash.units import GIB, MIB, format_bytes, format_count
-
-GRANULE = 2 * MIB
-"""Segments are multiples of 2 MiB, and so is what a run needs."""
+from gpudash.units import GIB, format_bytes, format_count
 
 
 @dataclass(frozen=True)
@@ -190,25 +189,20 @@ class WhatIf:
         return next((ran for ran in found if ran.least <= capacity < ran.below), None)
 
     def smallest_capacity(self, settings: AllocatorSettings | None = None) -> int:
-        """The fewest bytes, in whole 2 MiB, with which the whole trace finds memory.
-
-        The allocator may release too late for a card that is a little larger to do as well as this one, which is rare.
-        """
+        """The fewest bytes, in whole 2 MiB, with which the whole trace finds memory."""
         chosen = self._device.settings if settings is None else settings
         known = self._smallest.get(_key(chosen))
         if known is not None:
             return known
-        unlimited = self.run(None, chosen)
-        low, high = max(1, self.program.highest // GRANULE), -(-unlimited.peak_reserved // GRANULE)
-        while low < high:
-            middle = (low + high) // 2
-            ran = self.run(middle * GRANULE, chosen)
-            if ran.fits:
-                high = min(middle, max(low, -(-ran.least // GRANULE)))
-            else:
-                low = max(middle + 1, min(high, -(-ran.below // GRANULE)))
-        self._smallest[_key(chosen)] = high * GRANULE
-        return high * GRANULE
+
+        def tried(capacity: int) -> Tried:
+            ran = self.run(capacity, chosen)
+            return Tried(ran.fits, ran.least, ran.below)
+
+        least = max(GRANULE, self.program.highest // GRANULE * GRANULE)
+        found = smallest_capacity(tried, least, self.run(None, chosen).peak_reserved)
+        self._smallest[_key(chosen)] = found
+        return found
 
     def words(self, ran: Ran, capacity: int | None, settings: str | None = None) -> str:
         """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""

@@ -1,7 +1,4 @@
-"""When memory filled: both levels over time or event by event, to pick a moment from or to compare two.
-
-Drawing of the timeline: grid, curves, phases and marks.
-"""
+"""When memory filled: both levels over time or event by event, to pick a moment from or to compare two."""
 
 from __future__ import annotations
 
@@ -45,6 +42,20 @@ NARROWEST_S = 1e-6
 
 LEFT, BOTTOM, READOUT = 46, 20, 20
 """Logical pixels beside, below and above the curves."""
+
+BAND_HEIGHT = 15
+"""Logical pixels of the strip that names the phases."""
+
+PHASE_CURVES = {"forward": "activations", "backward": "gradients", "optimizer": "optimizer state"}
+"""Phases in the colours of what they allocate."""
+
+LEAST_BAND = 8
+"""Logical pixels that phases must have on average to be drawn one by one."""
+
+SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
+
+HEADROOM = 1.06
+"""Height of the axis over the highest level."""
 
 
 class Timeline(QWidget):
@@ -364,21 +375,6 @@ class Timeline(QWidget):
             self.show_all()
         else:
             super().keyPressEvent(event)
-
-
-BAND_HEIGHT = 15
-"""Logical pixels of the strip that names the phases."""
-
-PHASE_CURVES = {"forward": "activations", "backward": "gradients", "optimizer": "optimizer state"}
-"""Phases in the colours of what they allocate."""
-
-LEAST_BAND = 8
-"""Logical pixels that phases must have on average to be drawn one by one."""
-
-SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
-
-HEADROOM = 1.06
-"""Height of the axis over the highest level."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gpudash.memory.allocator import CachingAllocator, DeviceMemory
-from gpudash.memory.allocator.replay import initial_layout
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.reading import collecting
 from gpudash.memory.snapshot.reading import reader as reading
 from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
 from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.replay.placements import initial_layout
 from gpudash.units import GIB, MIB
 from tests.fuzzing.seeds import FRAMES, event, modern
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.memory.allocator.replay import initial_layout
 from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.replay.placements import initial_layout
 from gpudash.memory.snapshot.replay.what_if import WhatIf
-from tests.unit.memory.test_replay import EXPECTED, followed, recorded
+from tests.unit.memory.test_placements import EXPECTED, followed, recorded
 
 
 @pytest.fixture(params=sorted(EXPECTED))

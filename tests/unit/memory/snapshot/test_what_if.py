@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
+from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.trace_program import compiled
 from gpudash.memory.snapshot.replay.trace_repeats import Windows
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Ran, Rerun
-from gpudash.memory.snapshot.replay.what_if import GRANULE, WhatIf, WhatIfAnswer
+from gpudash.memory.snapshot.replay.what_if import WhatIf, WhatIfAnswer
 from gpudash.units import GIB, KIB, MIB
 from tests.unit.memory.snapshot.made import EMPTIES, Made
 

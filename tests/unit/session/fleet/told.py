@@ -6,7 +6,7 @@ from typing import Any
 
 from gpudash.session.fleet.gpu import FleetGpu
 from gpudash.sources.prometheus.gpus import Told, ToldGpu
-from gpudash.sources.prometheus.names import Exporter
+from gpudash.telemetry.metrics import Exporter
 from gpudash.units import GIB
 
 NOW = 1_700_000_000.0

@@ -11,9 +11,9 @@ from gpudash.memory.allocator.blocks import Rounding
 from gpudash.memory.allocator.caching import UNKNOWN
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.recorded import RecordedAllocator
-from gpudash.memory.allocator.reverse_replay import Undoing
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.snapshot.history.reverse_replay import Undoing
 from gpudash.memory.snapshot.replay.trace_program import cache_emptied, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
 

@@ -7,7 +7,7 @@ import pytest
 from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.explaining.explain import explain, parts_of
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS, Request
-from gpudash.memory.explaining.snapshot_state import Known, category_of, held_in, stack_of
+from gpudash.memory.snapshot.device_state import Known, category_of, held_in, stack_of
 from gpudash.units import GIB, MIB
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"

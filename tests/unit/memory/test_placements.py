@@ -23,11 +23,11 @@ from gpudash.memory.allocator import (
     Segment,
     caching,
 )
-from gpudash.memory.allocator import replay as replaying
 from gpudash.memory.allocator.blocks import FreeList
 from gpudash.memory.allocator.recorded import RecordedAllocator
-from gpudash.memory.allocator.replay import Replay, initial_layout, replay
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.snapshot.replay import placements as replaying
+from gpudash.memory.snapshot.replay.placements import Replay, initial_layout, replay
 from gpudash.units import GIB, MIB
 
 RECORDED = Path(__file__).parent / "recorded"
