@@ -41,6 +41,7 @@ class Metric:
         fetched: whether it is read back from a Prometheus server.
         falls: whether it is low when memory is full: its lowest belongs to the highest of the others.
         colour: of a sensor of a GPU, the name of its colour in plots (`Palette.curves`); "" where it is no sensor.
+        before: of a sensor, the word before its value on a card, where another has the same unit.
     """
 
     name: str
@@ -53,18 +54,21 @@ class Metric:
     fetched: bool = True
     falls: bool = False
     colour: str = ""
+    before: str = ""
 
     @property
     def unit(self) -> str:
         """What its numbers count, such as "°C"; "" where they are written with units of their own."""
         return next((unit for ending, unit, _write in _UNITS if self.name.endswith(ending)), "")
 
-    def words(self, value: float, *, brief: bool = False) -> str:
-        """A value with its unit; ``brief`` leaves out what changes too fast to be read."""
-        for ending, unit, write in _UNITS:
-            if self.name.endswith(ending):
-                return f"{value:.0f} {unit}" if brief and unit else write(value)
-        return f"{value:g}"
+    def words(self, value: float) -> str:
+        """A value with its unit."""
+        return next((write(value) for ending, _unit, write in _UNITS if self.name.endswith(ending)), f"{value:g}")
+
+    def brief(self, value: float) -> str:
+        """A value as a card or a row of a table has room for: to the whole unit, which is as far as one can read."""
+        text = f"{value:.0f} {self.unit}" if self.unit else self.words(value)
+        return f"{self.before} {text}".lstrip()
 
 
 _UNITS: tuple[tuple[str, str, Callable[[float], str]], ...] = (

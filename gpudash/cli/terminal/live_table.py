@@ -12,6 +12,7 @@ from rich.table import Table
 from gpudash.cli.terminal.output import print_notice, stdout
 from gpudash.devices.names import shown_name
 from gpudash.session import Session
+from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.records import SourceFailed, SourceRecovered, State, Warning
 from gpudash.telemetry.store import Store
 from gpudash.units import format_pair, format_percent, format_rate
@@ -57,7 +58,8 @@ class LiveTable:
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("device", "memory", "busy", "temperature", "power", "to the GPU", "from the GPU"):
+        sensors = [metric.title for metric in SENSORS]
+        for title in ("device", "memory", "busy", *sensors, "to the GPU", "from the GPU"):
             table.add_column(title, justify="left" if title == "device" else "right")
         session = self._session
         names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
@@ -73,16 +75,15 @@ def _cells(store: Store, key: Key) -> list[str]:
     name, table, device = key
     used = store.latest(table, "used_bytes", device)
     if used.value is None and used.state is not State.OK:
-        return [name, used.state.value if used.time_s is not None else "not read yet", "", "", "", "", ""]
+        return [name, used.state.value if used.time_s is not None else "not read yet"]
     memory = format_pair(_number(store, key, "used_bytes"), _number(store, key, "total_bytes"))
     if table == "host":
-        return [name, memory, _words(_number(store, key, "cpu_utilisation"), format_percent), "", "", "", ""]
+        return [name, memory, _words(_number(store, key, "cpu_utilisation"), format_percent)]
     return [
         name,
         memory,
         _words(_number(store, key, "gpu_utilisation"), format_percent),
-        _words(_number(store, key, "temperature_c"), lambda value: f"{value:.0f} °C"),
-        _words(_number(store, key, "power_w"), lambda value: f"{value:.0f} W"),
+        *(_words(_number(store, key, metric.name), metric.brief) for metric in SENSORS),
         _words(_number(store, key, "pcie_rx_bytes_per_second"), format_rate),
         _words(_number(store, key, "pcie_tx_bytes_per_second"), format_rate),
     ]

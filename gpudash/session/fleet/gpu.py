@@ -35,6 +35,7 @@ class FleetGpu:
         also: other exporters that tell of the same GPU, and are not shown.
         reserved_bytes: the driver's own share, where it is told apart.
         torch_name: what torch calls it on its machine, where gpudash tells.
+        sensors: what else it tells of itself, such as its temperature: values by the names of `metrics.SENSORS`.
     """
 
     key: str
@@ -45,8 +46,6 @@ class FleetGpu:
     used_bytes: int | None
     total_bytes: int | None
     utilisation: float | None
-    temperature_c: float | None
-    power_w: float | None
     exporter: Exporter
     seen_s: float
     stale: bool = False
@@ -56,6 +55,7 @@ class FleetGpu:
     also: tuple[Exporter, ...] = ()
     reserved_bytes: int | None = None
     torch_name: str = ""
+    sensors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def fullness(self) -> float | None:

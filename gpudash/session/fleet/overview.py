@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpudash.session.fleet.gpu import FleetGpu
 from gpudash.sources.prometheus.gpus import Told, ToldGpu, same_gpu
-from gpudash.telemetry.metrics import Exporter
+from gpudash.telemetry.metrics import SENSORS, Exporter
 
 STALE_S = 15.0
 """Age of a reading from which on its GPU is marked, at least."""
@@ -122,8 +122,6 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
         used_bytes=None if used is None else round(used),
         total_bytes=None if total is None else round(total),
         utilisation=values.get("gpu_utilisation"),
-        temperature_c=values.get("temperature_c"),
-        power_w=values.get("power_w"),
         exporter=gpu.exporter,
         seen_s=seen_s,
         stale=stale,
@@ -133,6 +131,7 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
         labels=gpu.labels,
         reserved_bytes=None if reserved is None else round(reserved),
         torch_name=gpu.torch_name,
+        sensors={metric.name: values[metric.name] for metric in SENSORS if metric.name in values},
     )
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from gpudash.devices.names import Device, Gpu, short_product
-from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.dashboard.cards import CardContent
 from gpudash.units import (
     NOT_REPORTED,
     format_bytes,
-    format_duration,
     format_pair,
     format_percent,
-    format_rate,
-    format_scaled,
 )
 
 STATE_WORDS = {
@@ -68,7 +64,8 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     used, total = _number(store, "gpu", "used_bytes", key), _number(store, "gpu", "total_bytes", key)
     state = store.latest("gpu", "used_bytes", key).state
     bands = _gpu_bands(store, key, used, "context" if gpu.simulated else "CUDA context")
-    facts = [write(value) for metric, write in _GPU_FACTS if (value := _number(store, "gpu", metric, key)) is not None]
+    shown = (GPU_METRICS["gpu_utilisation"], *SENSORS)
+    facts = [metric.brief(value) for metric in shown if (value := _number(store, "gpu", metric.name, key)) is not None]
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
     if generation is not None and width is not None:
         facts.append(f"Gen{generation:.0f} x{width:.0f}")
@@ -94,13 +91,6 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     )
 
 
-_GPU_FACTS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("gpu_utilisation", format_percent),
-    ("temperature_c", lambda value: f"{value:.0f} °C"),
-    ("power_w", lambda value: f"{value:.0f} W"),
-)
-
-
 def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list[tuple[str, float, str]]:
     """The bands the plot draws, at their newest; a band that is a gap is left out."""
     if used is None:
@@ -119,32 +109,17 @@ def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list
 def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> list[tuple[str, str, str, str]]:
     """(device, metric, value, state) for every metric of every device, for the devices table."""
     return [
-        (name, metric.title, _words(metric.name, value.value), value.state.value)
+        (name, metric.title, _words(metric, value.value), value.state.value)
         for name, table, key in devices
         for metric in METRICS[table]
         if (value := store.latest(table, metric.name, key)).time_s is not None
     ]
 
 
-def _words(metric: str, value: object) -> str:
+def _words(metric: Metric, value: object) -> str:
     if not isinstance(value, (int, float)):
         return NOT_REPORTED if value is None else str(value)
-    for ending, write in _WRITERS:
-        if metric.endswith(ending):
-            return write(value)
-    return f"{value:g}"
-
-
-_WRITERS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("_bytes_per_second", format_rate),
-    ("_bytes", format_bytes),
-    ("_utilisation", format_percent),
-    ("_hz", lambda value: format_scaled(value, "Hz")),
-    ("_c", lambda value: f"{value:.0f} °C"),
-    ("_w", lambda value: f"{value:.1f} W"),
-    ("_j", lambda value: format_scaled(value, "J")),
-    ("_s", format_duration),
-)
+    return metric.words(value)
 
 
 def memory_words(store: Store, table: Table, key: str | None) -> str:

@@ -109,8 +109,8 @@ def sort_value(gpu: FleetGpu, sort: Sort) -> float:
         "fullness": gpu.fullness,
         "host": 0.0,
         "utilisation": gpu.utilisation,
-        "temperature": gpu.temperature_c,
-        "power": gpu.power_w,
+        "temperature": gpu.sensors.get("temperature_c"),
+        "power": gpu.sensors.get("power_w"),
     }
     value = values[sort]
     return -math.inf if value is None or math.isnan(value) else value

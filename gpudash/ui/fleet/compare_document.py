@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QComboBox, QFrame, QGridLayout, QHBoxLayout, QLabe
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
+from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import Unit
 from gpudash.ui.compare.legend import LETTERS, LinePiece, run_pen
 from gpudash.ui.compare.overlay import OverlayPlot
@@ -89,8 +90,8 @@ class FleetComparison(Document):
         self._span, self._shown = chosen.seconds, (0.0, chosen.seconds)
         self._awaited, self._drawn = True, ()
         self._cursor = math.nan
-        self.plots: dict[Metric, OverlayPlot] = {}
-        self._figures: dict[Metric, QLabel] = {}
+        self.plots: dict[ComparedMetric, OverlayPlot] = {}
+        self._figures: dict[ComparedMetric, QLabel] = {}
         self._build(chosen, days)
 
     _drawn: tuple[object, ...]
@@ -205,7 +206,7 @@ class FleetComparison(Document):
             self._add_plot(metric, last=metric is wanted[-1])
         self._drawn = ()
 
-    def _add_plot(self, metric: Metric, *, last: bool) -> None:
+    def _add_plot(self, metric: ComparedMetric, *, last: bool) -> None:
         plot = self.plots[metric] = OverlayPlot(metric.title, metric.unit, metric.unit_name)
         plot.set_look(self._palette, shows_places=last)
         figures = self._figures[metric] = PlainLabel()
@@ -353,7 +354,7 @@ NOISE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ComparedMetric:
     """What is drawn of each side: column of the reading table, title, unit."""
 
     column: str
@@ -363,10 +364,9 @@ class Metric:
 
 
 METRICS = (
-    Metric("used_bytes", "MEMORY USED", "bytes"),
-    Metric("gpu_utilisation", "UTILISATION", "ratio"),
-    Metric("temperature_c", "TEMPERATURE", "number", "°C"),
-    Metric("power_w", "POWER", "number", "W"),
+    ComparedMetric("used_bytes", "MEMORY USED", "bytes"),
+    ComparedMetric("gpu_utilisation", "UTILISATION", "ratio"),
+    *(ComparedMetric(metric.name, metric.title.upper(), "number", metric.unit) for metric in SENSORS),
 )
 
 AXES = ((600.0, 1.0, "seconds"), (3 * 3600.0, 60.0, "minutes"), (3 * 86_400.0, 3600.0, "hours"))
@@ -378,13 +378,13 @@ def axis_of(seconds: float) -> tuple[float, str]:
     return next(((unit, name) for longest, unit, name in AXES if seconds <= longest), (86_400.0, "days"))
 
 
-def has(store: Store, device: str, metric: Metric) -> bool:
+def has(store: Store, device: str, metric: ComparedMetric) -> bool:
     """Whether a look holds anything of a metric; called under the store's lock."""
     series = store.series("gpu", metric.column, device)
     return series is not None and series.statistics(-math.inf, math.inf) is not None
 
 
-def curve_of(store: Store, device: str, metric: Metric, begin: float, end: float, columns: int) -> Curve:
+def curve_of(store: Store, device: str, metric: ComparedMetric, begin: float, end: float, columns: int) -> Curve:
     """What is drawn of a metric between two times on so many pixel columns; called under the store's lock."""
     series = store.series("gpu", metric.column, device)
     if series is None:
@@ -393,13 +393,13 @@ def curve_of(store: Store, device: str, metric: Metric, begin: float, end: float
     return Curve(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
 
 
-def statistics_of(store: Store, device: str, metric: Metric, begin: float, end: float) -> Statistics | None:
+def statistics_of(store: Store, device: str, metric: ComparedMetric, begin: float, end: float) -> Statistics | None:
     """Figures of a metric between two times; called under the store's lock."""
     series = store.series("gpu", metric.column, device)
     return None if series is None else series.statistics(begin, end)
 
 
-def comparison_words(metric: Metric, a: Statistics | None, b: Statistics | None) -> str:
+def comparison_words(metric: ComparedMetric, a: Statistics | None, b: Statistics | None) -> str:
     """Mean and highest of both sides, and B against A in a word: more, less or the same."""
     if a is None or b is None:
         parts = [f"{letter}: {_figures(metric, found)}" for letter, found in (("A", a), ("B", b))]
@@ -414,11 +414,11 @@ def comparison_words(metric: Metric, a: Statistics | None, b: Statistics | None)
     return f"A: {_figures(metric, a)}   B: {_figures(metric, b)}   {verdict}"
 
 
-def _figures(metric: Metric, found: Statistics | None) -> str:
+def _figures(metric: ComparedMetric, found: Statistics | None) -> str:
     if found is None:
         return NO_VALUE
     return f"mean {_words(metric, found.mean)}, highest {_words(metric, found.max)}"
 
 
-def _words(metric: Metric, value: float) -> str:
+def _words(metric: ComparedMetric, value: float) -> str:
     return format_value(metric.unit, value, metric.unit_name)

@@ -13,6 +13,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
+from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.arranging import Order, group_of
 from gpudash.ui.fleet.controls import FleetControls
@@ -319,8 +320,7 @@ COLUMNS = (
     "used_bytes",
     "total_bytes",
     "utilisation",
-    "temperature_c",
-    "power_w",
+    *(metric.name for metric in SENSORS),
     "run",
     "exporter",
     "simulated",
@@ -340,8 +340,7 @@ def table_text(gpus: Sequence[FleetGpu]) -> str:
             gpu.used_bytes,
             gpu.total_bytes,
             gpu.utilisation,
-            gpu.temperature_c,
-            gpu.power_w,
+            *(gpu.sensors.get(metric.name) for metric in SENSORS),
             gpu.run,
             gpu.exporter,
             "yes" if gpu.simulated else "no",

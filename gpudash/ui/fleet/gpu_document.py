@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import CurveSpec, PlotSpec, plots_for, reaches_to_capacity
 from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
 from gpudash.ui.dashboard.document import Document
@@ -193,7 +194,7 @@ NEAR = 0.9
 
 
 def past_plots(store: Store, device: str, words: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
-    """The usual plots of a GPU, with temperature and power, without curves of which nothing was told.
+    """The usual plots of a GPU, with its sensors', without curves of which nothing was told.
 
     Called under the store's lock. Memory stays also where nothing was told, so that the empty range can be seen.
 
@@ -225,13 +226,11 @@ def _elsewhere(curve: CurveSpec) -> CurveSpec:
     return replace(curve, name=curve.name.replace("this process", THERE))
 
 
-def _further(device: str) -> tuple[PlotSpec, PlotSpec]:
-    temperature = CurveSpec(("gpu", "temperature_c", device), "temperature", "number", "temperature", unit_name="°C")
-    power = CurveSpec(("gpu", "power_w", device), "power", "number", "power", unit_name="W")
-    return (
-        PlotSpec(id="temperature", title="TEMPERATURE", curves=(temperature,), unit="number", unit_name="°C"),
-        PlotSpec(id="power", title="POWER", curves=(power,), unit="number", unit_name="W"),
-    )
+def _further(device: str) -> Iterator[PlotSpec]:
+    for metric in SENSORS:
+        title, unit = metric.title, metric.unit
+        curve = CurveSpec(("gpu", metric.name, device), title, "number", metric.colour, unit_name=unit)
+        yield PlotSpec(id=title, title=title.upper(), curves=(curve,), unit="number", unit_name=unit)
 
 
 class PastDashboard(Dashboard):

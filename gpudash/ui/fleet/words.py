@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from gpudash.devices.names import SIMULATED
+from gpudash.telemetry.metrics import SENSORS, Metric
 from gpudash.units import NOT_REPORTED, format_bytes, format_pair, format_percent
 
 if TYPE_CHECKING:
@@ -114,8 +115,7 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
         f"Memory: {format_pair(gpu.used_bytes, gpu.total_bytes)}"
         + ("" if gpu.fullness is None else f" ({format_percent(gpu.fullness)})"),
         f"Utilisation: {format_percent(gpu.utilisation)}",
-        f"Temperature: {NOT_REPORTED if gpu.temperature_c is None else f'{gpu.temperature_c:.0f} °C'}",
-        f"Power: {NOT_REPORTED if gpu.power_w is None else f'{gpu.power_w:.0f} W'}",
+        *(f"{metric.title.capitalize()}: {_sensor(gpu, metric) or NOT_REPORTED}" for metric in SENSORS),
         f"Run: {gpu.run}" if gpu.run else "",
         f"{gpu.uuid}" if gpu.uuid else "",
         f"Told by {gpu.told_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
@@ -131,12 +131,16 @@ def one_line(gpu: FleetGpu) -> str:
         gpu.product,
         format_pair(gpu.used_bytes, gpu.total_bytes),
         "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
-        "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f} °C",
-        "" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
+        *(f"{metric.before} {_sensor(gpu, metric)}".strip() for metric in SENSORS if metric.name in gpu.sensors),
         gpu.run,
         gpu.told_by,
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _sensor(gpu: FleetGpu, metric: Metric) -> str:
+    value = gpu.sensors.get(metric.name)
+    return "" if value is None else f"{value:.0f} {metric.unit}".rstrip()
 
 
 def summary(gpus: Sequence[FleetGpu]) -> str:

@@ -50,7 +50,5 @@ def fleet_gpu(key: str, fullness: float | None, **beside: Any) -> FleetGpu:
         used_bytes=used,
         total_bytes=100 * GIB,
         utilisation=None,
-        temperature_c=None,
-        power_w=None,
         **facts,
     )
