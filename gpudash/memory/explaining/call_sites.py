@@ -46,6 +46,11 @@ def library_of(stack: Sequence[Frame]) -> Frame | None:
     return None if inner is None or inner == site_of(stack) else inner
 
 
+def stack_lines(stack: Iterable[tuple[str, int, str]]) -> tuple[StackLine, ...]:
+    """The frames of a stack, each with whether it is a library's."""
+    return tuple(StackLine(*frame, is_library(Frame(*frame))) for frame in stack)
+
+
 _Key = tuple[Frame | None, Frame | None, str, str]
 """The program's line, that of a library it called, the module and the category."""
 
@@ -186,5 +191,5 @@ def _owner(
         growth_per_step=rate,
         first_step=site_total.first_step,
         last_step=site_total.last_step,
-        stack=tuple(StackLine(frame.file, frame.line, frame.name, is_library(frame)) for frame in stack),
+        stack=stack_lines(stack),
     )

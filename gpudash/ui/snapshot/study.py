@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.explaining.call_sites import SourceLine, no_source
-from gpudash.memory.explaining.memory_state import Frame, is_library
+from gpudash.memory.explaining.call_sites import SourceLine, no_source, stack_lines
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.difference import compare
 from gpudash.memory.snapshot.history.lives import columns_of
@@ -119,7 +118,7 @@ class Study:
 
     def lines_of(self, path: CallPath) -> tuple[StackLine, ...]:
         """The lines of a call path, innermost first."""
-        return tuple(StackLine(*frame, is_library(Frame(*frame))) for frame in reversed(path) if frame[0])
+        return stack_lines(frame for frame in reversed(path) if frame[0])
 
     def alive(self, selection: Selection, moment: int | None = None) -> Ints:
         """Indices of the lives that are alive at a moment (by default the selection's) and not left out."""
@@ -209,11 +208,7 @@ class Study:
 
     def stack_lines(self, stack: int) -> tuple[StackLine, ...]:
         """The lines of Python of a stack, innermost first."""
-        return tuple(
-            StackLine(file, line, name, is_library(Frame(file, line, name)))
-            for file, line, name in self.places.stack(stack)
-            if file.endswith(".py")
-        )
+        return stack_lines(frame for frame in self.places.stack(stack) if frame[0].endswith(".py"))
 
     def steps(self) -> list[Step]:
         """The program's steps with what each left behind; none where none were found."""
