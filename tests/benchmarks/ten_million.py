@@ -83,7 +83,7 @@ def _page(connection: sqlite3.Connection, writer: PageWriter, page: int, text: s
     samples.update({("gpu", f"{name}_bytes", GPU): (times, band.astype(float)) for name, band in bands.items()})
     samples["host", "others_bytes", None] = times, wave.astype(float)
     done = (page + 1) * TICKS_A_PAGE
-    rows = {"host": done, "gpu": done, "process": 0, "allocator": done, "event": done + 2}
+    rows = {"host": done, "gpu": done, "process": 0, "allocator": done, "rank": 0, "event": done + 2}
     writer.write(connection, float(times[-1]), rows, samples)
     writer.write_digest(connection, done + 2, 1, text)
 

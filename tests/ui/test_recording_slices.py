@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.ui.colours import LIGHT
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.recordings import trained
@@ -39,7 +40,7 @@ def test_the_dashboard_of_a_recording_is_built_over_several_frames(
     document = read_as_far_as_its_first_slice(window, path, qtbot)
     ready: list[bool] = []
     document.ready.connect(lambda: ready.append(True))
-    for _frame in range(2):
+    for _frame in range(5):
         document.refresh()
         assert document.dashboard is None and document.replay is None and not ready
     window.set_palette(LIGHT)
@@ -60,3 +61,24 @@ def test_a_tab_closed_while_its_dashboard_is_being_built_lets_go_of_the_file(
     assert len(closed) == 1 and window.documents.count == 0
     document.refresh()
     assert document.dashboard is None
+
+
+def test_figures_and_plots_of_a_recording_are_there_before_it_is_shown_each_in_a_frame_of_its_own(
+    window: MainWindow, path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    for part in ("refresh_figures", "_choose_plots"):
+        work = getattr(Dashboard, part)
+        monkeypatch.setattr(
+            Dashboard, part, lambda dashboard, part=part, work=work: (done.append(part), work(dashboard))[1]
+        )
+    document = read_as_far_as_its_first_slice(window, path, qtbot)
+    frames = []
+    while document.dashboard is None:
+        done.clear()
+        document.refresh()
+        frames.append(tuple(done))
+    assert [frame for frame in frames if frame] == [("refresh_figures",), ("_choose_plots",)]
+    done.clear()
+    document.refresh()
+    assert "refresh_figures" not in done

@@ -5,6 +5,7 @@ The line that extends the memory plot to where memory is going, when its end is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 from PySide6.QtCore import Qt, Signal
@@ -56,6 +57,8 @@ class Dashboard(QWidget):
     Args:
         session: what is shown; it is not closed here.
         palette: colours at the start.
+        panel: the workload panel, and
+        tabs: the tables; new ones where they are not given. They are what takes longest to make.
 
     Attributes:
         live: whether the session can be commanded; a recording can only be looked at.
@@ -76,7 +79,15 @@ class Dashboard(QWidget):
     happened = Signal(object)
     refreshed = Signal()
 
-    def __init__(self, session: DashboardSource, palette: Palette, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        session: DashboardSource,
+        palette: Palette,
+        parent: QWidget | None = None,
+        *,
+        panel: WorkloadPanel | None = None,
+        tabs: LowerTabs | None = None,
+    ) -> None:
         super().__init__(parent)
         self.session = session
         self.palette_ = palette
@@ -92,6 +103,8 @@ class Dashboard(QWidget):
         self._frame = 0
         self._balanced: object = None
         self._low: bool | None = None
+        self.panel = panel or WorkloadPanel()
+        self.tabs = tabs or LowerTabs()
         self._build()
         self._connect()
 
@@ -100,12 +113,10 @@ class Dashboard(QWidget):
         self.cards = DeviceCards(palette)
         self.banner = Banner()
         self.banner.commanding = self.live
-        self.panel = WorkloadPanel()
         self.panel.set_commanding(self.live)
         self.panel.fit.set_palette(palette)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
         self.plots = PlotStack(self.session.store, self.view, palette)
-        self.tabs = LowerTabs()
         self.tabs.output.set_palette(palette)
         self.tabs.operators.set_palette(palette)
         self.status_line = StatusLine()
@@ -183,6 +194,15 @@ class Dashboard(QWidget):
         for part in (self.cards, self.plots, self.panel.fit, self.explanation, self.tabs.output):
             part.set_palette(palette)
         self.tabs.operators.set_palette(palette)
+
+    def prepare(self) -> Iterator[None]:
+        """Do most of what the first `refresh` would, before the dashboard is seen: a part each time the next is asked
+        for, since in one go the window would stand still."""
+        self._take_events()
+        self.refresh_figures()
+        self._frame = 1
+        yield
+        self._choose_plots()
 
     def refresh(self, *, front: bool = True) -> None:
         """Take in what is new, and draw it.

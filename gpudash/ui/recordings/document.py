@@ -23,7 +23,9 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.forms.run_progress import ENDINGS
+from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.recordings.replay_bar import ReplayBar
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
@@ -107,7 +109,7 @@ class RecordingDocument(Document):
         assert self.dashboard is not None
         self.bar.refresh()
         if self._frame % SLOW_REFRESH == 0:
-            self._show_words(self.replay)
+            self._show_words(self.replay, self.dashboard)
         self.dashboard.refresh()
         self._frame += 1
 
@@ -125,10 +127,19 @@ class RecordingDocument(Document):
     def _show(self, replay: Replay) -> Iterator[None]:
         """Put the dashboard in the place of the progress, a slice a frame: in one go the window would stand still."""
         replay.set_settings(self._settings())
-        dashboard = Dashboard(replay, self._palette)
+        panel, tabs = WorkloadPanel(), LowerTabs()
         yield
+        dashboard = Dashboard(replay, self._palette, panel=panel, tabs=tabs)
         self._add_parts(replay, dashboard)
+        yield
         self._stack.addWidget(dashboard)
+        yield
+        if replay.following:
+            dashboard.view.follow()
+        else:
+            dashboard.show_run()
+        self._show_words(replay, dashboard)
+        yield from dashboard.prepare()
         yield
         self.replay, self.dashboard = replay, dashboard
         if dashboard.palette_ is not self._palette:
@@ -138,11 +149,6 @@ class RecordingDocument(Document):
         self._stack.setCurrentWidget(dashboard)
         if focused:
             self.setFocus()
-        if replay.following:
-            dashboard.view.follow()
-        else:
-            dashboard.show_run()
-        self._show_words(replay)
         self.ready.emit()
 
     def _add_parts(self, replay: Replay, dashboard: Dashboard) -> None:
@@ -164,10 +170,9 @@ class RecordingDocument(Document):
         dashboard.rows.insertWidget(1, self.notice)
         dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.bar)
 
-    def _show_words(self, replay: Replay) -> None:
+    def _show_words(self, replay: Replay, dashboard: Dashboard) -> None:
         """Bring up to date what the line above says, what the run was asked, and what could not be read."""
-        assert self.dashboard is not None
-        self.dashboard.view.live = replay.following and replay.at_end
+        dashboard.view.live = replay.following and replay.at_end
         begun, run = self._run(replay)
         start_s, end_s = replay.extent_s
         unfinished = "Being recorded" if replay.following else "Under way" if not replay.at_end else "Never ended"
@@ -175,11 +180,11 @@ class RecordingDocument(Document):
             unfinished = "Not begun yet"
         seconds, place = end_s - start_s, self._opened.place
         self.head.show_recording(place, replay.began_wall_s, run, seconds, unfinished, begun=begun)
-        self.dashboard.panel.progress.unfinished = unfinished
+        dashboard.panel.progress.unfinished = unfinished
         self.run_again.setEnabled(run is not None)
         if run is not None and run.run_id != self._shown_run:
             self._shown_run = run.run_id
-            self.dashboard.panel.show_spec(run.workload, run.device, run.spec)
+            dashboard.panel.show_spec(run.workload, run.device, run.spec)
         notices = replay.notices
         if notices != self._told:
             self._told = notices
