@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,13 @@ class Curve:
     def extent(self) -> tuple[float, float] | None:
         """First and last ``x``; ``None`` without points."""
         return (float(self.x[0]), float(self.x[-1])) if len(self.x) else None
+
+    def at(self, place: float) -> float:
+        """The newest value at or before ``place``; NaN outside the curve."""
+        extent = self.extent
+        if extent is None or not extent[0] <= place <= extent[1]:
+            return math.nan
+        return float(self.y[int(np.searchsorted(self.x, place, "right")) - 1])
 
     def moved(self, offset: float) -> Curve:
         """The curve ``offset`` further right."""

@@ -19,7 +19,7 @@ from gpudash.telemetry.comparing.words import headline
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import Palette
 from gpudash.ui.compare.controls import Controls
-from gpudash.ui.compare.legend import MOST_RUNS, RunLegend
+from gpudash.ui.compare.legend import MOST_RUNS, LetterLegend, run_row
 from gpudash.ui.compare.overlay import Overlay
 from gpudash.ui.compare.tables import FiguresTable, SpecsTable
 from gpudash.ui.dashboard.document import Document
@@ -135,7 +135,7 @@ class CompareDocument(Document):
         self.controls = Controls()
         self.overlay = Overlay(palette)
         self.overlay.difference.box.moved.connect(self.controls.move_by)
-        self.legend = RunLegend(palette)
+        self.legend = LetterLegend(palette)
         self.headline = PlainLabel()
         self.headline.setProperty("role", "figure-small")
         self.notes = PlainLabel()
@@ -224,7 +224,7 @@ class CompareDocument(Document):
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Show these runs, the first as A."""
         self.runs = list(runs)
-        self.legend.set_runs(self.runs)
+        self.legend.show_rows([run_row(run) for run in self.runs])
         self.overlay.set_runs(self.runs)
         for plot in self.overlay.plots.values():
             plot.box.moved.connect(self.controls.move_by)

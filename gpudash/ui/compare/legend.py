@@ -1,11 +1,9 @@
-"""Which run is which: a piece of its line, its letter, its recording and how it ended.
-
-How runs are told apart: a letter, a colour and a line style each.
-"""
+"""Which is which of what is compared: a letter, a colour and a line style each, and what stands behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
@@ -36,44 +34,54 @@ class LinePiece(QWidget):
         painter.drawLine(2, self.height() // 2, self.width() - 2, self.height() // 2)
 
 
-class RunLegend(QWidget):
-    """One row a run."""
+@dataclass(frozen=True, slots=True)
+class LegendRow:
+    """What stands behind a letter: its name, the name's tooltip, and more words."""
+
+    name: str
+    more: str
+    tip: str = ""
+
+
+class LetterLegend(QWidget):
+    """One row a letter: the letter, a piece of its line, and what it stands for."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._runs: Sequence[ComparedRun] = ()
+        self._rows: Sequence[LegendRow] = ()
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(10)
         self._grid.setVerticalSpacing(2)
         self._grid.setColumnStretch(3, 1)
 
-    def set_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Tell these runs apart."""
-        self._runs = list(runs)
-        for widget in self.findChildren(QWidget):
-            self._grid.removeWidget(widget)
-            widget.deleteLater()
-        for place, run in enumerate(self._runs):
-            letter = PlainLabel(LETTERS[place])
+    def show_rows(self, rows: Sequence[LegendRow]) -> None:
+        """Tell these apart, the first as A."""
+        self._rows = list(rows)
+        while (item := self._grid.takeAt(0)) is not None:
+            widget = item.widget()
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for place, row in enumerate(self._rows):
+            letter, name, more = PlainLabel(LETTERS[place]), PlainLabel(row.name), PlainLabel(row.more)
             letter.setProperty("role", "figure-small")
-            name = PlainLabel(run.label)
-            name.setToolTip(plain_tip(run.recording))
-            what = PlainLabel(_words(run))
-            what.setProperty("role", "muted")
-            for column, widget in enumerate((letter, LinePiece(place, self._palette), name, what)):
+            name.setToolTip(plain_tip(row.tip))
+            more.setProperty("role", "muted")
+            for column, widget in enumerate((letter, LinePiece(place, self._palette), name, more)):
                 self._grid.addWidget(widget, place, column)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
         self._palette = palette
-        self.set_runs(self._runs)
+        self.show_rows(self._rows)
 
 
-def _words(run: ComparedRun) -> str:
+def run_row(run: ComparedRun) -> LegendRow:
+    """What stands behind the letter of a run: its recording, and how it ended."""
     status = run.view.status.replace("_", " ")
-    return f"{run.view.workload} on {shown_name(run.view.device)}, {status}"
+    return LegendRow(run.label, f"{run.view.workload} on {shown_name(run.view.device)}, {status}", run.recording)
 
 
 MOST_RUNS = 6

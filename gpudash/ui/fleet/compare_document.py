@@ -1,7 +1,4 @@
-"""Two GPUs, or two days of one, laid over one another on one axis.
-
-The curves of two looks at GPUs over one axis, and what they say of one another. Pure.
-"""
+"""Two GPUs, or two days of one, laid over one another on one axis, and what their figures say of one another."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import Unit
-from gpudash.ui.compare.legend import LETTERS, LinePiece, run_pen
-from gpudash.ui.compare.overlay import OverlayPlot
+from gpudash.ui.compare.legend import LegendRow, LetterLegend, run_pen
+from gpudash.ui.compare.plots import OverlayPlot, SharedAxis
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip
@@ -87,9 +84,11 @@ class FleetComparison(Document):
         self.setAccessibleName(f"Comparison of {self.title}")
         self.sides = sides
         self._palette, self._wall_clock = palette, wall_clock
-        self._span, self._shown = chosen.seconds, (0.0, chosen.seconds)
+        self._span = chosen.seconds
         self._awaited, self._drawn = True, ()
-        self._cursor = math.nan
+        self.axis = SharedAxis(bounded=True, parent=self)
+        self.axis.pointed.connect(lambda _place: self._tell())
+        self._show_whole()
         self.plots: dict[ComparedMetric, OverlayPlot] = {}
         self._figures: dict[ComparedMetric, QLabel] = {}
         self._build(chosen, days)
@@ -99,7 +98,7 @@ class FleetComparison(Document):
     def _build(self, chosen: Range, days: int) -> None:
         self.bar = RangeBar(chosen, self._wall_clock)
         self.bar.changed.connect(self.ask)
-        self.bar.whole.clicked.connect(lambda _checked=False: self.show_all())
+        self.bar.whole.clicked.connect(lambda _checked=False: self.axis.show_all())
         self.problem = ProblemStrip()
         self.days = QComboBox()
         for choice in DAYS:
@@ -115,10 +114,7 @@ class FleetComparison(Document):
         row.addWidget(self.bar, 1)
         row.addWidget(earlier)
         row.addWidget(self.days)
-        self._legend = QGridLayout()
-        self._legend.setHorizontalSpacing(10)
-        self._legend.setVerticalSpacing(2)
-        self._legend.setColumnStretch(3, 1)
+        self._legend = LetterLegend(self._palette)
         self._panel = QFrame()
         self._panel.setProperty("role", "panel")
         self._column = QVBoxLayout(self._panel)
@@ -137,7 +133,7 @@ class FleetComparison(Document):
         rows.setSpacing(8)
         rows.addLayout(row)
         rows.addWidget(self.problem)
-        rows.addLayout(self._legend)
+        rows.addWidget(self._legend)
         rows.addWidget(self._panel, 1)
         rows.addWidget(self.readout)
         self._show_legend()
@@ -171,7 +167,7 @@ class FleetComparison(Document):
         loading = self.loading
         if self._awaited and not loading:
             self._awaited = False
-            self._shown = (0.0, self._span)
+            self._show_whole()
             self._show_legend()
         self._show_state(loading)
         if not self._awaited:
@@ -181,7 +177,7 @@ class FleetComparison(Document):
     def _show_state(self, loading: bool) -> None:
         notices = [notice for side in self.sides for notice in side.view.notices]
         self.bar.show_state("Loading…" if loading else "")
-        self.bar.whole.setEnabled(self._shown != (0.0, self._span))
+        self.bar.whole.setEnabled(self.axis.span != self.axis.whole)
         self.problem.tell(notices)
         if not self.plots:
             self.words.setText("Loading…" if loading else NOTHING)
@@ -221,23 +217,21 @@ class FleetComparison(Document):
         figures.destroyed.connect(heading.deleteLater)
         self._column.addWidget(heading)
         self._column.addWidget(plot, 3)
-        plot.box.zoomed.connect(self.zoom)
-        plot.box.moved.connect(self._pan)
-        plot.box.panned.connect(self._pan)
-        plot.box.reset.connect(self.show_all)
-        plot.hovered.connect(self.set_cursor)
+        self.axis.listen(plot)
+        plot.box.moved.connect(self.axis.pan)
 
     def _draw(self) -> None:
         if not self.plots:
             return
         stores = [side.view.store for side in self.sides]
         columns = next(iter(self.plots.values())).columns
-        key = (self._shown, columns, *((store.version, store.sharpened, store.rewound) for store in stores))
+        key = (self.axis.span, columns, *((store.version, store.sharpened, store.rewound) for store in stores))
         if key == self._drawn:
             return
         self._drawn = key
         unit, name = axis_of(self._span)
-        begin, end = self._shown
+        low, high = self.axis.span
+        begin, end = low * unit, high * unit
         pens = [run_pen(place, self._palette) for place in range(2)]
         for metric, plot in self.plots.items():
             curves, found = [], []
@@ -245,71 +239,33 @@ class FleetComparison(Document):
                 with store.lock:
                     curves.append(curve_of(store, side.device, metric, begin, end, columns))
                     found.append(statistics_of(store, side.device, metric, begin, end))
-            plot.show_curves(
-                [Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, begin / unit, end / unit
-            )
+            plot.show_curves([Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, low, high)
             words = comparison_words(metric, *found)
             self._figures[metric].setText(words)
             plot.setAccessibleDescription(f"{metric.title.capitalize()}. {words}")
         list(self.plots.values())[-1].places.setLabel(f"{name} from the beginning")
         self._tell()
 
-    def zoom(self, factor: float, place: float) -> None:
-        """Make the shown part ``factor`` times as wide around ``place`` of the axis; never wider than the range."""
-        unit, _name = axis_of(self._span)
-        begin, end = self._shown
-        around = place * unit
-        factor = max(factor, MIN_SHARE * self._span / (end - begin))
-        self._shown = (
-            max(0.0, around - (around - begin) * factor),
-            min(self._span, around + (end - around) * factor),
-        )
-
-    def _pan(self, by: float) -> None:
-        unit, _name = axis_of(self._span)
-        begin, end = self._shown
-        moved = min(max(-by * unit, -begin), self._span - end)
-        self._shown = (begin + moved, end + moved)
-
-    def show_all(self) -> None:
-        """Show the whole range."""
-        self._shown = (0.0, self._span)
-
-    def set_cursor(self, place: float) -> None:
-        """Tell the values at ``place`` of the axis; NaN for nowhere."""
-        self._cursor = place
-        for plot in self.plots.values():
-            plot.set_cursor(place)
-        self._tell()
+    def _show_whole(self) -> None:
+        """Show all of the range, on an axis in a unit that fits it."""
+        length = self._span / axis_of(self._span)[0]
+        self.axis.set_whole(0.0, length, MIN_SHARE * length)
+        self.axis.show_all()
 
     def _tell(self) -> None:
-        if math.isnan(self._cursor):
+        cursor = self.axis.cursor
+        if math.isnan(cursor):
             self.readout.setText(POINT)
             return
-        parts = [f"{self._cursor:.1f} {axis_of(self._span)[1]}"]
-        for metric, plot in self.plots.items():
-            values = [_at(curve, self._cursor) for curve in plot.shown[:2]]
-            told = ", ".join(
-                f"{letter} {format_value(metric.unit, value, metric.unit_name)}"
-                for letter, value in zip(LETTERS, values, strict=False)
-            )
-            parts.append(f"{metric.title.lower()}: {told}")
-        self.readout.setText("   ".join(parts))
+        values = [plot.words_at(cursor, plot.shown[:2]) for plot in self.plots.values()]
+        self.readout.setText("   ".join([f"{cursor:.1f} {axis_of(self._span)[1]}", *values]))
 
     def _show_legend(self) -> None:
-        while (item := self._legend.takeAt(0)) is not None:
-            widget = item.widget()
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
-        for place, (side, (began, ended)) in enumerate(zip(self.sides, self.ranges(), strict=True)):
-            letter, name, when = PlainLabel(LETTERS[place]), PlainLabel(gpu_name(side.gpu)), PlainLabel()
-            letter.setProperty("role", "figure-small")
+        rows = []
+        for side, (began, ended) in zip(self.sides, self.ranges(), strict=True):
             simulated = f" · {SIMULATED}" if side.gpu.simulated else ""
-            when.setText(f"{range_words(began, ended)} · {side.gpu.product}{simulated}")
-            when.setProperty("role", "muted")
-            for column, widget in enumerate((letter, LinePiece(place, self._palette), name, when)):
-                self._legend.addWidget(widget, place, column)
+            rows.append(LegendRow(gpu_name(side.gpu), f"{range_words(began, ended)} · {side.gpu.product}{simulated}"))
+        self._legend.show_rows(rows)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -318,7 +274,7 @@ class FleetComparison(Document):
         for plot in plots:
             plot.set_look(palette, shows_places=plot is plots[-1])
         self._drawn = ()
-        self._show_legend()
+        self._legend.set_palette(palette)
 
     def copy_values(self) -> None:
         """Copy what is said of each figure."""
@@ -339,14 +295,6 @@ class FleetComparison(Document):
 
 def _days_words(days: int) -> str:
     return "at the same time" if not days else f"{days} {'day' if days == 1 else 'days'} earlier"
-
-
-def _at(curve: Curve, place: float) -> float:
-    """The newest value at or before ``place``; NaN outside the curve."""
-    extent = curve.extent
-    if extent is None or not extent[0] <= place <= extent[1]:
-        return math.nan
-    return float(curve.y[int(np.searchsorted(curve.x, place, "right")) - 1])
 
 
 NOISE = 0.02

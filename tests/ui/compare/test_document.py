@@ -109,7 +109,7 @@ def test_swapping_flips_the_signs_and_nothing_else(open_runs: Open) -> None:
 def test_runs_with_steps_lie_over_one_another_by_step_first(open_runs: Open) -> None:
     document = open_runs(A, B)
     assert document.controls.laying.alignment == "step"
-    assert document.overlay.span == (0.0, 200.0)
+    assert document.overlay.axis.span == (0.0, 200.0)
     assert [plot.title for plot in document.overlay.plots.values()] == ["LOSS", "THROUGHPUT", "MEMORY, ALLOCATED"]
     loss = document.overlay.difference.shown[0]
     assert loss.y.tolist() == pytest.approx([-0.1] * len(loss.y))
@@ -118,11 +118,11 @@ def test_runs_with_steps_lie_over_one_another_by_step_first(open_runs: Open) -> 
 def test_runs_are_aligned_by_start_and_by_a_mark(open_runs: Open) -> None:
     document = open_runs(A, B)
     document.controls.choose("start")
-    assert document.overlay.span == pytest.approx((0.0, 4.0))
+    assert document.overlay.axis.span == pytest.approx((0.0, 4.0))
     assert not document.controls.mark.isVisible()
     document.controls.choose("mark")
     assert document.controls.mark.currentText() == "epoch 2"
-    assert document.overlay.span[0] == pytest.approx(-1.5)
+    assert document.overlay.axis.span[0] == pytest.approx(-1.5)
     plain = open_runs(MADE, MADE)
     plain.controls.choose("mark")
     assert plain.controls.laying.alignment == "step"
@@ -152,10 +152,10 @@ def test_dragging_a_plot_moves_b_and_shift_pans(open_runs: Open) -> None:
     centre = plot.mapFromScene(plot.box.sceneBoundingRect().center())
     _drag(plot.viewport(), centre, 60, Qt.KeyboardModifier.NoModifier)
     assert document.controls.offset.value() > 5
-    low, offset = document.overlay.span[0], document.controls.offset.value()
+    low, offset = document.overlay.axis.span[0], document.controls.offset.value()
     _drag(plot.viewport(), centre, 60, Qt.KeyboardModifier.ShiftModifier)
     assert document.controls.offset.value() == offset
-    assert document.overlay.span[0] < low
+    assert document.overlay.axis.span[0] < low
 
 
 def _drag(widget: QWidget, start: QPoint, pixels: int, modifier: Qt.KeyboardModifier) -> None:
@@ -186,19 +186,19 @@ def test_the_wheel_zooms_at_the_pointer_and_a_double_click_shows_all(open_runs: 
         False,
     )
     QApplication.sendEvent(plot.viewport(), wheel)
-    low, high = document.overlay.span
+    low, high = document.overlay.axis.span
     assert high - low == pytest.approx(200 * 0.85**2, rel=0.02)
     assert (low + high) / 2 == pytest.approx(100, abs=2)
     plot.box.reset.emit()
-    assert document.overlay.span == (0.0, 200.0)
+    assert document.overlay.axis.span == (0.0, 200.0)
 
 
 def test_the_cursor_tells_every_run_and_a_dash_where_there_is_none(open_runs: Open) -> None:
     document = open_runs(A, MADE.but(steps=100))
-    document.overlay.set_cursor(150.0)
+    document.overlay.axis.point(150.0)
     told = document.overlay.readout.text()
     assert told.startswith("step 150   loss: A 0.500, B -")
-    document.overlay.set_cursor(float("nan"))
+    document.overlay.axis.point(float("nan"))
     assert document.overlay.readout.text() == "Point at a plot to read values."
 
 

@@ -126,15 +126,15 @@ def test_loading_and_failure_are_told_in_place(open_tab: OpenTab) -> None:
 def test_zooming_and_panning_stay_within_the_range(open_tab: OpenTab) -> None:
     document = open_tab()
     answer(document)
-    document.zoom(0.5, 60.0)
-    document._pan(-1000.0)
+    document.axis.zoom(0.5, 60.0)
+    document.axis.pan(-1000.0)
     document.refresh()
     low, high = next(iter(document.plots.values())).box.viewRange()[0]
     assert (round(low), round(high)) == (30, 60)
-    document.zoom(10.0, 45.0)
+    document.axis.zoom(10.0, 45.0)
     document.refresh()
     assert next(iter(document.plots.values())).box.viewRange()[0] == [0.0, 60.0]
-    document.zoom(1e-9, 30.0)
+    document.axis.zoom(1e-9, 30.0)
     document.refresh()
     document.bar.whole.click()
     document.refresh()
@@ -144,9 +144,9 @@ def test_zooming_and_panning_stay_within_the_range(open_tab: OpenTab) -> None:
 def test_pointing_tells_the_values_of_both(open_tab: OpenTab) -> None:
     document = open_tab()
     answer(document)
-    document.set_cursor(30.0)
+    document.axis.point(30.0)
     assert document.readout.text().startswith("30.0 minutes   memory used: A ")
-    document.set_cursor(math.nan)
+    document.axis.point(math.nan)
     assert document.readout.text().startswith("Point at a plot")
 
 
