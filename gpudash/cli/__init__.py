@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
+import resource
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from gpudash.cli.terminal.output import (
     RequestInterruptedError,
     discard_stdout,
     help_console,
+    leave,
     print_failure,
     print_notice,
 )
@@ -72,9 +75,29 @@ def build_app(argv: Sequence[str]) -> App:
     return app
 
 
+MORE_FILES = "Allow more with ulimit -n 1024."
+
+LEAST_FILES = 64
+"""Files that a command may have to hold open at once; a run in a process of its own takes about 30."""
+
+
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
+    allowed = _open_files()
+    if allowed < LEAST_FILES:
+        print_notice(f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}. {MORE_FILES}")
+        return Exit.FAILED
     return _run_command(argv) if argv or not has_display() else _open_window()
+
+
+def _open_files() -> int:
+    """How many files may be open at once, once the limit that we may raise ourselves has been."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = LEAST_FILES if hard == resource.RLIM_INFINITY else min(LEAST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return LEAST_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def _open_window() -> int:
@@ -116,6 +139,9 @@ def _run_command(argv: Sequence[str]) -> int:
         discard_stdout()
         return Exit.FINISHED
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            print_notice(f"Too many files are open at once ({error.filename or 'a pipe or socket'}). {MORE_FILES}")
+            return leave(Exit.FAILED, joined=False)
         if error.filename is not None:
             raise
         discard_stdout()  # such as a file on a full disk

@@ -69,16 +69,20 @@ def monitor(
                 served.begin(session)
                 _watch(seconds, lambda: interruption.asked or (lines is not None and lines.reader_left), table)
             finally:
-                if table is not None:
-                    table.close()
-                served.close()
-                summary = session.summary()
-                joined = session.close()
+                try:
+                    if table is not None:
+                        table.close()
+                finally:  # also where nothing can be printed
+                    served.close()
+                    summary = session.summary()
+                    joined = session.close()
     joined = _end_lines(lines) and joined and served.joined
     if json:
         print_json(summary)
     if session.recording is not None:
         print_notice(f"Recording: {session.recording}")
+    if lines is not None and lines.problem:
+        return leave(Exit.FAILED, joined)
     return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
 
 
@@ -131,6 +135,8 @@ def _end_lines(lines: "JsonLines | None") -> bool:
     if lines is None:
         return True
     joined = lines.close(LINES_TIMEOUT_S)
+    if lines.problem:
+        print_notice(f"What was to be printed cannot be written: {lines.problem}.")
     if lines.left_out:
         print_notice(f"{lines.left_out} lines were left out because they were not read in time.")
     return joined

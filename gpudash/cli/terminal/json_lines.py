@@ -21,12 +21,14 @@ class JsonLines:
 
     Attributes:
         reader_left: whether the other end of the pipe was closed.
+        problem: why nothing could be written; "" when the reader left.
         left_out: records that were not written because the reader was too slow.
     """
 
     def __init__(self) -> None:
         self.reader_left = False
         self.left_out = 0
+        self.problem = ""
         self._descriptor = sys.stdout.fileno()
         self._waiting: queue.Queue[Record | None] = queue.Queue(WAITING_LINES)
         self._thread = threading.Thread(target=self._write_all, name="gpudash-lines", daemon=True)
@@ -53,8 +55,9 @@ class JsonLines:
             text = json_visible(json.dumps(as_json(record), ensure_ascii=False)) + "\n"
             try:
                 self._write(text.encode(errors="backslashreplace"))
-            except OSError:
+            except OSError as error:
                 self.reader_left = True
+                self.problem = "" if isinstance(error, BrokenPipeError) else str(error.strerror)
                 return
 
     def _write(self, data: bytes) -> None:
