@@ -245,7 +245,7 @@ def test_of_many_runs_the_newest_are_told(tmp_path: Path) -> None:
             RunFinished(time_s=number + 0.5, run_id=number, status="finished", seconds=0.5, steps=0, result={})
         )
     text, found = reported(tmp_path, records)
-    assert f"The newest {page.MOST_RUNS} of {page.MOST_RUNS + 2} runs are told here." in found.text
+    assert f"The newest {page.MOST_RUNS} of {page.MOST_RUNS + 2} runs are shown here." in found.text
     assert "run2 on cpu" not in text
     assert "run3 on cpu" in found.text
 
