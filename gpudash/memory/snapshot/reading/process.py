@@ -39,7 +39,6 @@ CPU_S_PER_MIB = 1
 """Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
 
 Tell = Callable[[Mapping[str, Any]], None]
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
