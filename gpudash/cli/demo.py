@@ -54,7 +54,7 @@ def demo(
         print_notice("There is no display, so the demo runs in the terminal.")
         return _in_terminal(scene, simulated)
     require_qt()
-    from gpudash.ui.demo.start import show
+    from gpudash.ui.demo_window import show
 
     return leave(*show(simulation, scene, auto=auto))
 

@@ -89,7 +89,7 @@ def _draw(file: Path, out: Path, size: tuple[int, int], theme: Literal["light", 
 
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     require_qt()
-    from gpudash.ui.window.picture import write_graphs
+    from gpudash.ui.picture import write_graphs
 
     for text in write_graphs(file, out, size, theme, force):
         print_notice(text)

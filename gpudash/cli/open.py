@@ -87,7 +87,7 @@ def _open_joined(files: Sequence[Path]) -> int:
         require_qt()
         from gpudash.ui.app import run
 
-        return leave(*run(begin=lambda window: window.opening.open_unlisted(joined.path)))
+        return leave(*run(begin=lambda workspace: workspace.open(joined.path, remember=False)))
     finally:
         joined.remove()
 
@@ -101,8 +101,9 @@ def _open_stream() -> int:
         raise RequestError("There is no display to open a window on.", "gpudash monitor --help says what goes here.")
     require_qt()
     from gpudash.ui.app import run
+    from gpudash.ui.features.file import open_stream
 
-    return leave(*run(begin=lambda window: window.opening.open_stream(sys.stdin)))
+    return leave(*run(begin=lambda workspace: open_stream(workspace, sys.stdin)))
 
 
 def _open_fleet(given: Sequence[str]) -> int:
@@ -123,5 +124,6 @@ def _open_fleet(given: Sequence[str]) -> int:
         raise RequestError("There is no display to open a window on.", there)
     require_qt()
     from gpudash.ui.app import run
+    from gpudash.ui.features.fleet import open_fleet
 
-    return leave(*run(begin=lambda window: window.opening.open_fleet(str(server))))
+    return leave(*run(begin=lambda workspace: open_fleet(workspace, str(server))))

@@ -50,7 +50,7 @@ def _draw(recording: Path) -> Path | None:
     except RequestError as error:
         print_notice(f"No picture could be drawn: {error.message} {error.remedy}")
         return None
-    from gpudash.ui.window.picture import draw
+    from gpudash.ui.picture import draw
 
     picture = recording.with_suffix(".png")
     draw(recording, picture, PICTURE_SIZE)

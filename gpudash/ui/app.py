@@ -19,11 +19,31 @@ from PySide6.QtWidgets import QApplication
 from gpudash.devices.names import Simulation
 from gpudash.files import resource
 from gpudash.session import Session, recording_target
+from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings, load_settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
-from gpudash.ui.widgets.theme import ThemeFollower
-from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.colours import Palette
+from gpudash.ui.features import (
+    appearance,
+    compare,
+    demo,
+    edit,
+    export,
+    file,
+    first_minute,
+    fleet,
+    help,
+    layout,
+    library,
+    marks,
+    profiling,
+    view,
+)
+from gpudash.ui.features import run as run_menu
+from gpudash.ui.widgets.theme import Choice, ThemeFollower
+from gpudash.ui.window.main_window import Feature, MainWindow
+from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
     from gpudash.session.serving import Serving
@@ -43,17 +63,50 @@ def application() -> QApplication:
     return app
 
 
+FEATURES: tuple[Feature, ...] = (
+    file.commands,
+    fleet.commands,
+    library.commands,
+    export.commands,
+    edit.commands,
+    run_menu.commands,
+    profiling.commands,
+    view.commands,
+    marks.commands,
+    layout.commands,
+    appearance.commands,
+    compare.commands,
+    help.commands,
+    demo.commands,
+    first_minute.commands,
+)
+"""What the window can do, in the order of its menus: a feature that is not here is in no window."""
+
+
+def build_window(session: DashboardSource, colours: Palette, set_theme: Callable[[Choice], None]) -> MainWindow:
+    """A window with every feature.
+
+    Args:
+        session: what is shown and commanded; the window closes it.
+        colours: at the start.
+        set_theme: called with "system", "light" or "dark" when the user picks a theme.
+    """
+    window = MainWindow(session, colours, FEATURES)
+    window.workspace.theme_chosen.connect(set_theme)
+    return window
+
+
 def run(
     simulation: Simulation | None = None,
     opened: Path | None = None,
-    begin: Callable[[MainWindow], None] | None = None,
+    begin: Callable[[Workspace], object] | None = None,
 ) -> tuple[int, bool]:
     """Show the window until it is closed.
 
     Args:
         simulation: GPUs to simulate.
         opened: a snapshot, the folder of an out-of-memory report, or a recording, that is in front at the beginning.
-        begin: called with the window once it is shown.
+        begin: called with the window's workspace once it is shown.
 
     Returns:
         The exit code, and whether every thread could be joined.
@@ -73,9 +126,9 @@ def run(
     _AfterFirstPaint(window, session)
     window.show()
     if opened is not None:
-        window.opening.open(opened)
+        window.workspace.open(opened)
     if begin is not None:
-        begin(window)
+        begin(window.workspace)
     serving = _served(session, settings.serve)
     app.exec()
     if session.recording is not None:
@@ -95,7 +148,7 @@ def _served(session: Session, address: str) -> Serving | None:
 
 def _window(app: QApplication, session: Session, settings: Settings) -> MainWindow:
     follower = ThemeFollower(app, settings.theme)
-    window = MainWindow(session, follower.palette, follower.choose)
+    window = build_window(session, follower.palette, follower.choose)
     follower.changed.connect(lambda: window.set_palette(follower.palette))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:  # as under nohup

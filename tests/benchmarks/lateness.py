@@ -12,9 +12,8 @@ from gpudash.session import Session
 from gpudash.settings import Settings
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import StepFinished
-from gpudash.ui.app import application
+from gpudash.ui.app import application, build_window
 from gpudash.ui.widgets.theme import apply_colours
-from gpudash.ui.window.main_window import MainWindow
 
 SECONDS = 6.0
 SETTLE_S = 3.0
@@ -29,7 +28,7 @@ def measure() -> dict[str, float]:
     app = application()
     session = Session(Settings(), recording=None)
     session.start()
-    window = MainWindow(session, apply_colours(app, "dark"), lambda _choice: None)
+    window = build_window(session, apply_colours(app, "dark"), lambda _choice: None)
     window.resize(1440, 900)
     window.show()
     session.load_torch()

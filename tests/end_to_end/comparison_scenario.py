@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from gpudash.session.recordings.samples import sample
-from gpudash.ui.compare import open_comparison
+from gpudash.ui.features.compare import open_comparison
 
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player
@@ -19,18 +19,22 @@ def comparison(player: Player) -> Steps:
     window, session = player.window, player.session
     window.resize(1440, 960)
     yield lambda: session.torch_ready
-    window.panel.workload.setCurrentIndex(window.panel.workload.findData("comparison"))
+    window.workspace.dashboard.panel.workload.setCurrentIndex(
+        window.workspace.dashboard.panel.workload.findData("comparison")
+    )
     small = {"model": "mlp", "batch": 8}
-    window.panel.change_fields({"devices": "cpu,cpu", "limit": 25.0, "half_width": 0.03, "fields": small})
-    window.commands.actions["Start or Stop Run"].trigger()
+    window.workspace.dashboard.panel.change_fields(
+        {"devices": "cpu,cpu", "limit": 25.0, "half_width": 0.03, "fields": small}
+    )
+    window.menus.actions["run.start"].trigger()
     yield lambda: session.running
     yield player.run_ended
-    yield lambda: window.tabs.verdict.isVisible()
-    player.seen["headline"] = window.tabs.verdict.headline.text()
+    yield lambda: window.workspace.dashboard.tabs.verdict.isVisible()
+    player.seen["headline"] = window.workspace.dashboard.tabs.verdict.headline.text()
     for theme in ("Dark", "Light"):
-        window.commands.actions[theme].setChecked(True)
-        shown = window.dashboard._frame
-        yield lambda shown=shown: window.dashboard._frame > shown + 8
+        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
+        shown = window.workspace.dashboard._frame
+        yield lambda shown=shown: window.workspace.dashboard._frame > shown + 8
         player.picture(theme.lower())
 
 
@@ -39,12 +43,12 @@ def compared(player: Player) -> Steps:
     window = player.window
     window.resize(1440, 960)
     yield lambda: player.session.torch_ready
-    document = open_comparison(window, [sample(f"two-runs-{name}").path for name in ("fp32", "bf16")])
+    document = open_comparison(window.workspace, [sample(f"two-runs-{name}").path for name in ("fp32", "bf16")])
     assert document is not None
     yield lambda: bool(document.runs)
     player.seen["headline"] = document.headline.text()
     for theme in ("Dark", "Light"):
-        window.commands.actions[theme].setChecked(True)
-        shown = window._frame
-        yield lambda shown=shown: window._frame > shown + 8
+        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
+        shown = window.workspace.dashboard._frame
+        yield lambda shown=shown: window.workspace.dashboard._frame > shown + 8
         player.picture(theme.lower())

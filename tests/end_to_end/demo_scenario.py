@@ -14,7 +14,9 @@ from PySide6.QtGui import QImage, QImageWriter
 from gpudash.session.demo import Tour
 from gpudash.session.demo.tour import Pace
 from gpudash.ui.demo.demo import Demo
+from gpudash.ui.features.first_minute import FirstMinute
 from gpudash.ui.window.main_window import MainWindow
+from tests.ui.parts import part
 
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player
@@ -26,11 +28,11 @@ HELD = Pace(ask=3600.0, act=3600.0, read=3600.0, told=3600.0)
 
 def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
     """Play every scene to its end; each is pictured where it has most to show."""
-    window, panel = player.window, player.window.panel
+    window, panel = player.window, player.window.workspace.dashboard.panel
     window.resize(1440, 900)
-    window.commands.actions["Dark"].setChecked(True)
+    window.menus.actions["view.theme.dark"].trigger()
     before = panel.workload.currentData(), panel.device_name, panel.spec()
-    shown = Demo(window, auto=True, pace=PACE)
+    shown = Demo(window.workspace, auto=True, pace=PACE)
     over: list[bool] = []
     shown.over.connect(lambda: over.append(True))
     shown.start()
@@ -56,7 +58,7 @@ def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
     yield _frames(window, 8)
     player.seen["told"], player.seen["failures"] = told, tour.failures
     player.seen["restored"] = (panel.workload.currentData(), panel.device_name, panel.spec()) == before
-    player.seen["hints"] = window.first_minute.hints.isVisible()
+    player.seen["hints"] = part(window, FirstMinute).hints.isVisible()
 
 
 def _at(tour: Tour, scene: int, moment: Callable[[], bool]) -> bool:
@@ -64,8 +66,8 @@ def _at(tour: Tour, scene: int, moment: Callable[[], bool]) -> bool:
 
 
 def _frames(window: MainWindow, count: int) -> Callable[[], bool]:
-    until = window._frame + count
-    return lambda: window._frame >= until
+    until = window.workspace.dashboard._frame + count
+    return lambda: window.workspace.dashboard._frame >= until
 
 
 def _small_picture(window: MainWindow, path: Path) -> None:

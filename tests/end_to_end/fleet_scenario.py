@@ -27,7 +27,7 @@ def fleet(player: Player) -> Generator[Callable[[], bool], None, None]:
     """Wait for every GPU, open the fullest one's past, and tell what was seen."""
     window, seen = player.window, player.seen
     window.resize(1280, 800)
-    documents = window.documents
+    documents = window.workspace
     yield lambda: isinstance(documents.front, FleetDocument)
     overview = documents.front
     assert isinstance(overview, FleetDocument)

@@ -15,15 +15,20 @@ SMALL = {"model": "mlp", "width": 64, "depth": 2, "batch": 16, "epochs": 1}
 
 def ranks(player: Player) -> Steps:
     """Train with two ranks on the CPU, the second one slowed down; both themes are pictured."""
-    window, session, tabs = player.window, player.session, player.window.tabs
+    window, session, tabs = player.window, player.session, player.window.workspace.dashboard.tabs
     window.resize(1440, 960)
     yield lambda: session.torch_ready
-    window.panel.change_fields({**SMALL, "devices": "cpu,cpu", "slow_rank": 1.0, "steps": 400})
-    player.seen["device"] = window.panel.device_name
-    window.commands.actions["Start or Stop Run"].trigger()
+    window.workspace.dashboard.panel.change_fields({**SMALL, "devices": "cpu,cpu", "slow_rank": 1.0, "steps": 400})
+    player.seen["device"] = window.workspace.dashboard.panel.device_name
+    window.menus.actions["run.start"].trigger()
     yield lambda: session.running
-    yield lambda: "2 ranks" in window.panel.progress.words.text() and window.plots.plot("rank_share") is not None
-    player.seen["progress"] = window.panel.progress.words.text()
+    yield (
+        lambda: (
+            "2 ranks" in window.workspace.dashboard.panel.progress.words.text()
+            and window.workspace.dashboard.plots.plot("rank_share") is not None
+        )
+    )
+    player.seen["progress"] = window.workspace.dashboard.panel.progress.words.text()
     assert tabs.ranks is not None
     tabs.bar.setCurrentIndex([tabs.bar.tabText(place) for place in range(tabs.bar.count())].index("Ranks"))
     yield lambda: tabs.ranks is not None and len(tabs.ranks.model.rows) == 2
@@ -32,19 +37,19 @@ def ranks(player: Player) -> Steps:
         assert session.store.run is not None
         player.seen["summary"] = session.store.run.summary()
     yield _frames(player, 8)
-    player.seen["plots"] = [plot.spec.id for plot in window.plots.plots]
-    player.seen["curves"] = {plot.spec.id: sorted(plot.data.points) for plot in window.plots.plots}
+    player.seen["plots"] = [plot.spec.id for plot in window.workspace.dashboard.plots.plots]
+    player.seen["curves"] = {plot.spec.id: sorted(plot.data.points) for plot in window.workspace.dashboard.plots.plots}
     player.seen["states"] = [row.state for row in tabs.ranks.model.rows]
     player.seen["remarks"] = [row.remark for row in tabs.ranks.model.rows]
     player.seen["sentence"] = tabs.ranks.words.text()
-    player.seen["banner"] = window.banner.accessibleName()
-    window.plots.show_all()
+    player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
+    window.workspace.dashboard.plots.show_all()
     for theme in ("Dark", "Light"):
-        window.commands.actions[theme].setChecked(True)
+        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
         yield _frames(player, 8)
         player.picture(theme.lower())
 
 
 def _frames(player: Player, count: int) -> Callable[[], bool]:
-    until = player.window._frame + count
-    return lambda: player.window._frame >= until
+    until = player.window.workspace.dashboard._frame + count
+    return lambda: player.window.workspace.dashboard._frame >= until

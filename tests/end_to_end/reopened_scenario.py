@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from PySide6.QtWidgets import QInputDialog
 
+from gpudash.ui.features.marks import add_mark
 from gpudash.ui.recordings.document import RecordingDocument
 
 if TYPE_CHECKING:
@@ -26,22 +27,22 @@ def reopened(player: Player) -> Steps:
     window, session = player.window, player.session
     window.resize(1440, 960)
     yield lambda: session.torch_ready
-    window.panel.change_fields({"width": 32, "depth": 1, "steps": 150, "epochs": 2, "threads": 1})
-    window.commands.actions["Start or Stop Run"].trigger()
+    window.workspace.dashboard.panel.change_fields({"width": 32, "depth": 1, "steps": 150, "epochs": 2, "threads": 1})
+    window.menus.actions["run.start"].trigger()
     yield lambda: session.running
     yield player.run_ended
     ended_s = session.clock()
     with patch.object(QInputDialog, "getText", return_value=("the end", True)):
-        window.commands.add_mark()
+        add_mark(window.workspace)
     yield lambda: "user" in {mark.category for mark in session.store.markers}
     with session.store.lock:
         player.seen["marked_s"] = [mark.time_s for mark in session.store.markers if mark.category == "user"]
     yield lambda: session.clock() > ended_s + COMMITTED_S
     copy = player.folder / "training.gpudash"
     session.save_recording(copy)
-    window.opening.open(copy)
-    yield lambda: window.front_dashboard not in (None, window.dashboard)
-    document = window.documents.front
+    window.workspace.open(copy)
+    yield lambda: window.workspace.front_dashboard not in (None, window.workspace.dashboard)
+    document = window.workspace.front
     assert isinstance(document, RecordingDocument) and document.dashboard is not None and document.replay is not None
     with document.replay.store.lock:
         marks = list(document.replay.store.markers)
@@ -56,10 +57,13 @@ def reopened(player: Player) -> Steps:
     document.bar.toggle()
     yield lambda: document.replay.at_end
     document.run_again.click()
-    player.seen["again"] = (window.panel.spec().model_dump()["steps"], window.panel.device_name)
-    window.opening.open(session.recording)
-    yield lambda: window.front_dashboard not in (None, window.dashboard, document.dashboard)
-    followed = window.documents.front
+    player.seen["again"] = (
+        window.workspace.dashboard.panel.spec().model_dump()["steps"],
+        window.workspace.dashboard.panel.device_name,
+    )
+    window.workspace.open(session.recording)
+    yield lambda: window.workspace.front_dashboard not in (None, window.workspace.dashboard, document.dashboard)
+    followed = window.workspace.front
     assert isinstance(followed, RecordingDocument) and followed.replay is not None
     before = followed.replay.extent_s[1]
     yield lambda: followed.replay.extent_s[1] > before + 1.0
@@ -67,16 +71,16 @@ def reopened(player: Player) -> Steps:
     assert followed.dashboard is not None
     player.seen["followed_steps"] = followed.dashboard.panel.form.values()["steps"]
     player.picture("followed")
-    window.documents.close_all()
-    player.seen["left"] = window.documents.count
+    window.workspace.close_documents()
+    player.seen["left"] = window.workspace.count
 
 
 def piped(player: Player) -> Steps:
     """Look at what another process sends until it is alive here, end that process, and look at what came."""
     window = player.window
     window.resize(1440, 960)
-    yield lambda: window.front_dashboard not in (None, window.dashboard)
-    document = window.documents.front
+    yield lambda: window.workspace.front_dashboard not in (None, window.workspace.dashboard)
+    document = window.workspace.front
     assert isinstance(document, RecordingDocument) and document.replay is not None
     yield lambda: document.replay.following and document.replay.extent_s[1] > 1.0
     player.seen["live"], player.seen["title"] = document.bar.live, window.windowTitle()
@@ -90,7 +94,7 @@ def piped(player: Player) -> Steps:
 def _pictures(player: Player, name: str) -> Steps:
     """A picture in each theme, once it has been drawn."""
     for theme in ("Light", "Dark"):
-        player.window.commands.actions[theme].setChecked(True)
-        until = player.window._frame + 8
-        yield lambda until=until: player.window._frame >= until
+        player.window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
+        until = player.window.workspace.dashboard._frame + 8
+        yield lambda until=until: player.window.workspace.dashboard._frame >= until
         player.picture(f"{name}-{theme.lower()}")

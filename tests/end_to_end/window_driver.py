@@ -60,7 +60,7 @@ class Player:
 
     def __init__(self, window: MainWindow, folder: Path) -> None:
         self.window = window
-        self.session = window.session
+        self.session = window.workspace.session
         self.folder = folder
         self.seen: dict[str, Any] = {}
 
@@ -82,7 +82,7 @@ class Player:
 
 def press_start(window: MainWindow) -> None:
     """What F5 does; without a window manager no window is active, so no key would reach it."""
-    window.commands.actions["Start or Stop Run"].trigger()
+    window.menus.actions["run.start"].trigger()
 
 
 def default_run(player: Player) -> Steps:
@@ -97,10 +97,10 @@ def default_run(player: Player) -> Steps:
         run = player.session.store.run
         assert run is not None
         player.seen["summary"] = run.summary()
-    window.plots.show_all()
-    yield lambda: "fits" in window.panel.fit.headline
+    window.workspace.dashboard.plots.show_all()
+    yield lambda: "fits" in window.workspace.dashboard.panel.fit.headline
     for theme in ("Dark", "Light"):
-        window.commands.actions[theme].setChecked(True)
+        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
         yield _frames(window, 8)
         player.picture(theme.lower())
 
@@ -112,11 +112,13 @@ def stop_in_the_middle(player: Player) -> Steps:
     press_start(window)
     yield lambda: player.session.store.run is not None and player.session.store.run.step > 3
     press_start(window)
-    player.seen["button"] = window.panel.button.text()
+    player.seen["button"] = window.workspace.dashboard.panel.button.text()
     yield player.run_ended
     player.seen["first"] = player.session.store.run.status
     yield _frames(window, 10)
-    window.panel.workload.setCurrentIndex(window.panel.workload.findData("pipeline"))
+    window.workspace.dashboard.panel.workload.setCurrentIndex(
+        window.workspace.dashboard.panel.workload.findData("pipeline")
+    )
     press_start(window)
     yield lambda: len(player.session.store.runs) == 2 and player.run_ended()
     player.seen["second"] = player.session.store.run.status
@@ -143,7 +145,7 @@ def guard_and_again(player: Player) -> Steps:
     yield player.run_ended
     player.seen["first"] = player.session.store.run.summary()
     yield _frames(player.window, 8)
-    player.seen["banner"] = player.window.banner.accessibleName()
+    player.seen["banner"] = player.window.workspace.dashboard.banner.accessibleName()
     player.session.start_run(PressureSpec(step=16 * MIB, rate=50.0, cap=64 * MIB, hold=0.1), "cpu")
     yield lambda: len(player.session.store.runs) == 2 and player.run_ended()
     player.seen["second"] = player.session.store.run.status
@@ -154,18 +156,18 @@ def warnings_while_blocked(player: Player) -> Steps:
     window = player.window
     yield lambda: bool(player.session.gpus)
     yield _frames(window, 3)
-    window.dashboard.select_device(player.session.gpus[0].uuid)
+    window.workspace.dashboard.select_device(player.session.gpus[0].uuid)
     yield lambda: any(event.level == "warning" for event in player.warnings())
     yield lambda: any(event.level == "critical" for event in player.warnings())
     ctypes.CDLL(None).sleep(2)  # the GUI thread answers nobody, and holds no lock
     player.seen["gui_back_s"] = player.session.clock()
     yield lambda: any(event.level == "passed" for event in player.warnings())
     shown = player.session.clock()
-    yield lambda: "passed" in window.banner.accessibleName() or player.session.clock() - shown > 5
+    yield lambda: "passed" in window.workspace.dashboard.banner.accessibleName() or player.session.clock() - shown > 5
     player.seen["banner_s"] = player.session.clock()
-    player.seen["banner"] = window.banner.accessibleName()
+    player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
     yield _frames(window, 3)
-    player.seen["marks"] = [mark.label for mark in window.plots.marks]
+    player.seen["marks"] = [mark.label for mark in window.workspace.dashboard.plots.marks]
     player.picture("warnings")
 
 
@@ -176,7 +178,7 @@ def run_without_torch(player: Player) -> Steps:
     yield player.run_ended
     player.seen["summary"] = player.session.store.run.summary()
     yield _frames(player.window, 8)
-    player.seen["banner"] = player.window.banner.accessibleName()
+    player.seen["banner"] = player.window.workspace.dashboard.banner.accessibleName()
     player.picture("without_torch")
 
 
@@ -185,19 +187,19 @@ def look(player: Player) -> Steps:
     began = time.monotonic()
     yield lambda: bool(player.session.gpus) or time.monotonic() - began > 3.0
     if player.session.gpus:
-        player.window.dashboard.select_device(player.session.gpus[0].uuid)
+        player.window.workspace.dashboard.select_device(player.session.gpus[0].uuid)
     yield lambda: time.monotonic() - began > 8.0
     player.picture("look")
 
 
 def out_of_memory_and_again(player: Player) -> Steps:
     """See that a run will not fit, run it all the same, be warned, read why it ended, apply what fits, and finish."""
-    window, session, fit = player.window, player.session, player.window.panel.fit
+    window, session, fit = player.window, player.session, player.window.workspace.dashboard.panel.fit
     window.resize(1440, 960)
     began = time.monotonic()
     yield lambda: session.torch_ready and "sim:0" in {device.name for device in session.devices()}
-    window.panel.take_device("sim:0")
-    window.panel.change_fields(KEEPS_TOO_MUCH)
+    window.workspace.dashboard.panel.take_device("sim:0")
+    window.workspace.dashboard.panel.change_fields(KEEPS_TOO_MUCH)
     yield lambda: fit.estimate is not None and fit.estimate.fits is False and len(fit.estimate.alternatives) > 2
     player.seen["headline"] = fit.headline
     yield from _pictures(player, "predicted")
@@ -206,12 +208,16 @@ def out_of_memory_and_again(player: Player) -> Steps:
     player.seen["forecast"] = next(warning.text for warning in player.warnings() if warning.level == "forecast")
     yield from _pictures(player, "warned")
     yield player.run_ended
-    yield lambda: window.banner.isVisible()
-    window.explanation.show_newest()
-    yield lambda: window.explanation.open and any(remedy.fields == MEND for remedy in _remedies(window))
+    yield lambda: window.workspace.dashboard.banner.isVisible()
+    window.workspace.dashboard.explanation.show_newest()
+    yield (
+        lambda: (
+            window.workspace.dashboard.explanation.open and any(remedy.fields == MEND for remedy in _remedies(window))
+        )
+    )
     player.seen["explanation"] = _explanation(window)
     yield from _pictures(player, "explained")
-    window.explanation.apply(next(remedy for remedy in _remedies(window) if remedy.fields == MEND))
+    window.workspace.dashboard.explanation.apply(next(remedy for remedy in _remedies(window) if remedy.fields == MEND))
     yield lambda: session.running
     yield player.run_ended
     with session.store.lock:
@@ -255,7 +261,7 @@ for step in range(400):
 
 def watched_until_full(player: Player) -> Steps:
     """Watch a script that leaks: be warned of its line, see it run out of memory, open the report and look around."""
-    window, session, panel = player.window, player.session, player.window.panel
+    window, session, panel = player.window, player.session, player.window.workspace.dashboard.panel
     window.resize(1440, 960)
     script = player.folder / "leak.py"
     script.write_text(LEAK)
@@ -266,22 +272,27 @@ def watched_until_full(player: Player) -> Steps:
     press_start(window)
     yield lambda: any("leak.py:" in warning.text for warning in player.warnings())
     player.seen["warning"] = next(warning.text for warning in player.warnings() if "leak.py:" in warning.text)
-    yield lambda: "leak.py:" in window.banner.accessibleName() and "step 1" in window.tabs.output.text.toPlainText()
-    player.seen["selected"] = session.device_words(window.dashboard.selected)
+    yield (
+        lambda: (
+            "leak.py:" in window.workspace.dashboard.banner.accessibleName()
+            and "step 1" in window.workspace.dashboard.tabs.output.text.toPlainText()
+        )
+    )
+    player.seen["selected"] = session.device_words(window.workspace.dashboard.selected)
     yield from _pictures(player, "watched")
     yield player.run_ended
-    yield lambda: report_of(window.banner.shown) is not None
+    yield lambda: report_of(window.workspace.dashboard.banner.shown) is not None
     with session.store.lock:
         assert session.store.run is not None
         player.seen["summary"] = session.store.run.summary()
-    player.seen["banner"] = window.banner.accessibleName()
-    window.commands.do("explain")
-    yield lambda: window.explanation.open
+    player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
+    window.workspace.action.emit("explain")
+    yield lambda: window.workspace.dashboard.explanation.open
     player.seen["explanation"] = _explanation(window)
     yield from _pictures(player, "explained")
-    window.commands.do("open_report")
-    yield lambda: window.documents.front is not None and window.documents.front.ready
-    document = window.documents.front
+    window.workspace.action.emit("open_report")
+    yield lambda: window.workspace.front is not None and window.workspace.front.ready
+    document = window.workspace.front
     assert document is not None
     player.seen["title"] = window.windowTitle()
     assert document.page.study is not None
@@ -293,24 +304,24 @@ def watched_until_full(player: Player) -> Steps:
     yield from _pictures(player, "compared")
     document.copy_values()
     player.seen["compared"] = QGuiApplication.clipboard().text()
-    window.documents.close_front()
-    player.seen["behind"] = window.explanation.page.isVisible()
+    window.workspace.close_front()
+    player.seen["behind"] = window.workspace.dashboard.explanation.page.isVisible()
 
 
 def _remedies(window: MainWindow) -> tuple[Remedy, ...]:
-    shown = window.explanation.page.explanation
+    shown = window.workspace.dashboard.explanation.page.explanation
     return () if shown is None else tuple(remedy for remedy in shown.remedies if remedy.fits)
 
 
 def _explanation(window: MainWindow) -> dict[str, Any]:
-    shown = window.explanation.page.explanation
+    shown = window.workspace.dashboard.explanation.page.explanation
     assert shown is not None
     return shown.to_json()
 
 
 def _pictures(player: Player, name: str) -> Steps:
     for theme in ("Light", "Dark"):
-        player.window.commands.actions[theme].setChecked(True)
+        player.window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
         yield _frames(player.window, 8)
         player.picture(f"{name}-{theme.lower()}")
 
@@ -349,8 +360,8 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
 
 
 def _frames(window: MainWindow, count: int) -> Callable[[], bool]:
-    until = window._frame + count
-    return lambda: window._frame >= until
+    until = window.workspace.dashboard._frame + count
+    return lambda: window.workspace.dashboard._frame >= until
 
 
 def _play(name: str, folder: Path) -> None:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
+from gpudash.ui.app import build_window
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
@@ -55,7 +56,7 @@ def open_window(qapp: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
         size: tuple[int, int] = (1440, 960),
         set_theme: Callable[[Choice], None] = lambda _choice: None,
     ) -> MainWindow:
-        window = MainWindow(session, apply_colours(qapp, theme), set_theme)  # type: ignore[arg-type]
+        window = build_window(session, apply_colours(qapp, theme), set_theme)  # type: ignore[arg-type]
         opened.append(window)
         window.timer.stop()
         window.resize(*size)
@@ -76,7 +77,7 @@ def settle(window: MainWindow, frames: int = 6) -> None:
     """Refresh until cards, tables and layout have come to rest."""
     for _ in range(frames):
         QApplication.processEvents()
-        window.refresh()
+        window.workspace.refresh()
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
     QApplication.processEvents()
 

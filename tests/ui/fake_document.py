@@ -51,7 +51,8 @@ class FakeDocument(Document):
 
 
 def with_fakes(window: MainWindow) -> MainWindow:
-    window.opening.make_document = FakeDocument  # type: ignore[assignment]
+    workspace = window.workspace
+    workspace.openers["snapshot"] = lambda found: FakeDocument(found.path, workspace.colours)
     return window
 
 
@@ -62,10 +63,10 @@ def snapshot(folder: Path, name: str = "a.pickle") -> Path:
 
 
 def opened(window: MainWindow) -> list[str]:
-    return [window.documents.bar.tabText(row) for row in range(window.documents.bar.count())]
+    return [window.workspace.bar.tabText(row) for row in range(window.workspace.bar.count())]
 
 
 def front(window: MainWindow) -> FakeDocument:
-    document = window.documents.front
+    document = window.workspace.front
     assert isinstance(document, FakeDocument)
     return document

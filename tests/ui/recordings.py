@@ -71,8 +71,8 @@ def trained(gpus: Sequence[Gpu] = (), seconds: float = 12.0, device: str = "cpu"
 
 def open_recording(window: MainWindow, path: Path, qtbot: QtBot) -> RecordingDocument:
     """Open a recording and wait until it is shown."""
-    window.opening.open(path)
-    document = window.documents.front
+    window.workspace.open(path)
+    document = window.workspace.front
     assert isinstance(document, RecordingDocument)
     wait_until_shown(window, document, qtbot)
     return document
@@ -80,7 +80,7 @@ def open_recording(window: MainWindow, path: Path, qtbot: QtBot) -> RecordingDoc
 
 def wait_until_shown(window: MainWindow, document: RecordingDocument, qtbot: QtBot) -> None:
     def shown() -> bool:
-        window.refresh()
+        window.workspace.refresh()
         return document.replay is not None
 
     qtbot.waitUntil(shown, timeout=20_000)

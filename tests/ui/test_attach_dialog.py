@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QDialogButtonBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.watching.attaching import Candidate
-from gpudash.ui.features import commands
+from gpudash.ui.features import run
 from gpudash.ui.window.attach_dialog import LOOKING, NONE, AttachDialog
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow
@@ -135,10 +135,10 @@ def test_the_window_asks_the_session_and_tells_its_refusal(
 ) -> None:
     texts: list[str] = []
     monkeypatch.setattr(QMessageBox, "exec", lambda box: texts.append(box.text()))
-    monkeypatch.setattr(commands, "candidates", lambda _store: FOUND)
+    monkeypatch.setattr(run, "candidates", lambda _store: FOUND)
     session = FakeSession()
     window = open_window(session)
-    window.commands.actions["Attach to Process…"].trigger()
+    window.menus.actions["run.attach"].trigger()
     dialog = window.findChild(AttachDialog)
     qtbot.waitUntil(lambda: len(dialog.table.model.rows) == 2)
     session.refusal = "Process 815 belongs to mia, not to you; only your own can be watched."
@@ -153,7 +153,7 @@ def test_the_window_asks_the_session_and_tells_its_refusal(
 def test_a_run_must_end_before_a_process_can_be_attached_to(open_window: OpenWindow) -> None:
     session = FakeSession()
     session.start()
-    action = open_window(session).commands.actions["Attach to Process…"]
+    action = open_window(session).menus.actions["run.attach"]
     assert not action.isEnabled() and "A run is in progress" in action.toolTip()
 
 

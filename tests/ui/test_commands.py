@@ -42,7 +42,7 @@ def test_the_graph_is_written_as_a_picture_in_the_colours_shown(
     window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, tmp_path / "graph")
-    window.commands.actions["Graph as PNG…"].trigger()
+    window.menus.actions["file.export.png"].trigger()
     image = QImage(str(tmp_path / "graph.png"))
     assert image.width() > 600
     assert image.pixelColor(2, 2) == QColor(DARK.panel)
@@ -52,9 +52,9 @@ def test_the_graph_is_written_as_a_picture_in_the_colours_shown(
 def test_the_selected_range_is_written_as_csv_from_raw_samples(
     window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window.view.select(6.0, 6.5)
+    window.workspace.dashboard.view.select(6.0, 6.5)
     answer(monkeypatch, tmp_path / "range.csv")
-    window.commands.actions["Range as CSV…"].trigger()
+    window.menus.actions["file.export.range"].trigger()
     header, *rows = list(csv.reader((tmp_path / "range.csv").read_text(encoding="utf-8").splitlines()))
     assert header[0] == "time (s)" and "loss (nats)" in header
     assert [float(row[0]) for row in rows] == pytest.approx([6.0, 6.1, 6.2, 6.3, 6.4, 6.5])
@@ -62,24 +62,24 @@ def test_the_selected_range_is_written_as_csv_from_raw_samples(
 
 def test_leaving_the_dialog_writes_nothing(window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(monkeypatch, None)
-    for name in ("Graph as PNG…", "Range as CSV…", "Save Recording As…"):
-        window.commands.actions[name].trigger()
+    for name in ("file.export.png", "file.export.range", "file.save_recording"):
+        window.menus.actions[name].trigger()
     assert not list(tmp_path.glob("*.*"))
 
 
-@pytest.mark.parametrize("name", ["Graph as PNG…", "Range as CSV…"])
+@pytest.mark.parametrize("name", ["file.export.png", "file.export.range"])
 def test_a_target_that_cannot_be_written_is_told_in_a_sentence(
     window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     texts = told(monkeypatch)
     answer(monkeypatch, tmp_path / "missing" / "file.out")
-    window.commands.actions[name].trigger()
+    window.menus.actions[name].trigger()
     assert len(texts) == 1 and "missing" in texts[0]
 
 
 def test_a_run_that_cannot_start_is_told_in_a_sentence(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = told(monkeypatch)
-    session = window.session
+    session = window.workspace.session
     session.end()  # type: ignore[union-attr]
     settle(window)
 
@@ -87,34 +87,34 @@ def test_a_run_that_cannot_start_is_told_in_a_sentence(window: MainWindow, monke
         raise ValueError("There is no device 'cuda:7'; there is: cpu.")
 
     monkeypatch.setattr(session, "start_run", refuse)
-    window.commands.actions["Start or Stop Run"].trigger()
+    window.menus.actions["run.start"].trigger()
     assert texts == ["There is no device 'cuda:7'; there is: cpu."]
-    assert "Start run" in window.panel.button.text()
+    assert "Start run" in window.workspace.dashboard.panel.button.text()
 
 
 def test_a_copy_of_the_recording_is_asked_of_the_session(
     window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, tmp_path / "copy")
-    window.commands.actions["Save Recording As…"].trigger()
-    assert window.session.asked[-1] == ("save", tmp_path / "copy.gpudash")  # type: ignore[union-attr]
+    window.menus.actions["file.save_recording"].trigger()
+    assert window.workspace.session.asked[-1] == ("save", tmp_path / "copy.gpudash")  # type: ignore[union-attr]
 
 
 def test_the_picture_of_the_graph_goes_to_the_clipboard(window: MainWindow) -> None:
-    window.commands.actions["Copy Graph as Image"].trigger()
+    window.menus.actions["edit.copy_graph"].trigger()
     assert QGuiApplication.clipboard().image().width() > 600
 
 
 def test_diagnostics_are_json_that_names_the_parts(window: MainWindow) -> None:
-    window.commands.actions["Copy Diagnostics"].trigger()
+    window.menus.actions["help.copy_diagnostics"].trigger()
     facts = json.loads(QGuiApplication.clipboard().text())
     assert facts["torch"] == "torch 2.13.0+cpu" and facts["devices"][0].startswith("cpu ")
 
 
-@pytest.mark.parametrize("name", ["Keys", "Guide"])
+@pytest.mark.parametrize("name", ["help.keys", "help.guide"])
 def test_a_page_can_be_read_and_leaves_nothing_behind(window: MainWindow, name: str) -> None:
-    before = len(window.children())
-    window.commands.actions[name].trigger()
+    before = len(window.workspace.children())
+    window.menus.actions[name].trigger()
     QApplication.processEvents()
     dialog = window.findChild(QDialog)
     page = dialog.findChild(QTextBrowser)
@@ -122,21 +122,21 @@ def test_a_page_can_be_read_and_leaves_nothing_behind(window: MainWindow, name: 
     assert not page.horizontalScrollBar().isVisible()
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     settle(window)
-    assert len(window.children()) == before
+    assert len(window.workspace.children()) == before
 
 
 def test_the_sheet_of_keys_names_every_key_that_works(window: MainWindow) -> None:
-    window.commands.actions["Keys"].trigger()
+    window.menus.actions["help.keys"].trigger()
     dialog = window.findChild(QDialog)
     text = dialog.findChild(QTextBrowser).toPlainText()
     dialog.reject()
-    for action in window.commands.actions.values():
+    for action in window.menus.actions.values():
         for key in action.shortcuts():
             assert key.toString() in text, action.text()
     assert "Select a range" in text
 
 
 def test_a_window_width_from_the_menu_is_shown_as_chosen(window: MainWindow) -> None:
-    window.commands.actions["5 min"].trigger()
-    chosen = [button.text() for button in window.dashboard.view_bar._windows.buttons() if button.isChecked()]
-    assert window.view.window_s == 300 and chosen == ["5 min"]
+    window.menus.actions["view.window.300"].trigger()
+    chosen = [button.text() for button in window.workspace.dashboard.view_bar._windows.buttons() if button.isChecked()]
+    assert window.workspace.dashboard.view.window_s == 300 and chosen == ["5 min"]

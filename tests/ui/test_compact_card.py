@@ -11,19 +11,20 @@ from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 
 from gpudash.devices.names import Gpu
-from gpudash.ui.window.compact_card import CompactCard
+from gpudash.ui.window.compact_card import CompactCard, CompactCards
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.parts import part
 
 SIMULATED = Gpu(0, "SIM-0", "", "Simulated GPU", 8 * GIB, simulated=True)
 
 
 def card_of(window: MainWindow) -> CompactCard:
-    window.commands.actions["Compact Card"].trigger()
+    window.menus.actions["view.compact_card"].trigger()
     settle(window)
-    (card,) = window.tools.compact_cards.cards
+    (card,) = part(window, CompactCards).cards
     return card
 
 
@@ -49,11 +50,11 @@ def test_it_grows_with_the_text(open_window: OpenWindow, session: FakeSession) -
     window = open_window(session)
     card = card_of(window)
     usual = card.width()
-    window.commands.actions["150 %"].trigger()
+    window.menus.actions["view.text_size.150"].trigger()
     try:
         assert card.width() == round(1.5 * usual)
     finally:
-        window.commands.actions["100 %"].trigger()
+        window.menus.actions["view.text_size.100"].trigger()
     assert card.width() == usual
 
 
@@ -85,7 +86,7 @@ def test_a_simulated_device_says_so(open_window: OpenWindow) -> None:
     session = FakeSession((SIMULATED,))
     session.feed(5)
     window = open_window(session)
-    window.dashboard.select_device("SIM-0")
+    window.workspace.dashboard.select_device("SIM-0")
     card = card_of(window)
     assert "SIMULATED" in card.accessibleName()
 
@@ -104,17 +105,17 @@ def test_every_device_has_its_own_and_the_command_closes_it_again(
 ) -> None:
     window = open_window(session)
     card_of(window)
-    window.dashboard.select_device("host")
-    window.commands.actions["Compact Card"].trigger()
-    assert [card.key for card in window.tools.compact_cards.cards] == [session.gpus[0].uuid, "host"]
-    window.commands.actions["Compact Card"].trigger()
-    assert [card.key for card in window.tools.compact_cards.cards] == [session.gpus[0].uuid]
+    window.workspace.dashboard.select_device("host")
+    window.menus.actions["view.compact_card"].trigger()
+    assert [card.key for card in part(window, CompactCards).cards] == [session.gpus[0].uuid, "host"]
+    window.menus.actions["view.compact_card"].trigger()
+    assert [card.key for card in part(window, CompactCards).cards] == [session.gpus[0].uuid]
 
 
 def test_esc_closes_it(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
     QTest.keyClick(card_of(window), Qt.Key.Key_Escape)
-    assert window.tools.compact_cards.cards == []
+    assert part(window, CompactCards).cards == []
 
 
 def test_it_closes_with_the_window(open_window: OpenWindow, session: FakeSession) -> None:
@@ -122,7 +123,7 @@ def test_it_closes_with_the_window(open_window: OpenWindow, session: FakeSession
     card = card_of(window)
     window.close()
     assert not card.isVisible()
-    assert window.tools.compact_cards.cards == []
+    assert part(window, CompactCards).cards == []
 
 
 def test_a_gpu_that_stops_answering_says_so(open_window: OpenWindow, session: FakeSession) -> None:
@@ -138,7 +139,7 @@ def test_the_card_of_a_gpu_that_is_gone_closes(open_window: OpenWindow, session:
     card_of(window)
     session.gpus = tuple(dataclasses.replace(found, uuid="other") for found in session.gpus)
     settle(window, 8)
-    assert window.tools.compact_cards.cards == []
+    assert part(window, CompactCards).cards == []
 
 
 def test_a_gpu_before_its_first_reading_shows_no_number(open_window: OpenWindow) -> None:

@@ -58,26 +58,28 @@ def receiver(target: QWidget) -> QWidget:
 
 def test_files_can_be_dropped_anywhere_on_the_window(window: MainWindow, tmp_path: Path) -> None:
     places = [
-        window.panel.form.control("steps"),
-        window.panel.script.file,
-        window.panel.script.environment,
-        window.panel.script.simulate.lineEdit(),
-        window.tabs.output.text,
-        window.tabs.output.search,
-        window.cards,
-        window.status_line,
+        window.workspace.dashboard.panel.form.control("steps"),
+        window.workspace.dashboard.panel.script.file,
+        window.workspace.dashboard.panel.script.environment,
+        window.workspace.dashboard.panel.script.simulate.lineEdit(),
+        window.workspace.dashboard.tabs.output.text,
+        window.workspace.dashboard.tabs.output.search,
+        window.workspace.dashboard.cards,
+        window.workspace.dashboard.status_line,
     ]
     for number, place in enumerate(places):
         path = snapshot(tmp_path, f"{number}.pickle")
         assert isinstance(place, QWidget) and receiver(place) is window
         assert send(place, window, files([path]), drop=True)
         assert front(window).path == path
-        window.documents.show_dashboard()
+        window.workspace.show_dashboard()
 
 
 def test_every_line_of_text_leaves_drops_to_the_window(window: MainWindow) -> None:
     for name in ("training", "pipeline", "pressure"):
-        window.panel.workload.setCurrentIndex(window.panel.workload.findData(name))
+        window.workspace.dashboard.panel.workload.setCurrentIndex(
+            window.workspace.dashboard.panel.workload.findData(name)
+        )
     assert [line.accessibleName() for line in window.findChildren(QLineEdit) if line.acceptDrops()] == []
 
 
@@ -90,7 +92,7 @@ def test_several_files_dropped_together_all_open(window: MainWindow, tmp_path: P
 
 def test_a_drag_that_leaves_opens_nothing(window: MainWindow, tmp_path: Path) -> None:
     assert send(window, window, files([snapshot(tmp_path)]), drop=False)
-    assert window.documents.count == 0
+    assert window.workspace.count == 0
 
 
 def test_what_is_no_local_file_is_not_taken(window: MainWindow) -> None:
@@ -109,4 +111,6 @@ def test_a_dropped_python_file_becomes_the_script_to_run(window: MainWindow, tmp
     script = tmp_path / "train.py"
     script.write_text("print(1)")
     send(window, window, files([script]), drop=True)
-    assert window.panel.watching and window.panel.script.file.text() == str(script)
+    assert window.workspace.dashboard.panel.watching and window.workspace.dashboard.panel.script.file.text() == str(
+        script
+    )

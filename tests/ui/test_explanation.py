@@ -150,28 +150,30 @@ def window(open_window: OpenWindow, session: Session) -> MainWindow:
     """The page in front, at the size everything has to be seen at."""
     session.apply(remedies(*REMEDIES))
     window = open_window(session, size=(1280, 800))
-    window.explanation.explain()
+    window.workspace.dashboard.explanation.explain()
     settle(window)
     return window
 
 
 def buttons(window: MainWindow) -> list[str]:
-    header = window.explanation.page.header
+    header = window.workspace.dashboard.explanation.page.header
     return [button.text() for button in header.findChildren(QPushButton) if button.isVisible()]
 
 
 def labels(window: MainWindow) -> str:
-    page = window.explanation.page
+    page = window.workspace.dashboard.explanation.page
     return "\n".join(label.text() for label in page.findChildren(QLabel) if label.isVisible())
 
 
 def test_the_banner_names_the_cause_and_opens_the_explanation(open_window: OpenWindow, session: Session) -> None:
     window = open_window(session)
-    button = next(b for b in window.banner.findChildren(QPushButton) if b.text() == "Explain")
-    assert button.isVisible() and not window.explanation.open
-    assert "hidden = self.fc1(hidden)" in " ".join(label.text() for label in window.banner.findChildren(QLabel))
+    button = next(b for b in window.workspace.dashboard.banner.findChildren(QPushButton) if b.text() == "Explain")
+    assert button.isVisible() and not window.workspace.dashboard.explanation.open
+    assert "hidden = self.fc1(hidden)" in " ".join(
+        label.text() for label in window.workspace.dashboard.banner.findChildren(QLabel)
+    )
     button.click()
-    assert window.explanation.open
+    assert window.workspace.dashboard.explanation.open
 
 
 def test_what_grows_is_named_while_the_run_is_on_and_no_longer(open_window: OpenWindow) -> None:
@@ -181,10 +183,10 @@ def test_what_grows_is_named_while_the_run_is_on_and_no_longer(open_window: Open
     text = "train.py:41 (losses.append(loss)) keeps 64 MiB of every step."
     session.apply(Warning(time_s=1.0, run_id=1, level="note", device="SIM-0", text=text, cause="train.py:41"))
     window = open_window(session)
-    assert window.banner.isVisible() and text in window.banner.accessibleName()
+    assert window.workspace.dashboard.banner.isVisible() and text in window.workspace.dashboard.banner.accessibleName()
     session.end()
     settle(window)
-    assert not window.banner.isVisible()
+    assert not window.workspace.dashboard.banner.isVisible()
 
 
 def test_the_cause_comes_first_and_everything_else_is_on_the_page(window: MainWindow) -> None:
@@ -202,13 +204,13 @@ def test_no_word_of_the_page_is_cut_or_covered(
 ) -> None:
     session.apply(remedies(*REMEDIES))
     window = open_window(session, theme=theme, size=size)
-    window.explanation.explain()
+    window.workspace.dashboard.explanation.explain()
     settle(window)
     assert not [complaint for complaint in complaints(window) if "self.fc1" not in complaint]
 
 
 def test_every_part_is_named_in_the_bar(window: MainWindow) -> None:
-    bar = window.explanation.page.bar
+    bar = window.workspace.dashboard.explanation.page.bar
     words = [words for row in bar._rows(bar.width(), bar.fontMetrics()) for _part, words, _width in row]
     assert words[0] == "weights 300 MiB" and words[-1] == "asked for 64 MiB"
     assert "python (pid 4711) 228 MiB" in words and "idle inside PyTorch 118 MiB" in words
@@ -216,7 +218,7 @@ def test_every_part_is_named_in_the_bar(window: MainWindow) -> None:
 
 
 def test_the_request_hangs_over_the_capacity(window: MainWindow) -> None:
-    bar = window.explanation.page.bar
+    bar = window.workspace.dashboard.explanation.page.bar
     asked = bar._pieces()[-1]
     assert asked.part is None and asked.right > bar._capacity * bar._scale() + 1
     assert asked.right <= bar.width()
@@ -225,15 +227,15 @@ def test_the_request_hangs_over_the_capacity(window: MainWindow) -> None:
 def test_choosing_a_category_narrows_the_table_and_esc_widens_it_before_it_leaves(
     window: MainWindow, qtbot: QtBot
 ) -> None:
-    page = window.explanation.page
+    page = window.workspace.dashboard.explanation.page
     piece = next(p for p in page.bar._pieces() if p.part is not None and p.part.name == WEIGHTS)
     qtbot.mouseClick(page.bar, Qt.MouseButton.LeftButton, pos=_middle(piece.left, piece.right))
     assert [row[4] for row in page.owners.table.model.rows] == ["weights"]
     assert page.owners.chip.isVisible() and page.owners.chip.text().startswith("weights")
     qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
-    assert len(page.owners.table.model.rows) == 3 and window.explanation.open
+    assert len(page.owners.table.model.rows) == 3 and window.workspace.dashboard.explanation.open
     qtbot.keyClick(page.owners.table.view, Qt.Key.Key_Escape)
-    assert not window.explanation.open
+    assert not window.workspace.dashboard.explanation.open
 
 
 def _middle(left: float, right: float) -> Any:
@@ -243,7 +245,7 @@ def _middle(left: float, right: float) -> Any:
 
 
 def test_the_stack_shown_is_that_of_the_row_with_library_lines_folded(window: MainWindow) -> None:
-    page = window.explanation.page
+    page = window.workspace.dashboard.explanation.page
     text = page.stack.text.toPlainText()
     assert text.startswith("    … 1 library line\n/home/mia/project/model.py:88 in forward")
     page.stack.library.setChecked(True)
@@ -253,7 +255,7 @@ def test_the_stack_shown_is_that_of_the_row_with_library_lines_folded(window: Ma
 
 
 def test_keys_reach_every_pane_and_the_search(window: MainWindow, qtbot: QtBot) -> None:
-    page = window.explanation.page
+    page = window.workspace.dashboard.explanation.page
     for key, pane in (("1", page.bar), ("4", page.stack.text), ("2", page.owners.table.view)):
         qtbot.keyClick(QApplication.focusWidget(), key)
         assert QApplication.focusWidget() is pane
@@ -265,7 +267,7 @@ def test_keys_reach_every_pane_and_the_search(window: MainWindow, qtbot: QtBot) 
 
 
 def test_arrow_keys_choose_a_part(window: MainWindow, qtbot: QtBot) -> None:
-    page = window.explanation.page
+    page = window.workspace.dashboard.explanation.page
     page.bar.setFocus()
     qtbot.keyClick(page.bar, Qt.Key.Key_Right)
     assert {row[4] for row in page.owners.table.model.rows} == {"weights"}
@@ -286,12 +288,12 @@ def test_what_would_have_fitted_is_a_row_of_buttons_with_their_peaks(window: Mai
 
 
 def test_a_remedys_button_puts_it_into_the_form_and_starts_the_run(window: MainWindow, session: Session) -> None:
-    header = window.explanation.page.header
+    header = window.workspace.dashboard.explanation.page.header
     button = next(b for b in header.findChildren(QPushButton) if b.text().startswith("batch 24"))
     button.click()
-    assert not window.explanation.open
+    assert not window.workspace.dashboard.explanation.open
     assert ("start", "training", "sim:0") in session.asked
-    spec = window.panel.spec()
+    spec = window.workspace.dashboard.panel.spec()
     assert spec is not None and spec.model_dump()["batch"] == 24
 
 
@@ -299,7 +301,7 @@ def test_until_remedies_are_there_the_page_says_that_they_are_looked_for(
     open_window: OpenWindow, session: Session
 ) -> None:
     window = open_window(session, size=(1280, 800))
-    window.explanation.explain()
+    window.workspace.dashboard.explanation.explain()
     assert "Looking for what would have fitted…" in labels(window)
     session.apply(remedies(REMEDIES[0]))
     settle(window)
@@ -310,7 +312,7 @@ def test_until_remedies_are_there_the_page_says_that_they_are_looked_for(
 def test_that_no_remedy_was_found_is_told(open_window: OpenWindow, session: Session) -> None:
     session.apply(remedies(note="No change was found."))
     window = open_window(session, size=(1280, 800))
-    window.explanation.explain()
+    window.workspace.dashboard.explanation.explain()
     settle(window)
     assert "No change was found." in labels(window)
 
@@ -325,9 +327,9 @@ def test_a_recording_is_explained_too_and_offers_no_buttons_to_run(
         recorder.add(record)
     recorder.close("closed")
     window = open_window(Replay(path), size=(1280, 800))
-    window.explanation.explain()
+    window.workspace.dashboard.explanation.explain()
     settle(window)
-    assert window.explanation.open
+    assert window.workspace.dashboard.explanation.open
     assert buttons(window) == ["Copy report", "Back to the plots   Esc"]
     assert "batch 24 (1.00 GiB)" in labels(window)
 
@@ -337,12 +339,12 @@ def test_while_a_run_is_on_a_gpu_the_session_is_asked_and_the_answer_opens(open_
     session.feed(1.0)
     session.start("sim:0")
     window = open_window(session, size=(1280, 800))
-    window.explanation.explain()
-    assert ("explain",) in session.asked and not window.explanation.open
+    window.workspace.dashboard.explanation.explain()
+    assert ("explain",) in session.asked and not window.workspace.dashboard.explanation.open
     now = explain(MemoryState("sim:0", 2 * GIB, GIB, GIB, 0, groups=STATE.groups[:9], step=9))
     session.apply(MemoryExplained(time_s=2.0, run_id=1, text="Now.", explanation=now))
     settle(window)
-    assert window.explanation.open
+    assert window.workspace.dashboard.explanation.open
     assert "MEMORY AT 0:00" in labels(window) and "is still free" in labels(window)
 
 
@@ -350,20 +352,22 @@ def test_without_anything_to_explain_the_status_line_says_so(open_window: OpenWi
     session = Session()
     session.feed(1.0)
     window = open_window(session)
-    window.explanation.explain()
-    assert not window.explanation.open
-    assert "nothing to explain" in " ".join(label.text() for label in window.status_line.findChildren(QLabel))
+    window.workspace.dashboard.explanation.explain()
+    assert not window.workspace.dashboard.explanation.open
+    assert "nothing to explain" in " ".join(
+        label.text() for label in window.workspace.dashboard.status_line.findChildren(QLabel)
+    )
 
 
 def test_the_report_is_copied_as_text(window: MainWindow) -> None:
-    window.explanation.page.copy_report()
+    window.workspace.dashboard.explanation.page.copy_report()
     text = QGuiApplication.clipboard().text()
-    assert text.splitlines()[0] == window.explanation.page.explanation.headline  # type: ignore[union-attr]
+    assert text.splitlines()[0] == window.workspace.dashboard.explanation.page.explanation.headline  # type: ignore[union-attr]
     assert "Would have fitted" in text and "--batch 24" in text
 
 
 def test_the_page_follows_the_theme(window: MainWindow) -> None:
-    bar = window.explanation.page.bar
+    bar = window.workspace.dashboard.explanation.page.bar
     piece = next(p for p in bar._pieces() if p.part is not None and p.part.name == ACTIVATIONS)
     seen = []
     for palette in (DARK, LIGHT):

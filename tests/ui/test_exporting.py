@@ -13,12 +13,13 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.telemetry.export import Heed
-from gpudash.ui.features import exporting
-from gpudash.ui.features.exporting import NO_RECORDING, WORDING, ExportJob, Kind
+from gpudash.ui.features import export
+from gpudash.ui.features.export import NO_RECORDING, WORDING, Exporting, ExportJob, Kind
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_document import FakeDocument
 from tests.ui.fake_session import FakeSession
+from tests.ui.parts import part
 from tests.ui.test_picture import recorded
 
 Choose = Callable[[Path | None], None]
@@ -46,7 +47,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
 
 
 def wait(window: MainWindow, qtbot: QtBot) -> None:
-    qtbot.waitUntil(lambda: not window.exporting.busy, timeout=20_000)
+    qtbot.waitUntil(lambda: not part(window, Exporting).busy, timeout=20_000)
 
 
 def test_every_kind_of_file_is_written_and_told_with_its_path(
@@ -62,10 +63,10 @@ def test_every_kind_of_file_is_written_and_told_with_its_path(
     for kind, beginning in beginnings.items():
         out = tmp_path / f"out{WORDING[kind].suffix}"
         choose(out)
-        window.commands.actions[WORDING[kind].entry].trigger()
+        window.menus.actions[f"file.export.{kind}"].trigger()
         wait(window, qtbot)
         assert out.read_bytes().startswith(beginning)
-        assert window.documents.notice.text == f"Wrote {out}."
+        assert window.workspace.notice.text == f"Wrote {out}."
     assert not [thread for thread in threading.enumerate() if thread.name == "gpudash-export"]
 
 
@@ -73,38 +74,38 @@ def test_the_recording_in_front_is_meant_and_not_that_of_the_session(
     open_window: OpenWindow, recording: Path, choose: Choose, tmp_path: Path, qtbot: QtBot
 ) -> None:
     window = open_window(FakeSession(recording=tmp_path / "session.gpudash"))
-    window.opening.open(recording)
+    window.workspace.open(recording)
     qtbot.waitUntil(lambda: _shown(window) == recording, timeout=20_000)
     choose(tmp_path / "out.html")
-    window.commands.actions["HTML Report…"].trigger()
+    window.menus.actions["file.export.html"].trigger()
     wait(window, qtbot)
     assert "run.gpudash" in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
 def _shown(window: MainWindow) -> Path | None:
     """The recording in front, once it has been read."""
-    window.refresh()
-    dashboard = window.front_dashboard
+    window.workspace.refresh()
+    dashboard = window.workspace.front_dashboard
     return None if dashboard is None else dashboard.session.recording
 
 
 def test_a_document_that_is_no_recording_has_nothing_to_export(
     window: MainWindow, choose: Choose, tmp_path: Path
 ) -> None:
-    window.documents.add(FakeDocument(tmp_path / "fake", window.palette_), "fake", "fake")
+    window.workspace.add(FakeDocument(tmp_path / "fake", window.workspace.colours), "fake", "fake")
     choose(tmp_path / "out")
-    for entry in ("HTML Report…", "Graph as PNG…", "Graph as SVG…", "Range as CSV…"):
-        window.documents.notice.dismiss()
-        window.commands.actions[entry].trigger()
-        assert window.documents.notice.text == NO_RECORDING
+    for kind in ("html", "png", "svg", "range"):
+        window.workspace.notice.dismiss()
+        window.menus.actions[f"file.export.{kind}"].trigger()
+        assert window.workspace.notice.text == NO_RECORDING
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_the_graph_is_written_as_svg(window: MainWindow, choose: Choose, tmp_path: Path) -> None:
     choose(tmp_path / "graph")
-    window.commands.actions["Graph as SVG…"].trigger()
+    window.menus.actions["file.export.svg"].trigger()
     assert "recorded with gpudash" in (tmp_path / "graph.svg").read_text(encoding="utf-8")
-    assert window.documents.notice.text == f"Wrote {tmp_path / 'graph.svg'}."
+    assert window.workspace.notice.text == f"Wrote {tmp_path / 'graph.svg'}."
 
 
 def test_what_is_seen_of_the_recording_in_front_is_written_and_told(
@@ -112,27 +113,27 @@ def test_what_is_seen_of_the_recording_in_front_is_written_and_told(
 ) -> None:
     monkeypatch.setattr(QMessageBox, "exec", lambda _box: QMessageBox.StandardButton.No)
     before = recording.read_bytes()
-    for entry, suffix in (("Graph as PNG…", ".png"), ("Range as CSV…", ".csv")):
+    for kind, suffix in (("png", ".png"), ("range", ".csv")):
         out = tmp_path / f"seen{suffix}"
         choose(tmp_path / "seen")
-        window.commands.actions[entry].trigger()
+        window.menus.actions[f"file.export.{kind}"].trigger()
         assert out.stat().st_size > 100
-        assert window.documents.notice.text == f"Wrote {out}."
+        assert window.workspace.notice.text == f"Wrote {out}."
         out.write_text("mine")
-        window.commands.actions[entry].trigger()
+        window.menus.actions[f"file.export.{kind}"].trigger()
         assert out.read_text() == "mine"
         choose(recording)
-        window.commands.actions[entry].trigger()
-        assert window.documents.notice.text == f"{recording} is the recording itself; choose another name."
+        window.menus.actions[f"file.export.{kind}"].trigger()
+        assert window.workspace.notice.text == f"{recording} is the recording itself; choose another name."
         assert recording.read_bytes() == before
 
 
 def test_leaving_the_dialog_writes_nothing(window: MainWindow, choose: Choose, tmp_path: Path) -> None:
     choose(None)
-    for words in WORDING.values():
-        window.commands.actions[words.entry].trigger()
-    window.commands.actions["Graph as SVG…"].trigger()
-    assert not window.exporting.busy
+    for kind in WORDING:
+        window.menus.actions[f"file.export.{kind}"].trigger()
+    window.menus.actions["file.export.svg"].trigger()
+    assert not part(window, Exporting).busy
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
@@ -150,7 +151,7 @@ def test_a_file_whose_name_was_completed_here_is_asked_for(
     (tmp_path / "out.csv").write_text("mine")
     choose(tmp_path / "out")
     for replaced in (False, True):
-        window.commands.actions["Recording as CSV…"].trigger()
+        window.menus.actions["file.export.csv"].trigger()
         wait(window, qtbot)
         assert ((tmp_path / "out.csv").read_text() == "mine") is not replaced
     assert asked == [f"{tmp_path / 'out.csv'} exists already. Replace it?"] * 2
@@ -158,8 +159,8 @@ def test_a_file_whose_name_was_completed_here_is_asked_for(
 
 def test_a_session_that_is_not_recorded_has_nothing_to_export(open_window: OpenWindow, choose: Choose) -> None:
     window = open_window(FakeSession(recording=None))
-    window.commands.actions["HTML Report…"].trigger()
-    assert window.documents.notice.text == "This session is not recorded, so there is nothing to export."
+    window.menus.actions["file.export.html"].trigger()
+    assert window.workspace.notice.text == "This session is not recorded, so there is nothing to export."
 
 
 def test_a_target_that_cannot_be_written_is_told_in_one_sentence_and_the_recording_stays(
@@ -168,16 +169,16 @@ def test_a_target_that_cannot_be_written_is_told_in_one_sentence_and_the_recordi
     before = recording.read_bytes()
     for target, words in ((recording, "is the recording itself"), (tmp_path / "absent" / "out.csv", "does not exist")):
         choose(target)
-        window.commands.actions["Recording as CSV…"].trigger()
+        window.menus.actions["file.export.csv"].trigger()
         wait(window, qtbot)
-        assert words in window.documents.notice.text
-        assert window.documents.notice.text.endswith(".")
+        assert words in window.workspace.notice.text
+        assert window.workspace.notice.text.endswith(".")
     assert recording.read_bytes() == before
 
 
 def test_a_folder_as_a_target_is_told(recording: Path) -> None:
     folder = recording.parent
-    job = ExportJob(folder, lambda heed: exporting.write_data(recording, "csv", folder, heed))
+    job = ExportJob(folder, lambda heed: export.write_data(recording, "csv", folder, heed))
     job.run()
     assert (job.words, job.problem) == (f"{folder} is a folder; name a file.", True)
 
@@ -187,9 +188,9 @@ def test_a_recording_that_has_vanished_is_told(
 ) -> None:
     recording.unlink()
     choose(tmp_path / "out.json")
-    window.commands.actions["Recording as JSON…"].trigger()
+    window.menus.actions["file.export.json"].trigger()
     wait(window, qtbot)
-    assert window.documents.notice.text == f"{recording} does not exist."
+    assert window.workspace.notice.text == f"{recording} does not exist."
     assert not (tmp_path / "out.json").exists()
 
 
@@ -212,20 +213,20 @@ def test_a_long_export_shows_its_rows_and_can_be_cancelled(
 ) -> None:
     slow = Slow()
     told: list[str] = []
-    monkeypatch.setattr(exporting, "write_data", lambda *arguments: slow(arguments[-1]))
-    monkeypatch.setattr(window.status_line, "tell", told.append)
+    monkeypatch.setattr(export, "write_data", lambda *arguments: slow(arguments[-1]))
+    monkeypatch.setattr(window.workspace.dashboard.status_line, "tell", told.append)
     choose(tmp_path / "out.csv")
-    window.commands.actions["Recording as CSV…"].trigger()
+    window.menus.actions["file.export.csv"].trigger()
     assert slow.begun.wait(20)
     dialog = window.findChild(QProgressDialog)
     assert dialog is not None
-    monkeypatch.setattr(exporting, "PATIENCE_S", 0.0)
-    window.exporting.refresh()
+    monkeypatch.setattr(export, "PATIENCE_S", 0.0)
+    part(window, Exporting).refresh()
     assert dialog.isVisible()
     assert dialog.labelText().startswith("Writing out.csv: ")
     assert dialog.labelText().endswith(" rows")
-    window.commands.actions["Recording as JSON…"].trigger()  # to the same file
-    assert window.documents.notice.text == f"{tmp_path / 'out.csv'} is being written already."
+    window.menus.actions["file.export.json"].trigger()  # to the same file
+    assert window.workspace.notice.text == f"{tmp_path / 'out.csv'} is being written already."
     dialog.findChild(QPushButton).click()  # type: ignore[union-attr]  # its only button is Cancel
     wait(window, qtbot)
     assert not [shown for shown in window.findChildren(QProgressDialog) if shown.isVisible()]
@@ -236,19 +237,17 @@ def test_closing_the_window_ends_what_is_being_written(
     window: MainWindow, choose: Choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow()
-    monkeypatch.setattr(exporting, "write_data", lambda *arguments: slow(arguments[-1]))
+    monkeypatch.setattr(export, "write_data", lambda *arguments: slow(arguments[-1]))
     choose(tmp_path / "out.csv")
-    window.commands.actions["Recording as CSV…"].trigger()
+    window.menus.actions["file.export.csv"].trigger()
     assert slow.begun.wait(20)
     window.close()
     assert window.joined
-    assert not window.exporting.busy
+    assert not part(window, Exporting).busy
 
 
 def test_a_cancelled_export_leaves_no_file(recording: Path, tmp_path: Path) -> None:
-    job = ExportJob(
-        tmp_path / "out.csv", lambda heed: exporting.write_data(recording, "csv", tmp_path / "out.csv", heed)
-    )
+    job = ExportJob(tmp_path / "out.csv", lambda heed: export.write_data(recording, "csv", tmp_path / "out.csv", heed))
     job.cancel()
     job.run()
     assert job.words == ""
@@ -261,11 +260,11 @@ def test_a_fault_in_writing_is_told_and_not_thrown(
     def broken(*_: object) -> list[str]:
         raise KeyError("odd")
 
-    monkeypatch.setattr(exporting, "write_data", broken)
+    monkeypatch.setattr(export, "write_data", broken)
     choose(tmp_path / "out.csv")
-    window.commands.actions["Recording as CSV…"].trigger()
+    window.menus.actions["file.export.csv"].trigger()
     wait(window, qtbot)
-    assert window.documents.notice.text == "out.csv was not written (KeyError: 'odd')."
+    assert window.workspace.notice.text == "out.csv was not written (KeyError: 'odd')."
 
 
 def test_the_report_can_be_opened_from_the_notice(
@@ -274,8 +273,8 @@ def test_the_report_can_be_opened_from_the_notice(
     opened: list[str] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toLocalFile()))
     choose(tmp_path / "out.html")
-    window.commands.actions["HTML Report…"].trigger()
+    window.menus.actions["file.export.html"].trigger()
     wait(window, qtbot)
-    button = next(b for b in window.documents.notice.findChildren(QPushButton) if b.text() == "Open")
+    button = next(b for b in window.workspace.notice.findChildren(QPushButton) if b.text() == "Open")
     button.click()
     assert opened == [str(tmp_path / "out.html")]

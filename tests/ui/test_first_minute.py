@@ -8,15 +8,15 @@ from gpudash.devices.names import simulated_gpu
 from gpudash.session.recordings.samples import sample
 from gpudash.settings import load_settings
 from gpudash.telemetry.records import Marker
-from gpudash.ui.features.command_table import RECENT_MENU
-from gpudash.ui.features.tool_commands import PRESENTATION
+from gpudash.ui.features.file import RECENT_MENU
+from gpudash.ui.features.first_minute import LOOKING, FirstMinute
 from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
-from gpudash.ui.window.onboarding import LOOKING
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.parts import part
 
 CAUSES = (
     "No NVIDIA card was found; everything runs on the CPU.",
@@ -37,7 +37,7 @@ def session() -> FakeSession:
 @pytest.mark.parametrize("cause", CAUSES)
 def test_the_strip_says_the_cause_and_what_works_and_is_not_modal(open_window: OpenWindow, cause: str) -> None:
     window = open_window(FakeSession(gpu_problem=cause))
-    strip = window.first_minute.strip
+    strip = part(window, FirstMinute).strip
     assert strip.isVisible() and strip.text.text().startswith(cause)
     assert "What works now" in strip.text.text() and strip.accessibleName() == strip.text.text()
     assert QGuiApplication.modalWindow() is None
@@ -45,49 +45,49 @@ def test_the_strip_says_the_cause_and_what_works_and_is_not_modal(open_window: O
 
 def test_a_machine_with_a_gpu_that_can_be_used_has_no_strip(open_window: OpenWindow) -> None:
     window = open_window(FakeSession([gpu(0)], gpu_problem="CUDA_VISIBLE_DEVICES=0 hides 1 of 2 GPUs"))
-    assert not window.first_minute.strip.isVisible()
+    assert not part(window, FirstMinute).strip.isVisible()
 
 
 def test_the_simulated_gpu_is_among_what_works(window: MainWindow) -> None:
-    assert "on a simulated GPU" in window.first_minute.strip.text.text()
+    assert "on a simulated GPU" in part(window, FirstMinute).strip.text.text()
 
 
 def test_the_demo_recording_opens(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    monkeypatch.setattr(window.opening, "open", opened.append)
-    window.first_minute.strip.demo.click()
+    monkeypatch.setattr(window.workspace, "open", opened.append)
+    part(window, FirstMinute).strip.demo.click()
     found = sample("healthy-training")
     assert found is not None and opened == [found.path]
 
 
 def test_without_samples_the_button_says_so(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.ui.window.onboarding.sample", lambda _name: None)
-    window.first_minute.strip.demo.click()
-    assert "no demo recordings" in window.documents.notice.text
+    monkeypatch.setattr("gpudash.ui.features.first_minute.sample", lambda _name: None)
+    part(window, FirstMinute).strip.demo.click()
+    assert "no demo recordings" in window.workspace.notice.text
 
 
 def test_predict_a_run_shows_what_the_simulated_gpu_would_need(window: MainWindow) -> None:
-    window.panel.setVisible(False)
-    window.first_minute.strip.predict.click()
+    window.workspace.dashboard.panel.setVisible(False)
+    part(window, FirstMinute).strip.predict.click()
     settle(window)
-    assert window.panel.isVisible() and window.panel.device_name == "sim:0"
-    assert window.panel.fit.isVisible()
+    assert window.workspace.dashboard.panel.isVisible() and window.workspace.dashboard.panel.device_name == "sim:0"
+    assert window.workspace.dashboard.panel.fit.isVisible()
 
 
 def test_check_again_asks_the_driver_and_the_answer_takes_its_place(window: MainWindow, session: FakeSession) -> None:
-    window.first_minute.strip.check.click()
+    part(window, FirstMinute).strip.check.click()
     assert ("check_gpus",) in session.asked
-    assert window.first_minute.strip.text.text() == LOOKING
+    assert part(window, FirstMinute).strip.text.text() == LOOKING
     settle(window)
-    assert window.first_minute.strip.text.text().startswith(CAUSES[0])
+    assert part(window, FirstMinute).strip.text.text().startswith(CAUSES[0])
     session.gpus = (gpu(0),)
     session.gpu_problem = None
     settle(window)
-    assert not window.first_minute.strip.isVisible()
+    assert not part(window, FirstMinute).strip.isVisible()
 
 
 def test_the_details_unfold_and_can_be_copied(window: MainWindow) -> None:
-    strip = window.first_minute.strip
+    strip = part(window, FirstMinute).strip
     copy = next(button for button in strip.findChildren(QPushButton) if button.text() == "Copy details")
     assert not copy.isVisible()
     strip.details.click()
@@ -100,31 +100,31 @@ def test_the_details_unfold_and_can_be_copied(window: MainWindow) -> None:
 def test_a_cause_that_was_dismissed_is_not_told_again_and_another_one_is(
     open_window: OpenWindow, window: MainWindow, session: FakeSession
 ) -> None:
-    window.first_minute.strip.close_button.click()
+    part(window, FirstMinute).strip.close_button.click()
     settle(window)
-    assert not window.first_minute.strip.isVisible()
+    assert not part(window, FirstMinute).strip.isVisible()
     again = open_window(FakeSession(gpu_problem=CAUSES[0]))
-    assert not again.first_minute.strip.isVisible()
+    assert not part(again, FirstMinute).strip.isVisible()
     other = open_window(FakeSession(gpu_problem=CAUSES[1]))
-    assert other.first_minute.strip.isVisible()
+    assert part(other, FirstMinute).strip.isVisible()
 
 
 def run_once(session: FakeSession, window: MainWindow) -> None:
     session.start(steps=3)
     session.train(0.3, steps=3)
     settle(window)
-    assert not window.first_minute.hints.isVisible()
+    assert not part(window, FirstMinute).hints.isVisible()
     session.end()
     settle(window)
 
 
 def test_three_hints_come_after_the_first_run_and_each_goes_once_done(window: MainWindow, session: FakeSession) -> None:
-    hints = window.first_minute.hints
+    hints = part(window, FirstMinute).hints
     run_once(session, window)
     assert hints.isVisible() and hints.open == ("measure", "pause", "mark")
-    window.view.select(0.5, 1.0)
+    window.workspace.dashboard.view.select(0.5, 1.0)
     assert hints.open == ("pause", "mark")
-    window.view.toggle()
+    window.workspace.dashboard.view.toggle()
     assert hints.open == ("mark",)
     session.apply(Marker(time_s=session.now_s, label="here"))
     settle(window)
@@ -134,47 +134,52 @@ def test_three_hints_come_after_the_first_run_and_each_goes_once_done(window: Ma
 def test_what_was_learned_before_is_never_shown_again(
     open_window: OpenWindow, window: MainWindow, session: FakeSession
 ) -> None:
-    window.view.select(0.5, 1.0)
+    window.workspace.dashboard.view.select(0.5, 1.0)
     second = FakeSession()
     again = open_window(second)
     run_once(second, again)
-    assert again.first_minute.hints.open == ("pause", "mark")
+    assert part(again, FirstMinute).hints.open == ("pause", "mark")
 
 
 def test_a_warnings_mark_teaches_nobody_to_mark(window: MainWindow, session: FakeSession) -> None:
     session.apply(Marker(time_s=1.0, label="warning", category="warning"))
     settle(window)
-    assert "mark" in window.first_minute.hints.open
+    assert "mark" in part(window, FirstMinute).hints.open
 
 
 def test_hints_can_be_turned_off_for_good(window: MainWindow, session: FakeSession) -> None:
     run_once(session, window)
-    window.first_minute.hints.close_button.click()
-    assert not window.first_minute.hints.isVisible() and not session.settings.hints
+    part(window, FirstMinute).hints.close_button.click()
+    assert not part(window, FirstMinute).hints.isVisible() and not session.settings.hints
     assert load_settings()[0].hints is False
     run_once(session, window)
-    assert not window.first_minute.hints.isVisible()
+    assert not part(window, FirstMinute).hints.isVisible()
+
+
+def play_demo(window: MainWindow, on: bool) -> None:
+    window.workspace.playing_demo = on
+    window.workspace.changed.emit()
 
 
 def test_nothing_is_said_while_something_is_shown(window: MainWindow, session: FakeSession) -> None:
-    window.first_minute.hold(True)
+    play_demo(window, True)
     run_once(session, window)
-    assert not window.first_minute.strip.isVisible() and not window.first_minute.hints.isVisible()
-    window.first_minute.hold(False)
-    assert window.first_minute.strip.isVisible() and not window.first_minute.hints.isVisible()
+    assert not part(window, FirstMinute).strip.isVisible() and not part(window, FirstMinute).hints.isVisible()
+    play_demo(window, False)
+    assert part(window, FirstMinute).strip.isVisible() and not part(window, FirstMinute).hints.isVisible()
 
 
 def test_nothing_is_said_in_presentation_mode(window: MainWindow, session: FakeSession, qapp: QApplication) -> None:
-    strip, hints = window.first_minute.strip, window.first_minute.hints
+    strip, hints = part(window, FirstMinute).strip, part(window, FirstMinute).hints
     session.start()
     session.end()
     settle(window)
     assert strip.isVisible() and hints.isVisible()
     try:
-        window.commands.actions[PRESENTATION].trigger()
+        window.menus.actions["view.presentation"].trigger()
         settle(window)
         assert not strip.isVisible() and not hints.isVisible()
-        window.commands.actions[PRESENTATION].trigger()
+        window.menus.actions["view.presentation"].trigger()
     finally:
         set_text_scale(1.0)
     settle(window)
@@ -184,10 +189,14 @@ def test_nothing_is_said_in_presentation_mode(window: MainWindow, session: FakeS
 def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSession) -> None:
     settle(window)
     for title in ("Stages", "Result", "Epochs"):
-        row = next(row for row in range(window.tabs.bar.count()) if window.tabs.bar.tabText(row) == title)
-        window.tabs.bar.setCurrentIndex(row)
+        row = next(
+            row
+            for row in range(window.workspace.dashboard.tabs.bar.count())
+            if window.workspace.dashboard.tabs.bar.tabText(row) == title
+        )
+        window.workspace.dashboard.tabs.bar.setCurrentIndex(row)
         settle(window)
-        table = window.tabs.current()
+        table = window.workspace.dashboard.tabs.current()
         assert table is not None
         run, recorded = table.findChildren(QPushButton)
         assert run.isVisible() and "F5" in run.text()
@@ -196,14 +205,14 @@ def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSe
     run.click()
     assert session.asked[-1][:2] == ("start", "training")
     recorded.click()
-    assert isinstance(window.documents.front, LibraryDocument)
+    assert isinstance(window.workspace.front, LibraryDocument)
 
 
 def test_with_no_recent_file_the_demo_recordings_are_offered(
     window: MainWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[object] = []
-    monkeypatch.setattr(window.opening, "open", opened.append)
+    monkeypatch.setattr(window.workspace, "open", opened.append)
     menu = window.findChild(QMenu, RECENT_MENU)
     assert menu is not None
     menu.aboutToShow.emit()

@@ -50,9 +50,9 @@ def asked_window(
 ) -> MainWindow:
     """A window whose form was asked about once."""
     opened = open_window(session, size=size, theme=theme)
-    assert opened.dashboard.fit is not None
-    opened.dashboard.fit._clock = clock
-    opened.panel.changed.emit()
+    assert opened.workspace.dashboard.fit is not None
+    opened.workspace.dashboard.fit._clock = clock
+    opened.workspace.dashboard.panel.changed.emit()
     wait(opened, clock, DEBOUNCE_S)
     session.estimates.questions = session.estimates.questions[-1:]
     return opened
@@ -74,18 +74,18 @@ def tell(window: MainWindow, session: FakeSession, estimate: Estimate, *, final:
 
 
 def type_into(window: MainWindow, field: str, text: str) -> None:
-    control = window.panel.form.control(field)
+    control = window.workspace.dashboard.panel.form.control(field)
     assert isinstance(control, QLineEdit)
     control.setText(text)
 
 
 def row_of(window: MainWindow, alternative: Alternative) -> AlternativeRow:
-    return next(row for row in window.panel.fit.alternatives if row.alternative == alternative)
+    return next(row for row in window.workspace.dashboard.panel.fit.alternatives if row.alternative == alternative)
 
 
 def open_details(window: MainWindow) -> None:
-    if not window.panel.fit._toggle.isChecked():
-        window.panel.fit._toggle.click()
+    if not window.workspace.dashboard.panel.fit._toggle.isChecked():
+        window.workspace.dashboard.panel.fit._toggle.click()
     settle(window)
 
 
@@ -105,7 +105,7 @@ def test_the_form_is_asked_about_once_it_is_left_alone(window: MainWindow, sessi
     wait(window, clock, DEBOUNCE_S)
     ((_, _), (spec, device)) = session.estimates.questions
     assert spec.model_dump()["batch"] == 128
-    assert device == window.panel.device_name == "cuda:0"
+    assert device == window.workspace.dashboard.panel.device_name == "cuda:0"
 
 
 def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
@@ -114,7 +114,7 @@ def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
     type_into(window, "batch", "0")
     wait(window, clock, 10)
     assert len(session.estimates.questions) == 1
-    assert window.panel.fit.headline == "waiting for the marked fields"
+    assert window.workspace.dashboard.panel.fit.headline == "waiting for the marked fields"
     session.torch_ready = False
     type_into(window, "batch", "4")
     wait(window, clock, 10)
@@ -137,7 +137,7 @@ def test_the_verdict_is_told_by_words_sign_and_colour(
     window: MainWindow, session: FakeSession, estimate: Estimate, headline: str, role: str
 ) -> None:
     tell(window, session, estimate)
-    fit = window.panel.fit
+    fit = window.workspace.dashboard.panel.fit
     assert fit.headline == headline
     assert fit._headline.property("role") == role
     metrics = fit._headline.fontMetrics()
@@ -149,7 +149,7 @@ def test_old_figures_stay_and_nothing_moves_while_new_ones_are_made(
 ) -> None:
     tell(window, session, SHORT)
     open_details(window)
-    fit = window.panel.fit
+    fit = window.workspace.dashboard.panel.fit
     before, heights = fit.geometry(), [part.geometry() for part in (fit._bar, fit._lines, fit._toggle, fit._details)]
     words = fit._lines.text()
     type_into(window, "batch", "5")
@@ -170,12 +170,12 @@ def test_a_reason_takes_the_place_of_the_figures_and_moves_nothing_else(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
     tell(window, session, FITS)
-    top = window.panel.fit.geometry()
+    top = window.workspace.dashboard.panel.fit.geometry()
     type_into(window, "batch", "5")
     wait(window, clock, DEBOUNCE_S)
     session.estimates.fail("The code reads a number out of a tensor.", "Move it out of the step.")
     settle(window)
-    fit = window.panel.fit
+    fit = window.workspace.dashboard.panel.fit
     assert fit.headline == "≈ cannot be predicted"
     assert fit._lines.text() == "The code reads a number out of a tensor."
     assert "Move it out of the step." in fit._lines.toolTip()
@@ -191,23 +191,26 @@ def test_a_question_that_is_refused_is_told_in_its_words(
     session.estimates.refusal = "max_split_size_mb must be at least 20."
     type_into(window, "batch", "5")
     wait(window, clock, DEBOUNCE_S)
-    assert window.panel.fit._lines.text() == "max_split_size_mb must be at least 20."
+    assert window.workspace.dashboard.panel.fit._lines.text() == "max_split_size_mb must be at least 20."
 
 
 def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
     window: MainWindow, session: FakeSession
 ) -> None:
     tell(window, session, replace(SHORT, margin_bytes=100 * MIB))
-    assert window.panel.fit._lines.text() == "needs 11.1 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
+    assert (
+        window.workspace.dashboard.panel.fit._lines.text()
+        == "needs 11.1 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
+    )
 
 
 def test_what_fits_comes_first_and_what_cannot_be_done_here_has_no_button(
     window: MainWindow, session: FakeSession
 ) -> None:
     tell(window, session, SHORT)
-    assert window.panel.fit._toggle.text() == "What would fit (3)"
+    assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (3)"
     open_details(window)
-    rows = window.panel.fit.alternatives
+    rows = window.workspace.dashboard.panel.fit.alternatives
     assert [row.alternative for row in rows] == [SMALLER_BATCH, ON_THE_CPU, CARD, EXPANDABLE, CHECKPOINTING]
     assert row_of(window, CARD).button is None
     assert "+33 % time, from FLOPs of the dry run" in row_of(window, CHECKPOINTING).accessibleName()
@@ -221,10 +224,10 @@ def test_applying_puts_the_fields_into_the_form_and_asks_anew(
     wait(window, clock, DEBOUNCE_S)
     tell(window, session, SHORT)
     press(window, SMALLER_BATCH)
-    spec = window.panel.spec()
+    spec = window.workspace.dashboard.panel.spec()
     assert spec is not None
     assert (spec.model_dump()["batch"], spec.model_dump()["width"]) == (8, 64)
-    assert window.panel.fit.headline == "predicting…"
+    assert window.workspace.dashboard.panel.fit.headline == "predicting…"
     wait(window, clock, DEBOUNCE_S)
     assert session.estimates.questions[-1][0] == spec
 
@@ -232,8 +235,8 @@ def test_applying_puts_the_fields_into_the_form_and_asks_anew(
 def test_applying_another_device_selects_it(window: MainWindow, session: FakeSession, clock: Clock) -> None:
     tell(window, session, SHORT)
     press(window, ON_THE_CPU)
-    assert window.panel.device_name == "cpu"
-    assert window.dashboard.selected == "host"
+    assert window.workspace.dashboard.panel.device_name == "cpu"
+    assert window.workspace.dashboard.selected == "host"
     wait(window, clock, DEBOUNCE_S)
     assert session.estimates.questions[-1][1] == "cpu"
 
@@ -251,28 +254,28 @@ def test_an_allocator_s_setting_is_copied_as_the_command_to_start_with(
 def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: FakeSession) -> None:
     tell(window, session, replace(SHORT, alternatives=(SMALLER_BATCH,)), final=False)
     open_details(window)
-    assert window.panel.fit._toggle.text() == "What would fit (1), looking…"
+    assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (1), looking…"
     row = row_of(window, SMALLER_BATCH)
     tell(window, session, SHORT)
     assert row_of(window, SMALLER_BATCH) is row
-    assert window.panel.fit._toggle.text() == "What would fit (3)"
+    assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (3)"
     tell(window, session, FITS)
-    assert window.panel.fit.alternatives == []
+    assert window.workspace.dashboard.panel.fit.alternatives == []
 
 
 def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     window: MainWindow, session: FakeSession
 ) -> None:
     tell(window, session, SHORT)
-    assert "Run anyway" in window.panel.button.toolTip()
-    assert "3.10 GiB short" in window.panel.button.toolTip()
-    assert window.panel.button.isEnabled()
-    window.panel.button.click()
+    assert "Run anyway" in window.workspace.dashboard.panel.button.toolTip()
+    assert "3.10 GiB short" in window.workspace.dashboard.panel.button.toolTip()
+    assert window.workspace.dashboard.panel.button.isEnabled()
+    window.workspace.dashboard.panel.button.click()
     assert session.asked[-1] == ("start", "training", "cuda:0")
     session.end()
     settle(window)
     tell(window, session, FITS)
-    assert "Run anyway" not in window.panel.button.toolTip()
+    assert "Run anyway" not in window.workspace.dashboard.panel.button.toolTip()
 
 
 def test_a_run_is_not_disturbed_and_its_end_is_followed_by_a_new_question(
@@ -286,7 +289,7 @@ def test_a_run_is_not_disturbed_and_its_end_is_followed_by_a_new_question(
     assert len(session.estimates.questions) == 1
     button = row_of(window, SMALLER_BATCH).button
     assert button is not None and not button.isEnabled()
-    assert window.panel.fit.estimate is SHORT
+    assert window.workspace.dashboard.panel.fit.estimate is SHORT
     session.end()
     wait(window, clock, DEBOUNCE_S)
     assert len(session.estimates.questions) == 2
@@ -313,17 +316,24 @@ def test_verdict_start_button_and_some_of_the_form_are_seen_at_every_size(
 ) -> None:
     window = asked_window(open_window, session, clock, size)
     tell(window, session, SHORT)
-    fit = window.panel.fit
+    fit = window.workspace.dashboard.panel.fit
     assert fit._toggle.isChecked() == (size[1] > 1000)
     open_details(window)
-    inside = window.panel.rect()
-    for part in (fit._headline, fit._bar, fit._lines, fit._toggle, fit._details, window.panel.button):
-        corner = part.mapTo(window.panel, QPoint(part.width() - 1, part.height() - 1))
+    inside = window.workspace.dashboard.panel.rect()
+    for part in (
+        fit._headline,
+        fit._bar,
+        fit._lines,
+        fit._toggle,
+        fit._details,
+        window.workspace.dashboard.panel.button,
+    ):
+        corner = part.mapTo(window.workspace.dashboard.panel, QPoint(part.width() - 1, part.height() - 1))
         assert part.isVisible() and inside.contains(corner)
     assert (window.width(), window.height()) == size
     if size[1] >= 800:
         assert fit._details.height() >= 100
-        assert window.panel._stack.visibleRegion().boundingRect().height() >= 90
+        assert window.workspace.dashboard.panel._stack.visibleRegion().boundingRect().height() >= 90
     assert fit._inside.minimumSizeHint().width() <= fit._details.viewport().width()
 
 
@@ -342,16 +352,16 @@ def test_no_word_of_an_open_panel_is_cut_covered_or_too_faint(
 
 def test_a_recording_predicts_nothing(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
-    window.panel.set_commanding(False)
-    assert not window.panel.fit.isVisible()
+    window.workspace.dashboard.panel.set_commanding(False)
+    assert not window.workspace.dashboard.panel.fit.isVisible()
 
 
 def test_the_details_open_and_close_by_keyboard(window: MainWindow, session: FakeSession, qtbot: QtBot) -> None:
     tell(window, session, SHORT)
-    toggle = window.panel.fit._toggle
+    toggle = window.workspace.dashboard.panel.fit._toggle
     assert not toggle.isChecked()
     toggle.setFocus(Qt.FocusReason.TabFocusReason)
     qtbot.keyClick(toggle, Qt.Key.Key_Space)
-    assert window.panel.fit._details.isVisible()
+    assert window.workspace.dashboard.panel.fit._details.isVisible()
     qtbot.keyClick(toggle, Qt.Key.Key_Space)
-    assert not window.panel.fit._details.isVisible()
+    assert not window.workspace.dashboard.panel.fit._details.isVisible()

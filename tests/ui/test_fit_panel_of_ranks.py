@@ -32,7 +32,7 @@ def shown(open_window: OpenWindow, session: FakeSession, estimate: Estimate, the
 
 
 def test_equal_ranks_are_told_with_what_is_assumed_for_nccl(open_window: OpenWindow, session: FakeSession) -> None:
-    fit = shown(open_window, session, TWO_RANKS).panel.fit
+    fit = shown(open_window, session, TWO_RANKS).workspace.dashboard.panel.fit
     assert fit.headline.endswith("spare per rank")
     assert fit.rank_lines.splitlines() == [
         "2 ranks, all alike: rank 0 above",
@@ -43,14 +43,14 @@ def test_equal_ranks_are_told_with_what_is_assumed_for_nccl(open_window: OpenWin
 
 
 def test_the_rank_with_least_memory_is_named(open_window: OpenWindow, session: FakeSession) -> None:
-    fit = shown(open_window, session, UNEQUAL_RANKS).panel.fit
+    fit = shown(open_window, session, UNEQUAL_RANKS).workspace.dashboard.panel.fit
     assert "on rank 1" in fit.headline
     assert "rank 1 on cuda:1 has least and decides" in fit.rank_lines
     assert "rank 0 on cuda:0: 11.2 GiB of 16.0 GiB free, fits" in fit.rank_lines
 
 
 def test_of_eight_ranks_one_is_shown(open_window: OpenWindow, session: FakeSession) -> None:
-    fit = shown(open_window, session, EIGHT_RANKS).panel.fit
+    fit = shown(open_window, session, EIGHT_RANKS).workspace.dashboard.panel.fit
     assert fit.rank_lines.startswith("8 ranks, the fullest shown")
     assert len(fit.rank_lines.splitlines()) == 2
 
@@ -58,15 +58,15 @@ def test_of_eight_ranks_one_is_shown(open_window: OpenWindow, session: FakeSessi
 def test_a_run_on_one_device_has_no_line_of_ranks(open_window: OpenWindow, session: FakeSession) -> None:
     window = shown(open_window, session, TWO_RANKS)
     tell(window, session, SHORT)
-    assert window.panel.fit.rank_lines == ""
-    assert not window.panel.fit._ranks.isVisible()
+    assert window.workspace.dashboard.panel.fit.rank_lines == ""
+    assert not window.workspace.dashboard.panel.fit._ranks.isVisible()
 
 
 def test_two_gpus_are_a_button_where_they_are_there_and_a_wish_where_not(
     open_window: OpenWindow, session: FakeSession
 ) -> None:
     window = shown(open_window, session, replace(SHORT, alternatives=(OVER_TWO, TWO_CARDS)))
-    fit = window.panel.fit
+    fit = window.workspace.dashboard.panel.fit
     fit.open_details()
     settle(window)
     there, wish = fit.alternatives
@@ -74,7 +74,7 @@ def test_two_gpus_are_a_button_where_they_are_there_and_a_wish_where_not(
     assert there.button is not None
     there.button.click()
     settle(window)
-    spec = window.panel.spec()
+    spec = window.workspace.dashboard.panel.spec()
     assert spec is not None
     assert (spec.devices, spec.parallel, spec.global_batch) == ("cuda:0,cuda:1", "fsdp", 16)  # type: ignore[attr-defined]
 
@@ -85,7 +85,7 @@ def test_the_words_about_ranks_can_be_read(
     open_window: OpenWindow, session: FakeSession, theme: Choice, estimate: Estimate
 ) -> None:
     window = shown(open_window, session, estimate, theme)
-    window.panel.fit.open_details()
+    window.workspace.dashboard.panel.fit.open_details()
     settle(window)
     assert complaints(window) == []
     assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []

@@ -198,11 +198,11 @@ def test_in_the_live_window(open_window: OpenWindow) -> None:
     feed(session)
     session.output.begin()
     session.output.add([OutputLine("stdout", MARKUP), OutputLine("stderr", MARKUP)])
-    for title in range(window.tabs.bar.count()):
-        window.tabs.bar.setCurrentIndex(title)
+    for title in range(window.workspace.dashboard.tabs.bar.count()):
+        window.workspace.dashboard.tabs.bar.setCurrentIndex(title)
         settle(window)
-    window.documents.notice.tell(MARKUP, button=MARKUP)
-    window.documents.tell(MARKUP)
+    window.workspace.notice.tell(MARKUP, button=MARKUP)
+    window.workspace.tell(MARKUP)
     settle(window)
     assert shown_in(window) > 10
 
@@ -218,7 +218,7 @@ def test_in_a_recording_whose_file_has_such_a_name(open_window: OpenWindow, qtbo
         document.dashboard.tabs.bar.setCurrentIndex(place)
         settle(window)
     assert shown_in(window) > 10
-    assert MARKUP.replace("&", "&&")[:8] in window.documents.bar.tabText(1)
+    assert MARKUP.replace("&", "&&")[:8] in window.workspace.bar.tabText(1)
 
 
 def test_in_a_snapshot(qtbot: QtBot, qapp: QApplication) -> None:
@@ -301,8 +301,8 @@ def test_in_the_library(open_window: OpenWindow, qtbot: QtBot, home: Path) -> No
     folder.mkdir(parents=True, exist_ok=True)
     session.save(folder / f"{MARKUP}.gpudash")
     window = open_window(FakeSession())
-    window.commands.actions["Session Library"].trigger()
-    document: Any = window.documents.front
+    window.menus.actions["file.library"].trigger()
+    document: Any = window.workspace.front
 
     def read() -> bool:
         document.refresh()
@@ -328,5 +328,5 @@ def test_in_dialogs(qtbot: QtBot, open_window: OpenWindow, monkeypatch: pytest.M
     def refuse() -> None:
         raise ValueError(MARKUP)
 
-    assert not window.commands.attempt(refuse)
+    assert not window.workspace.attempt(refuse)
     assert shown_in(boxes[0]) >= 1

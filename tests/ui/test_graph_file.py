@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette
-from gpudash.ui.window.picture import write_graphs
+from gpudash.ui.picture import write_graphs
 from tests.ui.test_picture import recorded
 
 SIZE = (900, 700)

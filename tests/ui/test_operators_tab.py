@@ -251,18 +251,20 @@ def test_the_command_asks_how_many_steps_and_shows_the_tab(
 ) -> None:
     session = Profiled()
     window = open_window(session)
-    assert why_no_profile(window) == "No run is in progress."
+    assert why_no_profile(window.workspace) == "No run is in progress."
     settle(window)
-    offered = window.tabs.operators.first
+    offered = window.workspace.dashboard.tabs.operators.first
     assert (offered.isEnabled(), offered.toolTip()) == (False, f"{PROFILE_TIP}. No run is in progress.")
     session.start_run(MatmulSpec(), "cpu")
     monkeypatch.setattr(QInputDialog, "getInt", lambda *_arguments: (4, True))
-    window.refresh()
-    window.commands.refresh()
-    window.commands.actions["Profile Next Steps…"].trigger()
+    window.workspace.refresh()
+    window.menus.refresh()
+    window.menus.actions["run.profile"].trigger()
 
     assert session.asked[-1] == ("profile", 4)
-    assert window.tabs.bar.tabText(window.tabs.bar.currentIndex()) == "Operators"
+    assert (
+        window.workspace.dashboard.tabs.bar.tabText(window.workspace.dashboard.tabs.bar.currentIndex()) == "Operators"
+    )
 
 
 def test_a_refusal_is_shown_and_a_cancelled_question_asks_for_nothing(
@@ -271,13 +273,13 @@ def test_a_refusal_is_shown_and_a_cancelled_question_asks_for_nothing(
     session = Profiled()
     window = open_window(session)
     session.start_run(MatmulSpec(), "cpu")
-    window.commands.refresh()
+    window.menus.refresh()
     said: list[str] = []
     monkeypatch.setattr(QMessageBox, "exec", lambda box: said.append(box.text()))
     session.refusal = "Steps of this run are being profiled already."
     for answer in ((4, False), (4, True)):
         monkeypatch.setattr(QInputDialog, "getInt", lambda *_arguments, answer=answer: answer)
-        window.commands.actions["Profile Next Steps…"].trigger()
+        window.menus.actions["run.profile"].trigger()
 
     assert said == ["Steps of this run are being profiled already."]
     assert "profile" not in [asked[0] for asked in session.asked]
@@ -285,8 +287,10 @@ def test_a_refusal_is_shown_and_a_cancelled_question_asks_for_nothing(
 
 def test_the_run_in_the_panel_is_copied_as_a_program(open_window: OpenWindow) -> None:
     window = open_window(FakeSession())
-    window.panel.workload.setCurrentIndex(window.panel.workload.findData("matmul"))
-    window.commands.actions["Copy as Python"].trigger()
+    window.workspace.dashboard.panel.workload.setCurrentIndex(
+        window.workspace.dashboard.panel.workload.findData("matmul")
+    )
+    window.menus.actions["edit.copy_python"].trigger()
 
     program = QGuiApplication.clipboard().text()
     compile(program, "copied.py", "exec")
@@ -297,7 +301,9 @@ def test_your_own_program_is_no_workload_to_copy(open_window: OpenWindow, monkey
     window = open_window(FakeSession())
     said: list[str] = []
     monkeypatch.setattr(QMessageBox, "exec", lambda box: said.append(box.text()))
-    window.panel.workload.setCurrentIndex(window.panel.workload.findData("watch"))
-    window.commands.actions["Copy as Python"].trigger()
+    window.workspace.dashboard.panel.workload.setCurrentIndex(
+        window.workspace.dashboard.panel.workload.findData("watch")
+    )
+    window.menus.actions["edit.copy_python"].trigger()
 
     assert said == ["What the panel holds is no workload that could be shown as a program."]

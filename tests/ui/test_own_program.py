@@ -49,11 +49,13 @@ def script(tmp_path: Path) -> Path:
 
 def choose(window: MainWindow, script: Path | None = None) -> ScriptForm:
     """Choose My script, and fill in its file."""
-    window.panel.workload.setCurrentIndex(window.panel.workload.findData("watch"))
+    window.workspace.dashboard.panel.workload.setCurrentIndex(
+        window.workspace.dashboard.panel.workload.findData("watch")
+    )
     if script is not None:
-        window.panel.script.file.setText(str(script))
+        window.workspace.dashboard.panel.script.file.setText(str(script))
     settle(window)
-    return window.panel.script
+    return window.workspace.dashboard.panel.script
 
 
 def asked(session: FakeSession) -> WatchRequest:
@@ -64,23 +66,39 @@ def asked(session: FakeSession) -> WatchRequest:
 
 def test_my_script_is_a_workload_of_its_own_kind(window: MainWindow) -> None:
     form = choose(window)
-    assert window.panel.workload.currentText() == "My script"
-    assert form.isVisible() and not window.panel.device.isVisible() and not window.panel.fit.isVisible()
-    assert window.panel._not_predicted.isVisible() and "--callable" in window.panel._not_predicted.text()
-    assert window.panel.spec() is None
-    window.panel.workload.setCurrentIndex(window.panel.workload.findData("training"))
-    assert window.panel.device.isVisible() and window.panel.fit.isVisible() and not form.isVisible()
+    assert window.workspace.dashboard.panel.workload.currentText() == "My script"
+    assert (
+        form.isVisible()
+        and not window.workspace.dashboard.panel.device.isVisible()
+        and not window.workspace.dashboard.panel.fit.isVisible()
+    )
+    assert (
+        window.workspace.dashboard.panel._not_predicted.isVisible()
+        and "--callable" in window.workspace.dashboard.panel._not_predicted.text()
+    )
+    assert window.workspace.dashboard.panel.spec() is None
+    window.workspace.dashboard.panel.workload.setCurrentIndex(
+        window.workspace.dashboard.panel.workload.findData("training")
+    )
+    assert (
+        window.workspace.dashboard.panel.device.isVisible()
+        and window.workspace.dashboard.panel.fit.isVisible()
+        and not form.isVisible()
+    )
 
 
 def test_start_waits_for_a_script_and_says_so(window: MainWindow, script: Path) -> None:
     form = choose(window)
-    assert not window.panel.button.isEnabled() and window.panel.button.toolTip() == "Choose the script to run."
-    start = window.commands.actions["Start or Stop Run"]
+    assert (
+        not window.workspace.dashboard.panel.button.isEnabled()
+        and window.workspace.dashboard.panel.button.toolTip() == "Choose the script to run."
+    )
+    start = window.menus.actions["run.start"]
     assert not start.isEnabled() and "Choose the script" in start.toolTip()
     assert not form._errors["file"].isVisible()
     form.file.setText(str(script))
     settle(window)
-    assert window.panel.button.isEnabled() and start.isEnabled()
+    assert window.workspace.dashboard.panel.button.isEnabled() and start.isEnabled()
 
 
 def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) -> None:
@@ -88,9 +106,9 @@ def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) ->
     form.arguments.setText("'open")
     assert form._errors["arguments"].text() == "A quote is opened and not closed."
     assert form._errors["arguments"].isVisible() and form.arguments.property("invalid") is True
-    assert not window.panel.button.isEnabled()
+    assert not window.workspace.dashboard.panel.button.isEnabled()
     form.arguments.setText("")
-    assert not form._errors["arguments"].isVisible() and window.panel.button.isEnabled()
+    assert not form._errors["arguments"].isVisible() and window.workspace.dashboard.panel.button.isEnabled()
 
 
 def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, session: FakeSession, script: Path) -> None:
@@ -114,7 +132,7 @@ def test_the_last_values_are_there_at_the_next_start(window: MainWindow, open_wi
     form = choose(window, script)
     form.simulate.setEditText("8 GiB")
     QTest.keyClick(window, Key.Key_F5)
-    again = open_window(FakeSession()).panel.script
+    again = open_window(FakeSession()).workspace.dashboard.panel.script
     assert again.script() == form.script() and again.simulate.currentText() == "8 GiB"
 
 
@@ -126,44 +144,52 @@ def test_a_program_that_cannot_be_started_is_told_in_a_sentence(
     session.refusal = "There is no program python3 on PATH; check its name."
     choose(window, script)
     QTest.keyClick(window, Key.Key_F5)
-    assert texts == [session.refusal] and "Start run" in window.panel.button.text()
+    assert texts == [session.refusal] and "Start run" in window.workspace.dashboard.panel.button.text()
 
 
 def test_while_it_runs_its_output_its_steps_and_its_device_are_shown(
     window: MainWindow, session: FakeSession, script: Path
 ) -> None:
     choose(window, script)
-    window.panel.button.click()
+    window.workspace.dashboard.panel.button.click()
     session.output.add([OutputLine("stdout", "epoch 1")])
     session.apply(StepFinished(time_s=5.0, run_id=1, step=1200, steps=0, seconds=0.1, loss=2.5))
     settle(window)
-    assert window.tabs.output_in_front and window.tabs.output.text.toPlainText() == "epoch 1"
-    assert window.panel.progress.words.text() == "Running · step 1\u202f200\nloss 2.500"
-    assert window.dashboard.selected == "host"
+    assert (
+        window.workspace.dashboard.tabs.output_in_front
+        and window.workspace.dashboard.tabs.output.text.toPlainText() == "epoch 1"
+    )
+    assert window.workspace.dashboard.panel.progress.words.text() == "Running · step 1\u202f200\nloss 2.500"
+    assert window.workspace.dashboard.selected == "host"
     assert complaints(window) == []
 
 
 def test_the_device_of_the_program_is_shown_once_it_is_there(window: MainWindow, session: FakeSession) -> None:
-    window.dashboard.select_device("host")
+    window.workspace.dashboard.select_device("host")
     session.watched("cuda:0")
     settle(window)
-    assert window.dashboard.selected == session.gpus[0].uuid
+    assert window.workspace.dashboard.selected == session.gpus[0].uuid
 
 
 def test_stop_is_asked_for_once_and_then_more_firmly(window: MainWindow, session: FakeSession, script: Path) -> None:
     choose(window, script)
-    window.panel.button.click()
+    window.workspace.dashboard.panel.button.click()
     settle(window)
-    window.panel.button.click()
-    assert window.panel.button.text() == "■  End it now   F5" and window.panel.button.isEnabled()
-    assert window.panel.progress.words.text() == "Asked it to stop; it is ended after 5 s…"
+    window.workspace.dashboard.panel.button.click()
+    assert (
+        window.workspace.dashboard.panel.button.text() == "■  End it now   F5"
+        and window.workspace.dashboard.panel.button.isEnabled()
+    )
+    assert window.workspace.dashboard.panel.progress.words.text() == "Asked it to stop; it is ended after 5 s…"
     settle(window)
     QTest.keyClick(window, Key.Key_F5)
     assert [call[0] for call in session.asked] == ["watch", "stop", "stop"]
-    assert window.panel.progress.words.text() == "Ending it…"
+    assert window.workspace.dashboard.panel.progress.words.text() == "Ending it…"
     session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
-    assert window.panel.progress.words.text().startswith("Stopped") and window.panel.button.text().startswith("▶")
+    assert window.workspace.dashboard.panel.progress.words.text().startswith(
+        "Stopped"
+    ) and window.workspace.dashboard.panel.button.text().startswith("▶")
 
 
 def test_what_grows_is_named_and_an_out_of_memory_leads_to_its_report(
@@ -173,12 +199,12 @@ def test_what_grows_is_named_and_an_out_of_memory_leads_to_its_report(
     grows = "train.py:12 keeps 6 MiB a step; memory fills in 40 s."
     session.apply(Warning(time_s=5.0, level="forecast", device=session.gpus[0].uuid, text=grows, cause="train.py:12"))
     settle(window)
-    assert grows in window.banner.accessibleName()
+    assert grows in window.workspace.dashboard.banner.accessibleName()
     report = snapshot(tmp_path / "2026-11-21-101500-train", "snapshot.pickle").parent
     session.end(out_of_memory(report))
     settle(window)
-    assert window.panel.progress.words.text().startswith("Out of memory")
-    button = window.banner._buttons["open_report"]
+    assert window.workspace.dashboard.panel.progress.words.text().startswith("Out of memory")
+    button = window.workspace.dashboard.banner._buttons["open_report"]
     assert button.isVisible() and button.text() == "Open report"
     assert complaints(window) == []
     button.click()
@@ -192,8 +218,8 @@ def test_a_handled_out_of_memory_offers_its_report_while_the_program_goes_on(
     session.watched("cuda:0")
     session.apply(Note(time_s=5.0, run_id=1, topic="report", text="…", details={"folder": str(report)}))
     settle(window)
-    assert "the report says what filled it" in window.banner.accessibleName()
-    window.commands.do("open_report")
+    assert "the report says what filled it" in window.workspace.dashboard.banner.accessibleName()
+    window.workspace.action.emit("open_report")
     assert front(window).path == report / "snapshot.pickle"
 
 
@@ -201,8 +227,8 @@ def test_a_report_that_is_gone_is_told(window: MainWindow, session: FakeSession,
     session.watched("cuda:0")
     session.end(out_of_memory(tmp_path / "gone"))
     settle(window)
-    window.banner._buttons["open_report"].click()
-    assert window.documents.notice.text == f"There is no file {tmp_path / 'gone'}."
+    window.workspace.dashboard.banner._buttons["open_report"].click()
+    assert window.workspace.notice.text == f"There is no file {tmp_path / 'gone'}."
 
 
 def out_of_memory(report: Path) -> OutOfMemory:
@@ -222,18 +248,21 @@ def test_a_program_without_a_report_offers_none(window: MainWindow, session: Fak
     session.watched("cuda:0")
     session.end(session.failure())
     settle(window)
-    assert window.banner.isVisible() and not window.banner._buttons["open_report"].isVisible()
+    assert (
+        window.workspace.dashboard.banner.isVisible()
+        and not window.workspace.dashboard.banner._buttons["open_report"].isVisible()
+    )
 
 
 def test_a_snapshot_can_be_asked_for_while_a_program_is_watched(window: MainWindow, session: FakeSession) -> None:
-    save = window.commands.actions["Save Snapshot Now"]
+    save = window.menus.actions["run.save_snapshot"]
     assert not save.isEnabled()
     session.watched("cuda:0")
     settle(window)
     assert save.isEnabled()
     save.trigger()
     assert session.asked[-1] == ("save_snapshot",)
-    assert "opens when it has been written" in window.status_line._left.text()
+    assert "opens when it has been written" in window.workspace.dashboard.status_line._left.text()
 
 
 def test_a_program_that_holds_no_gpu_memory_says_so_when_a_snapshot_is_asked_for(
@@ -244,7 +273,7 @@ def test_a_program_that_holds_no_gpu_memory_says_so_when_a_snapshot_is_asked_for
     session.watched("cpu")
     settle(window)
     session.refusal = "The program holds no memory of a GPU so far."
-    window.commands.actions["Save Snapshot Now"].trigger()
+    window.menus.actions["run.save_snapshot"].trigger()
     assert texts == [session.refusal]
 
 
@@ -254,27 +283,27 @@ def test_a_process_watched_from_outside_is_looked_away_from_and_asked_nothing(
     choose(window)
     session.watched("cpu", {"pid": 4711, "command": ["python", "serve.py"]})
     settle(window)
-    assert window.panel.button.text() == "■  Stop watching   F5"
-    assert "watched from outside" in window.commands.actions["Save Snapshot Now"].toolTip()
-    assert not window.commands.actions["Save Snapshot Now"].isEnabled()
-    window.panel.button.click()
+    assert window.workspace.dashboard.panel.button.text() == "■  Stop watching   F5"
+    assert "watched from outside" in window.menus.actions["run.save_snapshot"].toolTip()
+    assert not window.menus.actions["run.save_snapshot"].isEnabled()
+    window.workspace.dashboard.panel.button.click()
     assert session.asked[-1] == ("stop",)
 
 
 def test_find_in_output_opens_the_pane_and_takes_the_words(window: MainWindow, session: FakeSession) -> None:
-    window.tabs.set_collapsed(True)
+    window.workspace.dashboard.tabs.set_collapsed(True)
     QTest.keyClick(window, Key.Key_F, Qt.KeyboardModifier.ControlModifier)
-    assert window.tabs.output_in_front and not window.tabs.collapsed
-    assert window.tabs.output.search.hasFocus()
+    assert window.workspace.dashboard.tabs.output_in_front and not window.workspace.dashboard.tabs.collapsed
+    assert window.workspace.dashboard.tabs.output.search.hasFocus()
 
 
 def test_copy_values_copies_the_output_that_has_the_focus(window: MainWindow, session: FakeSession) -> None:
     session.watched()
     session.output.add([OutputLine("stdout", "hello")])
     settle(window)
-    window.tabs.output.text.setFocus()
-    window.commands.actions["Copy Values"].trigger()
-    assert window.status_line._left.text() == "Copied 1 line"
+    window.workspace.dashboard.tabs.output.text.setFocus()
+    window.menus.actions["edit.copy_values"].trigger()
+    assert window.workspace.dashboard.status_line._left.text() == "Copied 1 line"
 
 
 def test_files_and_folders_are_browsed_for(
@@ -296,7 +325,7 @@ def test_another_script_does_not_inherit_the_arguments_of_the_last(window: MainW
     form = choose(window, script)
     form.arguments.setText("-v")
     form.simulate.setEditText("8 GiB")
-    window.panel.take_script(script.with_name("other.py"))
+    window.workspace.dashboard.panel.take_script(script.with_name("other.py"))
     assert form.script() == Script(str(script.with_name("other.py")), simulate="8 GiB")
 
 
@@ -338,13 +367,16 @@ def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
         recorder.add(record)
     recorder.close("closed")
     window = open_window(Replay(tmp_path / "run.gpudash"))
-    window.dashboard.show_run()
+    window.workspace.dashboard.show_run()
     settle(window)
-    form = window.panel.script
-    assert form.isVisible() and not form.file.isEnabled() and not window.panel.button.isVisible()
+    form = window.workspace.dashboard.panel.script
+    assert form.isVisible() and not form.file.isEnabled() and not window.workspace.dashboard.panel.button.isVisible()
     assert (form.file.text(), form.arguments.text(), form.folder.text()) == ("gone.py", "-v", "/elsewhere")
     assert not any(error.isVisible() for error in form._errors.values())
-    assert window.tabs.output_in_front and window.tabs.output.text.toPlainText() == "hello\noh"
+    assert (
+        window.workspace.dashboard.tabs.output_in_front
+        and window.workspace.dashboard.tabs.output.text.toPlainText() == "hello\noh"
+    )
     assert complaints(window) == []
 
 
@@ -353,7 +385,7 @@ def test_runs_are_hosted_as_the_preferences_say(open_window: OpenWindow, setting
     session = FakeSession()
     session.settings.isolate = setting  # type: ignore[assignment]
     window = open_window(session)
-    window.start_run()
+    window.workspace.start_run()
     expected = ("start", "training", "cpu") if asked_for is None else ("start", "training", "cpu", asked_for)
     assert session.asked[-1] == expected
 
@@ -362,8 +394,8 @@ def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWi
     window = open_window(session, size=(1280, 800))
     session.watched("cpu")
     settle(window)
-    newest = window.tabs.newest
-    assert window.tabs.collapsed and newest.text() == ""
+    newest = window.workspace.dashboard.tabs.newest
+    assert window.workspace.dashboard.tabs.collapsed and newest.text() == ""
     session.output.add([OutputLine("stdout", "epoch 1")])
     settle(window)
     assert newest.text() == "epoch 1" and complaints(window) == []
@@ -372,6 +404,6 @@ def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWi
     assert newest.isVisible() and newest.text().startswith("warning: xxx") and newest.text().endswith("…")
     assert newest.fontMetrics().horizontalAdvance(newest.text()) <= newest.width()
     assert newest.toolTip().startswith("The program's newest line, on stderr:   warning: xxx")
-    window.tabs.set_collapsed(False)
+    window.workspace.dashboard.tabs.set_collapsed(False)
     settle(window)
-    assert newest.text() == "" and "warning" in window.tabs.output.text.toPlainText()
+    assert newest.text() == "" and "warning" in window.workspace.dashboard.tabs.output.text.toPlainText()

@@ -15,11 +15,11 @@ from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.colours import DARK
-from gpudash.ui.features.guide import keys_page
-from gpudash.ui.features.tool_commands import open_palette
+from gpudash.ui.features.guide_pages import keys_page
+from gpudash.ui.features.help import open_palette
 from gpudash.ui.widgets.remembered import add_recent
-from gpudash.ui.window.actions import PLOT_KEYS
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.menus import PLOT_KEYS
 from gpudash.ui.window.palette import ROWS, CommandPalette, PaletteEntry
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -38,7 +38,7 @@ def session() -> FakeSession:
 @pytest.fixture
 def in_window(window: MainWindow, qtbot: QtBot) -> CommandPalette:
     """Over a window, with its commands."""
-    palette = open_palette(window)
+    palette = open_palette(window.workspace)
     qtbot.waitUntil(palette.field.hasFocus)
     return palette
 
@@ -70,7 +70,7 @@ def entry(palette: CommandPalette, name: str) -> PaletteEntry:
 
 
 def test_a_dozen_whole_rows_are_seen_and_do_not_change_while_typing(open_window: OpenWindow) -> None:
-    palette = open_palette(open_window(FakeSession()))
+    palette = open_palette(open_window(FakeSession()).workspace)
     QApplication.processEvents()
     room = palette.list.viewport().height()
 
@@ -88,12 +88,12 @@ def test_every_command_of_the_menus_is_in_the_palette_with_its_key(
     window: MainWindow, in_window: CommandPalette
 ) -> None:
     shown = {(entry.name.removesuffix("✓").strip(), entry.keys) for entry in in_window.shown}
-    for action in window.commands.actions.values():
+    for action in window.menus.actions.values():
         assert (action.text().replace("&", ""), action.shortcut().toString()) in shown, action.text()
 
 
 def test_every_command_says_what_it_does(window: MainWindow) -> None:
-    for name, action in window.commands.actions.items():
+    for name, action in window.menus.actions.items():
         tip = action.toolTip().partition("\n")[0]
         assert action.text().strip(), name
         assert len(tip) > len("Use it") and tip != action.text(), name
@@ -102,7 +102,7 @@ def test_every_command_says_what_it_does(window: MainWindow) -> None:
 
 
 def test_every_key_means_one_thing_in_one_context(window: MainWindow) -> None:
-    actions = window.commands.actions.values()
+    actions = window.menus.actions.values()
     keys = Counter(key.toString() for action in actions for key in action.shortcuts())
     assert [key for key, count in keys.items() if count > 1] == []
     for action in actions:
@@ -112,14 +112,14 @@ def test_every_key_means_one_thing_in_one_context(window: MainWindow) -> None:
 
 
 def test_every_key_is_on_the_sheet(window: MainWindow) -> None:
-    page = keys_page(window.commands.actions.values())
-    for action in window.commands.actions.values():
+    page = keys_page(window.workspace.commands)
+    for action in window.menus.actions.values():
         for key in action.shortcuts():
             assert key.toString().replace("<", "&lt;") in page
 
 
 def test_the_sheet_tells_what_each_key_does_and_not_why_it_does_nothing_now(window: MainWindow) -> None:
-    page = keys_page(window.commands.actions.values())
+    page = keys_page(window.workspace.commands)
     assert "Take the last change back" in page
     assert "nothing to take back" not in page
     for title in ("File", "Edit", "Run", "View", "Help", "Mouse, in a plot", "In the session library"):
@@ -129,7 +129,7 @@ def test_the_sheet_tells_what_each_key_does_and_not_why_it_does_nothing_now(wind
 
 @pytest.mark.parametrize("keys", [(Key.Key_K, CTRL), (Key.Key_P, CTRL | SHIFT)])
 def test_both_keys_open_it_also_from_a_field(window: MainWindow, keys: tuple[Key, Qt.KeyboardModifier]) -> None:
-    field = window.panel.form.control("steps")
+    field = window.workspace.dashboard.panel.form.control("steps")
     assert isinstance(field, QLineEdit)
     field.setFocus()
     before = field.text()
@@ -142,9 +142,9 @@ def test_both_keys_open_it_also_from_a_field(window: MainWindow, keys: tuple[Key
 
 def test_enter_does_what_is_found_and_leaves(window: MainWindow, in_window: CommandPalette) -> None:
     QTest.keyClicks(in_window.field, "hide tables")
-    collapsed = window.tabs.collapsed
+    collapsed = window.workspace.dashboard.tabs.collapsed
     QTest.keyClick(in_window.field, Key.Key_Return)
-    assert window.tabs.collapsed is not collapsed
+    assert window.workspace.dashboard.tabs.collapsed is not collapsed
     assert not in_window.isVisible()
 
 
@@ -198,7 +198,7 @@ def test_files_opened_last_are_found_too(window: MainWindow, tmp_path: Path) -> 
     there.touch()
     add_recent(tmp_path / "gone.gpudash")
     add_recent(there)
-    palette = open_palette(window)
+    palette = open_palette(window.workspace)
     assert entry(palette, "there.gpudash").why_not == ""
     assert entry(palette, "gone.gpudash").why_not == "The file is not there any more."
     palette.reject()
@@ -236,20 +236,22 @@ def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
     session.train(5)
     settle(window)
     for _ in range(200):
-        if window.plots.focused is not None:
+        if window.workspace.dashboard.plots.focused is not None:
             break
         press(Key.Key_Tab)
-    assert window.plots.focused is not None
+    assert window.workspace.dashboard.plots.focused is not None
     press(Key.Key_Left)
-    assert window.view.cursor_s is not None
+    assert window.workspace.dashboard.view.cursor_s is not None
     press(Key.Key_M)
-    assert session.asked[-1] == ("mark", "here", window.view.cursor_s)
+    assert session.asked[-1] == ("mark", "here", window.workspace.dashboard.view.cursor_s)
     press(Key.Key_O)
     for _ in range(3):
         press(Key.Key_Left, SHIFT)
     press(Key.Key_I)
-    assert window.view.selection is not None
-    assert window.view.selection[1] - window.view.selection[0] == pytest.approx(3.0, abs=0.2)
+    assert window.workspace.dashboard.view.selection is not None
+    assert window.workspace.dashboard.view.selection[1] - window.workspace.dashboard.view.selection[0] == pytest.approx(
+        3.0, abs=0.2
+    )
     command("copy val")
     lines = QGuiApplication.clipboard().text().split("\n")
     assert lines[0].startswith("time")

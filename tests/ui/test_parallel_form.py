@@ -201,7 +201,7 @@ def test_a_comparison_has_no_fields_for_ranks(qtbot: QtBot) -> None:
 
 
 def choose(window: MainWindow, text: str) -> ParallelForm:
-    form = window.panel.form
+    form = window.workspace.dashboard.panel.form
     assert isinstance(form, ParallelForm)
     form.devices.setText(text)
     settle(window)
@@ -209,34 +209,34 @@ def choose(window: MainWindow, text: str) -> ParallelForm:
 
 
 def test_the_choice_of_one_device_follows_the_ranks_and_comes_back(window: MainWindow) -> None:
-    panel = window.panel
+    panel = window.workspace.dashboard.panel
     panel.take_device("cuda:1")
     choose(window, "cuda:0,cuda:1")
     assert panel.device_name == "cuda:0" and panel.device.currentData() == "cuda:0"
     assert not panel.device.isEnabled() and panel.device.toolTip() == SEVERAL_WORDS
-    assert window.dashboard.selected == gpu(0).uuid
+    assert window.workspace.dashboard.selected == gpu(0).uuid
     choose(window, "")
     assert panel.device_name == "cuda:1" and panel.device.currentData() == "cuda:1" and panel.device.isEnabled()
 
 
 def test_a_run_starts_on_the_first_of_its_devices(window: MainWindow) -> None:
     choose(window, "cuda:1,cuda:0")
-    window.commands.actions["Start or Stop Run"].trigger()
-    assert window.session.asked[-1] == ("start", "training", "cuda:1")
+    window.menus.actions["run.start"].trigger()
+    assert window.workspace.session.asked[-1] == ("start", "training", "cuda:1")
 
 
 def test_start_says_why_it_cannot(window: MainWindow) -> None:
     choose(window, "cuda:0,cuda:5")
-    assert not window.panel.button.isEnabled()
-    assert window.panel.button.toolTip().startswith("Devices: cuda:5 is not here")
+    assert not window.workspace.dashboard.panel.button.isEnabled()
+    assert window.workspace.dashboard.panel.button.toolTip().startswith("Devices: cuda:5 is not here")
     choose(window, "cuda:0,cuda:1")
-    assert window.panel.button.isEnabled()
+    assert window.workspace.dashboard.panel.button.isEnabled()
 
 
 def test_taking_one_device_ends_the_choice_of_several(window: MainWindow) -> None:
     form = choose(window, "cuda:0,cuda:1")
-    window.panel.take_device("cpu")
-    assert form.devices.text() == "" and window.panel.device_name == "cpu"
+    window.workspace.dashboard.panel.take_device("cpu")
+    assert form.devices.text() == "" and window.workspace.dashboard.panel.device_name == "cpu"
 
 
 def run(values: Mapping[str, Any]) -> RunView:
@@ -244,22 +244,22 @@ def run(values: Mapping[str, Any]) -> RunView:
 
 
 def test_run_again_takes_the_ranks_devices(window: MainWindow) -> None:
-    window.run_again(run({"devices": "cuda:0,cuda:1", "steps": 77, "parallel": "fsdp"}))
-    spec = window.panel.spec()
+    window.workspace.run_again(run({"devices": "cuda:0,cuda:1", "steps": 77, "parallel": "fsdp"}))
+    spec = window.workspace.dashboard.panel.spec()
     assert isinstance(spec, TrainingSpec)
     assert (spec.devices, spec.steps, spec.parallel) == ("cuda:0,cuda:1", 77, "fsdp")
-    assert window.documents.notice.text == "" and window.panel.device_name == "cuda:0"
+    assert window.workspace.notice.text == "" and window.workspace.dashboard.panel.device_name == "cuda:0"
 
 
 def test_run_again_says_which_ranks_devices_are_not_here(window: MainWindow) -> None:
-    window.run_again(run({"devices": "cuda:0,cuda:5", "steps": 77}))
-    assert window.documents.notice.text == (
+    window.workspace.run_again(run({"devices": "cuda:0,cuda:5", "steps": 77}))
+    assert window.workspace.notice.text == (
         "This run had ranks on cuda:5, which is not here today; choose others under Devices."
     )
-    form = window.panel.form
+    form = window.workspace.dashboard.panel.form
     assert isinstance(form, ParallelForm)
     assert form.devices.text() == "cuda:0,cuda:5" and "cuda:5 is not here" in inline(form)
-    assert not window.panel.button.isEnabled()
+    assert not window.workspace.dashboard.panel.button.isEnabled()
 
 
 def test_a_recording_shows_its_ranks_devices_wherever_it_is_opened(qtbot: QtBot) -> None:
@@ -273,4 +273,4 @@ def test_a_recording_shows_its_ranks_devices_wherever_it_is_opened(qtbot: QtBot)
 def test_a_simulated_gpu_among_the_devices_changes_nothing(open_window: OpenWindow) -> None:
     window = open_window(FakeSession([Gpu(0, "SIM-0", "", "Simulated GPU", 8 * GIB, simulated=True)]))
     choose(window, "cpu,cpu")
-    assert window.panel.device_name == "cpu" and window.panel.button.isEnabled()
+    assert window.workspace.dashboard.panel.device_name == "cpu" and window.workspace.dashboard.panel.button.isEnabled()

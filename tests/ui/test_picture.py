@@ -13,8 +13,8 @@ from gpudash.session import Replay
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Record
 from gpudash.ui.colours import DARK, LIGHT
+from gpudash.ui.picture import draw
 from gpudash.ui.window.main_window import MainWindow
-from gpudash.ui.window.picture import draw
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.words import complaints, weakest
@@ -55,16 +55,16 @@ def recorded(path: Path, seconds: float, idle_s: float = 3.0) -> Path:
 @pytest.fixture
 def window(open_window: OpenWindow, tmp_path: Path) -> MainWindow:
     window = open_window(Replay(recorded(tmp_path / "run.gpudash", 20.0)), size=SIZE)
-    window.dashboard.show_run()
+    window.workspace.dashboard.show_run()
     settle(window)
     return window
 
 
 def coverage(window: MainWindow) -> dict[str, float]:
     """Share of the time axis over which each plot has data."""
-    start, end = window.view.range()
+    start, end = window.workspace.dashboard.view.range()
     shares = {}
-    for plot in window.plots.plots:
+    for plot in window.workspace.dashboard.plots.plots:
         times = np.concatenate([t[np.isfinite(v)] for t, v in plot.data.points.values()])
         inside = times[(times >= start) & (times <= end)]
         shares[plot.spec.id] = float(np.ptp(inside)) / (end - start)
@@ -79,7 +79,7 @@ def test_every_plot_of_the_run_has_data_over_most_of_its_time_axis(window: MainW
 
 def test_a_short_run_fills_its_time_axis_too(open_window: OpenWindow, tmp_path: Path) -> None:
     window = open_window(Replay(recorded(tmp_path / "short.gpudash", 2.0)), size=SIZE)
-    window.dashboard.show_run()
+    window.workspace.dashboard.show_run()
     settle(window)
     assert min(coverage(window).values()) >= COVERED
 
@@ -87,14 +87,17 @@ def test_a_short_run_fills_its_time_axis_too(open_window: OpenWindow, tmp_path: 
 def test_nothing_in_the_picture_is_cut_and_the_last_loss_can_be_read(window: MainWindow) -> None:
     assert complaints(window) == []
     assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []
-    assert "loss 1." in window.panel.progress.words.text()
-    assert dict(window.plots.readout.rows())["loss"].startswith("1.")
+    assert "loss 1." in window.workspace.dashboard.panel.progress.words.text()
+    assert dict(window.workspace.dashboard.plots.readout.rows())["loss"].startswith("1.")
 
 
 def test_a_recording_offers_no_button_it_could_not_serve(window: MainWindow) -> None:
-    assert not window.panel.button.isVisible() and not window.dashboard.view_bar.pause.isVisible()
-    assert "Start or Stop Run" not in window.commands.actions and "Add Mark…" not in window.commands.actions
-    assert "run.gpudash" in window.status_line._left.text()
+    assert (
+        not window.workspace.dashboard.panel.button.isVisible()
+        and not window.workspace.dashboard.view_bar.pause.isVisible()
+    )
+    assert "run.start" not in window.menus.actions and "edit.add_mark" not in window.menus.actions
+    assert "run.gpudash" in window.workspace.dashboard.status_line._left.text()
 
 
 @pytest.mark.parametrize(("theme", "palette"), [("dark", DARK), ("light", LIGHT)])

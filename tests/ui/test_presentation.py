@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.features.tool_commands import PRESENTATION, open_palette
+from gpudash.ui.features.help import open_palette
 from gpudash.ui.forms.workload_panel import WIDTH
 from gpudash.ui.plots.legend import Entry
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale
@@ -41,12 +41,17 @@ def session() -> FakeSession:
 
 
 def present(window: MainWindow) -> None:
-    window.commands.actions[PRESENTATION].trigger()
+    window.menus.actions["view.presentation"].trigger()
     settle(window, 8)
 
 
 def chrome(window: MainWindow) -> list[QWidget]:
-    return [window.menuBar(), window.panel, window.tabs, window.status_line]
+    return [
+        window.menuBar(),
+        window.workspace.dashboard.panel,
+        window.workspace.dashboard.tabs,
+        window.workspace.dashboard.status_line,
+    ]
 
 
 def seen(window: MainWindow) -> list[bool]:
@@ -62,8 +67,8 @@ def test_only_cards_warnings_and_plots_stay_and_leaving_restores_every_pixel(
     before, usual = window.grab().toImage(), window.font().pointSizeF()
     present(window)
     assert seen(window) == [False] * 4
-    assert window.cards.isVisible()
-    assert window.plots.isVisible()
+    assert window.workspace.dashboard.cards.isVisible()
+    assert window.workspace.dashboard.plots.isVisible()
     assert window.font().pointSizeF() >= 1.5 * usual
     assert window.size().toTuple() == size
     present(window)
@@ -74,14 +79,17 @@ def test_only_cards_warnings_and_plots_stay_and_leaving_restores_every_pixel(
 def test_no_word_is_cut(open_window: OpenWindow, session: FakeSession, size: tuple[int, int]) -> None:
     window = open_window(session, size=size)
     present(window)
-    for label in [*window.cards.findChildren(QLabel), *window.dashboard.view_bar.findChildren(QLabel)]:
+    for label in [
+        *window.workspace.dashboard.cards.findChildren(QLabel),
+        *window.workspace.dashboard.view_bar.findChildren(QLabel),
+    ]:
         if label.isVisible() and label.text():
             assert label.height() >= label.fontMetrics().height() - 1, label.text()
             assert label.width() >= label.fontMetrics().horizontalAdvance(label.text()) - 1, label.text()
-    for button in window.dashboard.view_bar.findChildren(QPushButton):
+    for button in window.workspace.dashboard.view_bar.findChildren(QPushButton):
         if button.isVisible():
             assert button.height() >= button.fontMetrics().height(), button.text()
-    for plot in window.plots.plots:
+    for plot in window.workspace.dashboard.plots.plots:
         for entry in plot.legend.findChildren(Entry):
             if entry.isVisible():
                 assert entry.height() >= entry.fontMetrics().height(), entry.spec.name
@@ -93,7 +101,7 @@ def test_no_word_is_cut(open_window: OpenWindow, session: FakeSession, size: tup
 
 def test_lines_are_thicker(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session, size=(1280, 800))
-    plot = next(plot for plot in window.plots.plots if "UTILISATION" in plot.spec.title)
+    plot = next(plot for plot in window.workspace.dashboard.plots.plots if "UTILISATION" in plot.spec.title)
     width = {name: line.opts["pen"].width() for name, line in plot.canvas._raw.items()}
     present(window)
     assert all(line.opts["pen"].width() > width[name] for name, line in plot.canvas._raw.items())
@@ -105,12 +113,12 @@ def test_lines_are_thicker(open_window: OpenWindow, session: FakeSession) -> Non
 def test_esc_leaves(open_window: OpenWindow, session: FakeSession, focus: str) -> None:
     window = open_window(session)
     present(window)
-    target: QWidget = window.plots.plots[0].canvas if focus == "plot" else window
+    target: QWidget = window.workspace.dashboard.plots.plots[0].canvas if focus == "plot" else window
     target.setFocus()
     QTest.keyClick(target, Qt.Key.Key_Escape)
     settle(window)
     assert seen(window) == [True] * 4
-    assert not window.commands.actions[PRESENTATION].isChecked()
+    assert not window.menus.actions["view.presentation"].isChecked()
     assert text_scale() == 1.0
 
 
@@ -129,26 +137,26 @@ def test_other_keys_work_while_presenting(open_window: OpenWindow, session: Fake
     present(window)
     QTest.keyClick(window, Qt.Key.Key_F5)
     assert session.asked[-1] == ("stop",)
-    window.plots.plots[0].canvas.setFocus()
-    QTest.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Space)
-    assert not window.view.following
+    window.workspace.dashboard.plots.plots[0].canvas.setFocus()
+    QTest.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Space)
+    assert not window.workspace.dashboard.view.following
     present(window)
 
 
 def test_esc_in_a_dialog_means_the_dialog(open_window: OpenWindow, session: FakeSession, qtbot: QtBot) -> None:
     window = open_window(session)
     present(window)
-    palette = open_palette(window)
+    palette = open_palette(window.workspace)
     qtbot.waitUntil(palette.field.hasFocus)
     QTest.keyClick(palette.field, Qt.Key.Key_Escape)
     assert not palette.isVisible()
-    assert window.commands.actions[PRESENTATION].isChecked()
+    assert window.menus.actions["view.presentation"].isChecked()
     present(window)
 
 
 def test_what_was_hidden_before_stays_hidden(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
-    window.commands.actions["Workload Panel"].trigger()
+    window.menus.actions["view.panel"].trigger()
     present(window)
     present(window)
     assert seen(window) == [True, False, True, True]
@@ -162,13 +170,13 @@ def test_a_recording_opened_meanwhile_is_presented_too_and_shows_everything_afte
     dashboard = open_recording(window, record(tmp_path / "run.gpudash"), qtbot).dashboard
     assert dashboard is not None
     settle(window)
-    own: list[QWidget] = [dashboard.panel, dashboard.tabs, dashboard.status_line, window.documents.bar]
+    own: list[QWidget] = [dashboard.panel, dashboard.tabs, dashboard.status_line, window.workspace.bar]
     assert [part.isVisible() for part in own] == [False] * 4
     assert dashboard.plots.isVisible()
     present(window)
     assert [part.isVisible() for part in own] == [True] * 4
     assert min(dashboard.splitter.sizes()) > 0
-    assert dashboard.panel.width() == window.panel.width() == WIDTH
+    assert dashboard.panel.width() == window.workspace.dashboard.panel.width() == WIDTH
     scrolled = dashboard.panel.findChildren(QScrollArea)
     (fields,) = [area for area in scrolled if area.accessibleName() == "Fields of the workload"]
     assert fields.widget().width() == fields.viewport().width()
@@ -180,11 +188,11 @@ def test_a_recording_closed_meanwhile_is_not_missed(
     window = open_window(session)
     open_recording(window, record(tmp_path / "run.gpudash"), qtbot)
     present(window)
-    window.documents.close_front()
+    window.workspace.close_front()
     settle(window)
     present(window)
     assert seen(window) == [True] * 4
-    assert not window.documents.bar.isVisible()
+    assert not window.workspace.bar.isVisible()
 
 
 def test_a_window_that_is_closed_while_presenting_leaves_nothing_behind(
@@ -199,11 +207,11 @@ def test_a_window_that_is_closed_while_presenting_leaves_nothing_behind(
 def test_the_text_size_is_used_and_remembered(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
     usual = window.font().pointSizeF()
-    window.commands.actions["130 %"].trigger()
+    window.menus.actions["view.text_size.130"].trigger()
     assert window.font().pointSizeF() == pytest.approx(1.3 * usual)
     set_text_scale(1.0)  # as at the next start
     again = open_window(FakeSession())
     assert text_scale() == 1.3
-    assert again.commands.actions["130 %"].isChecked()
-    again.commands.actions["100 %"].trigger()
+    assert again.menus.actions["view.text_size.130"].isChecked()
+    again.menus.actions["view.text_size.100"].trigger()
     assert text_scale() == 1.0

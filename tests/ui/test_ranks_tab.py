@@ -52,12 +52,12 @@ def shown(tab: RanksTab) -> list[int]:
 
 
 def tabs_of(window: MainWindow) -> list[str]:
-    bar = window.tabs.bar
+    bar = window.workspace.dashboard.tabs.bar
     return [bar.tabText(place) for place in range(bar.count()) if bar.isTabVisible(place)]
 
 
 def open_ranks(window: MainWindow) -> RanksTab:
-    tabs = window.tabs
+    tabs = window.workspace.dashboard.tabs
     assert tabs.ranks is not None
     tabs.bar.setCurrentIndex(tabs_of(window).index("Ranks"))
     tabs.set_collapsed(False)
@@ -142,7 +142,7 @@ def test_a_share_is_a_bar_in_its_colour_as_long_as_it_is(tab: RanksTab, palette:
 
 def test_the_tab_is_there_only_while_a_run_has_ranks(window: MainWindow) -> None:
     assert "Ranks" not in tabs_of(window)
-    session = window.session
+    session = window.workspace.session
     feed = RankFeed(session, 2)
     feed.train(5)
     settle(window)
@@ -151,55 +151,58 @@ def test_the_tab_is_there_only_while_a_run_has_ranks(window: MainWindow) -> None
     session.end()
     session.start()
     settle(window)
-    assert "Ranks" not in tabs_of(window) and window.tabs.current() is window.tabs.stages
+    assert (
+        "Ranks" not in tabs_of(window)
+        and window.workspace.dashboard.tabs.current() is window.workspace.dashboard.tabs.stages
+    )
 
 
 def test_the_tab_that_was_open_stays_open_when_the_ranks_come(window: MainWindow) -> None:
-    window.tabs.bar.setCurrentIndex(tabs_of(window).index("Events"))
+    window.workspace.dashboard.tabs.bar.setCurrentIndex(tabs_of(window).index("Events"))
     settle(window)
-    RankFeed(window.session, 2).train(2)
+    RankFeed(window.workspace.session, 2).train(2)
     settle(window)
-    assert window.tabs.current() is window.tabs.events
-    assert window.tabs.bar.tabText(window.tabs.bar.currentIndex()) == "Events"
+    assert window.workspace.dashboard.tabs.current() is window.workspace.dashboard.tabs.events
+    assert window.workspace.dashboard.tabs.bar.tabText(window.workspace.dashboard.tabs.bar.currentIndex()) == "Events"
 
 
 def test_choosing_a_rank_divides_its_step_and_choosing_none_that_of_all(window: MainWindow) -> None:
-    RankFeed(window.session, 2).train(20)
+    RankFeed(window.workspace.session, 2).train(20)
     settle(window)
     ranks = open_ranks(window)
     ranks.view.selectRow(1)
     settle(window)
-    assert window.plots.plot("rank_share").spec.title == "SHARE OF THE STEP · rank 1"
+    assert window.workspace.dashboard.plots.plot("rank_share").spec.title == "SHARE OF THE STEP · rank 1"
     ranks.view.clearSelection()
     settle(window)
-    assert window.plots.plot("rank_share").spec.title == "SHARE OF THE STEP · mean of 2 ranks"
+    assert window.workspace.dashboard.plots.plot("rank_share").spec.title == "SHARE OF THE STEP · mean of 2 ranks"
 
 
 def test_the_window_s_copy_takes_from_the_ranks_while_they_have_the_focus(window: MainWindow) -> None:
-    RankFeed(window.session, 2).train(5)
+    RankFeed(window.workspace.session, 2).train(5)
     settle(window)
     ranks = open_ranks(window)
     ranks.view.setFocus()
-    window.commands.actions["Copy Values"].trigger()
+    window.menus.actions["edit.copy_values"].trigger()
     assert QGuiApplication.clipboard().text().startswith("rank\tdevice")
 
 
 def test_the_progress_says_how_many_ranks_there_are(window: MainWindow) -> None:
-    RankFeed(window.session, 2).train(40)
+    RankFeed(window.workspace.session, 2).train(40)
     settle(window)
-    assert "step 40 of 300 · 2 ranks" in window.panel.progress.words.text()
+    assert "step 40 of 300 · 2 ranks" in window.workspace.dashboard.panel.progress.words.text()
 
 
 def test_all_plots_of_eight_ranks_are_drawn_and_others_can_be_brought_back(window: MainWindow) -> None:
-    RankFeed(window.session, 8).train(30)
+    RankFeed(window.workspace.session, 8).train(30)
     settle(window)
-    ids = [plot.spec.id for plot in window.plots.plots]
+    ids = [plot.spec.id for plot in window.workspace.dashboard.plots.plots]
     assert ids == ["rank_memory", "rank_step", "loss", "rank_share"]
-    for plot in window.plots.plots[:3]:
+    for plot in window.workspace.dashboard.plots.plots[:3]:
         assert {"lowest", "median", "highest"} <= plot.data.points.keys()
-    window.plots.choice.choose("utilisation", True)
+    window.workspace.dashboard.plots.choice.choose("utilisation", True)
     settle(window)
-    assert [plot.spec.id for plot in window.plots.plots] == [*ids, "utilisation"]
+    assert [plot.spec.id for plot in window.workspace.dashboard.plots.plots] == [*ids, "utilisation"]
 
 
 def straggler() -> Note:

@@ -22,8 +22,8 @@ def path(tmp_path: Path) -> Path:
 
 def read_as_far_as_its_first_slice(window: MainWindow, path: Path, qtbot: QtBot) -> RecordingDocument:
     """Open a recording, and wait until it has been read but nothing of it is there."""
-    window.opening.open(path)
-    document = window.documents.front
+    window.workspace.open(path)
+    document = window.workspace.front
     assert isinstance(document, RecordingDocument)
 
     def was_read() -> bool:
@@ -46,7 +46,7 @@ def test_the_dashboard_of_a_recording_is_built_over_several_frames(
     window.set_palette(LIGHT)
     document.refresh()
     assert document.dashboard is not None and ready == [True]
-    assert document.dashboard.palette_ is LIGHT and document.dashboard in window.documents.dashboards
+    assert document.dashboard.palette_ is LIGHT and document.dashboard in window.workspace.dashboards
 
 
 def test_a_tab_closed_while_its_dashboard_is_being_built_lets_go_of_the_file(
@@ -57,8 +57,8 @@ def test_a_tab_closed_while_its_dashboard_is_being_built_lets_go_of_the_file(
     monkeypatch.setattr(Replay, "close", lambda replay: (closed.append(replay), close(replay))[1])
     document = read_as_far_as_its_first_slice(window, path, qtbot)
     document.refresh()
-    window.documents.close_front()
-    assert len(closed) == 1 and window.documents.count == 0
+    window.workspace.close_front()
+    assert len(closed) == 1 and window.workspace.count == 0
     document.refresh()
     assert document.dashboard is None
 

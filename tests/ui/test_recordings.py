@@ -48,7 +48,7 @@ def test_a_recording_opens_as_a_tab_with_the_live_dashboard_s_parts(
 ) -> None:
     document = open_recording(window, path, qtbot)
     assert opened(window) == ["Dashboard", "run.gpudash"] and window.windowTitle() == "run.gpudash – gpudash"
-    assert window.front_dashboard is document.dashboard is not window.dashboard
+    assert window.workspace.front_dashboard is document.dashboard is not window.workspace.dashboard
     assert document.dashboard is not None
     assert [plot.spec.id for plot in document.dashboard.plots.plots] == ["memory", "utilisation", "loss", "throughput"]
     assert document.dashboard.tabs.isVisible() and document.dashboard.cards.isVisible()
@@ -75,7 +75,7 @@ def test_before_its_run_a_recording_says_so_and_offers_to_run_it_all_the_same(
     document.again.connect(asked.append)
     document.run_again.click()
     assert [run.workload for run in asked if isinstance(run, RunView)] == ["training"]
-    assert window.documents.front is None, "the live dashboard came to the front, ready to start"
+    assert window.workspace.front is None, "the live dashboard came to the front, ready to start"
 
 
 def test_times_are_those_of_the_recording_and_never_now(window: MainWindow, path: Path, qtbot: QtBot) -> None:
@@ -88,7 +88,7 @@ def test_times_are_those_of_the_recording_and_never_now(window: MainWindow, path
     settle(window)
     assert dashboard.plots.readout.title == f"at {replay.position_s:.2f} s"
     assert dashboard.plots.plots[-1]._time_ticks(dashboard.plots.plots[-1]._geometry).name == "session time"
-    assert window.plots.readout.title == "now"
+    assert window.workspace.dashboard.plots.readout.title == "now"
 
 
 def test_a_simulated_run_is_marked_as_such(window: MainWindow, tmp_path: Path, qtbot: QtBot) -> None:
@@ -107,26 +107,26 @@ def test_marks_are_shown_at_the_same_microsecond_and_the_keys_jump_there(
     dashboard.view.set_cursor(MARK_S - 0.5, pinned=True)
     QTest.keyClick(dashboard.plots.plots[0].canvas, Key.Key_BracketRight)
     assert dashboard.view.cursor_s == MARK_S
-    assert window.view.cursor_s is None, "the live view was left alone"
+    assert window.workspace.dashboard.view.cursor_s is None, "the live view was left alone"
 
 
 def test_keys_and_menus_act_on_the_tab_in_front(window: MainWindow, path: Path, qtbot: QtBot) -> None:
     dashboard = open_recording(window, path, qtbot).dashboard
     assert dashboard is not None
-    actions, before = window.commands.actions, window.view.window_s
-    actions["30 min"].trigger()
-    assert (dashboard.view.window_s, window.view.window_s) == (1800.0, before)
-    actions["Zoom In"].trigger()
+    actions, before = window.menus.actions, window.workspace.dashboard.view.window_s
+    actions["view.window.1800"].trigger()
+    assert (dashboard.view.window_s, window.workspace.dashboard.view.window_s) == (1800.0, before)
+    actions["view.zoom_in"].trigger()
     assert dashboard.view.window_s == pytest.approx(1440.0)
-    actions["Show or Hide Tables"].trigger()
-    assert dashboard.tabs.collapsed and not window.tabs.collapsed
-    actions["Phases"].setChecked(False)
-    assert "phase" in dashboard.plots.hidden_marks and "phase" in window.plots.hidden_marks
-    actions["Workload Panel"].setChecked(False)
-    assert not dashboard.panel.isVisible() and window.panel.isHidden()
-    window.documents.show_dashboard()
-    actions["10 s"].trigger()
-    assert (dashboard.view.window_s, window.view.window_s) == (pytest.approx(1440.0), 10.0)
+    actions["view.tables"].trigger()
+    assert dashboard.tabs.collapsed and not window.workspace.dashboard.tabs.collapsed
+    actions["view.marks.phase"].trigger()
+    assert "phase" in dashboard.plots.hidden_marks and "phase" in window.workspace.dashboard.plots.hidden_marks
+    actions["view.panel"].trigger()
+    assert not dashboard.panel.isVisible() and window.workspace.dashboard.panel.isHidden()
+    window.workspace.show_dashboard()
+    actions["view.window.10"].trigger()
+    assert (dashboard.view.window_s, window.workspace.dashboard.view.window_s) == (pytest.approx(1440.0), 10.0)
 
 
 def test_what_cannot_be_done_to_a_recording_is_not_offered_while_it_is_in_front(
@@ -134,10 +134,10 @@ def test_what_cannot_be_done_to_a_recording_is_not_offered_while_it_is_in_front(
 ) -> None:
     monkeypatch.setattr(QInputDialog, "getText", lambda *_args: pytest.fail("asked for a mark"))
     open_recording(window, path, qtbot)
-    mark = window.commands.actions["Add Mark…"]
+    mark = window.menus.actions["edit.add_mark"]
     assert not mark.isEnabled() and "while a session is recorded" in mark.toolTip()
-    assert window.commands.actions["Pause or Follow"].text() == "Play or Pause the Recording"
-    window.documents.show_dashboard()
+    assert window.menus.actions["view.pause"].text() == "Play or Pause the Recording"
+    window.workspace.show_dashboard()
     settle(window)
     assert mark.isEnabled()
 
@@ -147,17 +147,21 @@ def test_copying_takes_from_the_recording_in_front(window: MainWindow, path: Pat
     assert dashboard is not None
     dashboard.view.select(4.0, 5.0)
     settle(window)
-    assert window.commands.actions["Zoom to Selection"].isEnabled()
-    window.commands.actions["Copy Values"].trigger()
-    assert QApplication.clipboard().text() == dashboard.plots.selection_text() != window.plots.selection_text()
-    window.commands.actions["Copy Graph as Image"].trigger()
+    assert window.menus.actions["view.zoom_to_selection"].isEnabled()
+    window.menus.actions["edit.copy_values"].trigger()
+    assert (
+        QApplication.clipboard().text()
+        == dashboard.plots.selection_text()
+        != window.workspace.dashboard.plots.selection_text()
+    )
+    window.menus.actions["edit.copy_graph"].trigger()
     assert not QApplication.clipboard().image().isNull()
 
 
 def test_a_recording_behind_another_tab_draws_nothing(window: MainWindow, path: Path, qtbot: QtBot) -> None:
     dashboard = open_recording(window, path, qtbot).dashboard
     assert dashboard is not None
-    window.documents.show_dashboard()
+    window.workspace.show_dashboard()
     settle(window)
     frame = dashboard._frame
     settle(window)
@@ -185,11 +189,11 @@ def test_a_recording_that_is_still_written_is_followed_with_the_spec_of_its_run(
         recorder.commit()
 
         def grown() -> bool:
-            window.refresh()
+            window.workspace.refresh()
             return document.dashboard is not None and document.dashboard.view.range()[1] > before + 1.5
 
         qtbot.waitUntil(grown, timeout=20_000)
-        window.documents.close_front()
+        window.workspace.close_front()
     finally:
         recorder.close()
 
@@ -200,8 +204,8 @@ def test_several_recordings_are_open_and_the_same_file_comes_to_the_front(
     first = open_recording(window, path, qtbot)
     second = open_recording(window, trained(seconds=6.0).save(tmp_path / "other.gpudash"), qtbot)
     assert opened(window) == ["Dashboard", "run.gpudash", "other.gpudash"]
-    window.opening.open(path)
-    assert window.documents.front is first and window.documents.count == 2
+    window.workspace.open(path)
+    assert window.workspace.front is first and window.workspace.count == 2
     assert second.replay is not None and first.replay is not None
     assert second.replay.extent_s[1] < first.replay.extent_s[1]
 
@@ -219,7 +223,7 @@ def test_closing_a_tab_frees_its_memory_and_its_threads(window: MainWindow, path
     document = open_recording(window, path, qtbot)
     assert document.dashboard is not None and document.replay is not None
     gone = [weakref.ref(part) for part in (document, document.dashboard, document.replay, document.replay.store)]
-    window.documents.close_front()
+    window.workspace.close_front()
     del document
     settle(window)
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
@@ -251,8 +255,9 @@ def slow(path: Path) -> Slow:
 
 
 def opening(window: MainWindow, slow: Slow) -> RecordingDocument:
-    document = RecordingDocument(slow.opened, window.palette_)
-    window.opening._add(document, slow.opened.path)
+    document = RecordingDocument(slow.opened, window.workspace.colours)
+    document.ready.connect(lambda: window.workspace.serve(document))
+    window.workspace.add(document, slow.opened.path, document.title)
     assert slow.told.wait(20)
     settle(window)
     return document
@@ -263,9 +268,9 @@ def test_while_it_is_read_a_number_says_how_far_and_esc_gives_it_up(
 ) -> None:
     document = opening(window, slow)
     assert document.opening.words.text().endswith("kB") and document.opening.bar.value() == 500
-    assert window.front_dashboard is None and not window.commands.actions["Show All"].isEnabled()
+    assert window.workspace.front_dashboard is None and not window.menus.actions["view.show_all"].isEnabled()
     QTest.keyClick(document, Key.Key_Escape)
-    assert opened(window) == ["Dashboard"] and window.plots.isVisible()
+    assert opened(window) == ["Dashboard"] and window.workspace.dashboard.plots.isVisible()
     slow.go.set()
     assert slow.opened.join(20) and slow.opened.poll() is None
 
@@ -278,7 +283,7 @@ def test_what_was_open_stays_open_until_the_new_one_is_read(
     assert before.replay is not None
     slow.go.set()
     wait_until_shown(window, document, qtbot)
-    assert window.documents.count == 2 and document.dashboard is not None
+    assert window.workspace.count == 2 and document.dashboard is not None
 
 
 def test_a_recording_that_is_no_longer_wanted_is_closed_when_it_has_been_read(path: Path) -> None:
@@ -309,15 +314,15 @@ def test_a_file_that_cannot_be_read_is_told_in_a_sentence_and_what_was_open_stay
     before = open_recording(window, path, qtbot)
     broken = tmp_path / "broken.gpudash"
     broken.write_bytes(content)
-    window.opening.open(broken)
+    window.workspace.open(broken)
 
     def told() -> bool:
-        window.refresh()
-        return words in window.documents.notice.text
+        window.workspace.refresh()
+        return words in window.workspace.notice.text
 
     qtbot.waitUntil(told)
-    assert window.documents.notice.text.count(".") <= 3 and "Traceback" not in window.documents.notice.text
-    assert window.documents.count == 1 and before.replay is not None
+    assert window.workspace.notice.text.count(".") <= 3 and "Traceback" not in window.workspace.notice.text
+    assert window.workspace.count == 1 and before.replay is not None
     assert broken.read_bytes() == content
 
 
@@ -328,15 +333,15 @@ def test_a_file_that_vanishes_while_it_is_read_or_may_not_be_read_is_a_sentence(
     assert gone.join(20)
     with pytest.raises(RecordingError, match=r"gone\.gpudash"):
         gone.poll()
-    assert not window.opening.open(tmp_path / "gone.gpudash")
-    assert "There is no file" in window.documents.notice.text
+    assert not window.workspace.open(tmp_path / "gone.gpudash")
+    assert "There is no file" in window.workspace.notice.text
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_told(window: MainWindow, path: Path) -> None:
     path.chmod(0)
-    assert not window.opening.open(path)
-    assert "cannot be read" in window.documents.notice.text
+    assert not window.workspace.open(path)
+    assert "cannot be read" in window.workspace.notice.text
 
 
 def test_an_error_nobody_thought_of_is_a_sentence_too(path: Path) -> None:

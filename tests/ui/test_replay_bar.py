@@ -246,11 +246,11 @@ def test_space_plays_the_recording_in_front_and_tables_cards_and_curves_are_of_i
     assert {mark.label for mark in dashboard.plots.marks} >= {"here it began"}
     assert "finished" not in {mark.label for mark in dashboard.plots.marks}
     QTest.keyClick(dashboard.plots.plots[0].canvas, Key.Key_Space)
-    assert document.bar.playing and window.view.following
+    assert document.bar.playing and window.workspace.dashboard.view.following
     document.setFocus()
     QTest.keyClick(document, Key.Key_Space)
     assert not document.bar.playing
-    window.commands.actions["Jump to Now"].trigger()
+    window.menus.actions["view.jump_to_now"].trigger()
     settle(window)
     assert replay.at_end and len(dashboard.tabs._events) == events
     assert "finished" in document.head.words.text()

@@ -28,7 +28,7 @@ def run(
 
 
 def taken_values(window: MainWindow) -> dict[str, Any]:
-    spec = window.panel.spec()
+    spec = window.workspace.dashboard.panel.spec()
     assert spec is not None
     return spec.model_dump()
 
@@ -45,18 +45,23 @@ def test_the_button_puts_the_run_into_the_live_dashboard_and_starts_nothing(
 ) -> None:
     document = open_recording(window, trained(seconds=3.0).save(tmp_path / "run.gpudash"), qtbot)
     document.run_again.click()
-    assert window.documents.front is None and window.documents.notice.text == ""
-    assert taken_values(window)["steps"] == 30 and window.panel.device_name == "cpu"
-    assert window.session.asked == [] and window.panel.button.isEnabled()
+    assert window.workspace.front is None and window.workspace.notice.text == ""
+    assert taken_values(window)["steps"] == 30 and window.workspace.dashboard.panel.device_name == "cpu"
+    assert window.workspace.session.asked == [] and window.workspace.dashboard.panel.button.isEnabled()
 
 
 def test_values_and_device_are_taken(window: MainWindow) -> None:
-    window.panel.workload.setCurrentIndex(window.panel.workload.findData("matmul"))
-    window.run_again(run("cuda:0"))
-    assert window.panel.workload.currentData() == "training" and window.panel.device_name == "cuda:0"
+    window.workspace.dashboard.panel.workload.setCurrentIndex(
+        window.workspace.dashboard.panel.workload.findData("matmul")
+    )
+    window.workspace.run_again(run("cuda:0"))
+    assert (
+        window.workspace.dashboard.panel.workload.currentData() == "training"
+        and window.workspace.dashboard.panel.device_name == "cuda:0"
+    )
     values = taken_values(window)
     assert {name: values[name] for name in VALUES} == VALUES
-    assert window.dashboard.selected == gpu(0).uuid
+    assert window.workspace.dashboard.selected == gpu(0).uuid
 
 
 @pytest.mark.parametrize(
@@ -65,48 +70,53 @@ def test_values_and_device_are_taken(window: MainWindow) -> None:
 def test_a_device_that_is_not_here_today_is_said_and_the_values_are_kept(
     window: MainWindow, device: str, simulated: bool, taken: str
 ) -> None:
-    window.run_again(run(device, simulated=simulated))
-    assert window.panel.device_name == taken and taken_values(window)["steps"] == 123
-    assert window.documents.notice.text == (
+    window.workspace.run_again(run(device, simulated=simulated))
+    assert window.workspace.dashboard.panel.device_name == taken and taken_values(window)["steps"] == 123
+    assert window.workspace.notice.text == (
         f"This run was on {device}, which is not here today; the values are kept, and the device is {taken}."
     )
 
 
 def test_without_any_gpu_the_processor_takes_its_place(open_window: OpenWindow) -> None:
     window = open_window(FakeSession())
-    window.run_again(run("cuda:0"))
-    assert window.panel.device_name == "cpu" and "cuda:0, which is not here" in window.documents.notice.text
+    window.workspace.run_again(run("cuda:0"))
+    assert (
+        window.workspace.dashboard.panel.device_name == "cpu"
+        and "cuda:0, which is not here" in window.workspace.notice.text
+    )
 
 
 def test_a_device_that_cannot_be_used_today_says_why(open_window: OpenWindow) -> None:
     window = open_window(FakeSession([SIMULATED], simulator_problem="torch is too old."))
-    window.run_again(run("sim:0", simulated=True))
-    assert "sim:0, which cannot be used today: torch is too old; " in window.documents.notice.text
+    window.workspace.run_again(run("sim:0", simulated=True))
+    assert "sim:0, which cannot be used today: torch is too old; " in window.workspace.notice.text
 
 
 def test_a_workload_that_is_not_installed_changes_nothing(window: MainWindow) -> None:
-    before = window.panel.workload.currentData()
-    window.run_again(run(workload="quantum"))
-    assert window.panel.workload.currentData() == before
-    assert window.documents.notice.text == "The workload quantum is not installed here; nothing was changed."
+    before = window.workspace.dashboard.panel.workload.currentData()
+    window.workspace.run_again(run(workload="quantum"))
+    assert window.workspace.dashboard.panel.workload.currentData() == before
+    assert window.workspace.notice.text == "The workload quantum is not installed here; nothing was changed."
 
 
 def test_a_field_of_a_newer_version_is_left_out_and_said(window: MainWindow) -> None:
-    window.run_again(run(spec={"steps": 7, "warp": 9}))
+    window.workspace.run_again(run(spec={"steps": 7, "warp": 9}))
     assert taken_values(window)["steps"] == 7
-    assert window.documents.notice.text == "This version does not know warp; the rest was taken."
+    assert window.workspace.notice.text == "This version does not know warp; the rest was taken."
 
 
 def test_while_a_run_is_on_nothing_is_touched(window: MainWindow) -> None:
-    window.session.start()
-    window.run_again(run())
-    assert "stop it first" in window.documents.notice.text and taken_values(window)["steps"] != 123
+    window.workspace.session.start()
+    window.workspace.run_again(run())
+    assert "stop it first" in window.workspace.notice.text and taken_values(window)["steps"] != 123
 
 
 def test_a_program_of_the_user_s_is_filled_in_and_a_watched_process_is_not(window: MainWindow, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")
-    window.run_again(run(workload="watch", spec={"command": ["python", str(script), "--fast"]}))
-    assert window.panel.watching and window.panel.script.script().file == str(script)
-    window.run_again(run(workload="watch", spec={"pid": 12, "command": ["python"]}))
-    assert "cannot be started again" in window.documents.notice.text
+    window.workspace.run_again(run(workload="watch", spec={"command": ["python", str(script), "--fast"]}))
+    assert window.workspace.dashboard.panel.watching and window.workspace.dashboard.panel.script.script().file == str(
+        script
+    )
+    window.workspace.run_again(run(workload="watch", spec={"pid": 12, "command": ["python"]}))
+    assert "cannot be started again" in window.workspace.notice.text

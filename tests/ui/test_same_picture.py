@@ -76,7 +76,7 @@ def test_the_plots_are_the_same_picture_and_every_figure_is_the_same(
 ) -> None:
     session = trained(gpus, device=device)
     window = open_window(session, theme=theme)
-    live, whole = window.dashboard, (2.5, 15.5)
+    live, whole = window.workspace.dashboard, (2.5, 15.5)
     live.view_bar.smoothing.setValue(60)
     if session.gpus:
         live.select_device(session.gpus[0].uuid)
@@ -103,7 +103,7 @@ def test_the_plots_are_the_same_picture_and_every_figure_is_the_same(
 def test_the_comparison_sees_another_curve(open_window: OpenWindow, tmp_path: Path, qtbot: QtBot) -> None:
     session = trained()
     window = open_window(session)
-    before = drawn(window, window.dashboard, (2.5, 15.5))
+    before = drawn(window, window.workspace.dashboard, (2.5, 15.5))
     other = trained(seconds=11.0)
     document = open_recording(window, other.save(tmp_path / "other.gpudash"), qtbot)
     assert document.dashboard is not None

@@ -45,9 +45,9 @@ def badge(card: Card) -> str:
 
 def test_the_card_of_a_simulated_gpu_has_a_badge_and_no_other_has(open_window: OpenWindow) -> None:
     window = open_window(FakeSession([gpu(0), SIM]))
-    window.session.feed(1.0)  # type: ignore[attr-defined]
+    window.workspace.session.feed(1.0)  # type: ignore[attr-defined]
     settle(window)
-    cards = window.cards._cards
+    cards = window.workspace.dashboard.cards._cards
     assert {key: badge(card) for key, card in cards.items()} == {"host": "", "GPU-00000000": "", "SIM-0": SIMULATED}
     assert SIMULATED in cards["SIM-0"].accessibleName()
     assert SIMULATED not in cards["GPU-00000000"].accessibleName()
@@ -56,9 +56,9 @@ def test_the_card_of_a_simulated_gpu_has_a_badge_and_no_other_has(open_window: O
 @pytest.mark.parametrize("size", [(1440, 960), (900, 560)])
 def test_the_badge_stays_whole_where_there_is_little_room(open_window: OpenWindow, size: tuple[int, int]) -> None:
     window = open_window(FakeSession([*(gpu(index) for index in range(2)), SIM]), size=size)
-    window.session.feed(1.0)  # type: ignore[attr-defined]
+    window.workspace.session.feed(1.0)  # type: ignore[attr-defined]
     settle(window)
-    card = window.cards._cards["SIM-0"]
+    card = window.workspace.dashboard.cards._cards["SIM-0"]
     assert card._badge.width() >= card._badge.sizeHint().width()
     assert card._name.text().startswith("sim:0")
 
@@ -71,34 +71,34 @@ def test_the_badge_is_readable_in_both_themes(palette: Palette) -> None:
 def test_the_device_list_offers_it_as_simulated_and_not_first(open_window: OpenWindow) -> None:
     window = open_window(FakeSession([SIM]))
     settle(window)
-    device = window.panel.device
+    device = window.workspace.dashboard.panel.device
     assert [device.itemText(row) for row in range(device.count())][1] == f"sim:0 · {SIMULATED}"
-    assert window.panel.device_name == "cpu"
-    window.panel.choose_device("sim:0")
-    assert window.panel.device_name == "sim:0"
+    assert window.workspace.dashboard.panel.device_name == "cpu"
+    window.workspace.dashboard.panel.choose_device("sim:0")
+    assert window.workspace.dashboard.panel.device_name == "sim:0"
 
 
 def test_where_torch_cannot_the_list_shows_it_disabled_with_the_reason(open_window: OpenWindow) -> None:
     reason = "torch 2.4.0 cannot be given a device from Python."
     window = open_window(FakeSession([SIM], simulator_problem=reason))
     settle(window)
-    device = window.panel.device
+    device = window.workspace.dashboard.panel.device
     assert enabled_choices(device) == ["cpu"]
     assert device.itemData(device.findData("sim:0"), Qt.ItemDataRole.ToolTipRole) == reason
 
 
 def test_plots_of_a_simulated_gpu_and_of_speeds_taken_on_it_say_so(open_window: OpenWindow) -> None:
     window = open_window(session_with_a_run())
-    window.dashboard.select_device("SIM-0")
+    window.workspace.dashboard.select_device("SIM-0")
     settle(window)
-    specs = {spec.id: spec for spec in window.dashboard.layout_key}
+    specs = {spec.id: spec for spec in window.workspace.dashboard.layout_key}
     assert specs["memory"].title == "MEMORY sim:0 (SIMULATED)"
     assert specs["throughput"].title == "THROUGHPUT (SIMULATED)"
     assert specs["transfer"].title == "TRANSFER BANDWIDTH (SIMULATED)"
     assert specs["utilisation"].curves[0].name == "GPU (SIMULATED)"
     names = {curve.name for spec in specs.values() for curve in spec.curves}
     assert not {"memory controller", "PCIe to the GPU", "PCIe from the GPU"} & names
-    assert "sim:0 (SIMULATED)" in window.dashboard.caption("SIM-0", "")
+    assert "sim:0 (SIMULATED)" in window.workspace.dashboard.caption("SIM-0", "")
 
 
 def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> None:
@@ -107,10 +107,12 @@ def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> No
     session.start("cuda:0")
     session.train(1.0, device="cuda:0")
     window = open_window(session)
-    window.dashboard.select_device("GPU-00000000")
+    window.workspace.dashboard.select_device("GPU-00000000")
     settle(window)
     words = [
-        word for spec in window.dashboard.layout_key for word in (spec.title, *(curve.name for curve in spec.curves))
+        word
+        for spec in window.workspace.dashboard.layout_key
+        for word in (spec.title, *(curve.name for curve in spec.curves))
     ]
     assert not [word for word in words if SIMULATED in word]
 
@@ -121,7 +123,7 @@ def test_progress_tables_and_marks_of_a_run_say_so(open_window: OpenWindow) -> N
     settle(window)
     run = session.store.run
     assert run is not None
-    assert window.panel.progress.words.text().startswith(SIMULATED)
+    assert window.workspace.dashboard.panel.progress.words.text().startswith(SIMULATED)
     devices = {row[1] for row in (*stage_rows(run), *epoch_rows(run))}
     assert all(SIMULATED in name for name in devices if "sim" in name)
     assert any(marker.label == "training on sim:0 (SIMULATED)" for marker in session.store.markers)

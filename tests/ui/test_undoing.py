@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import REMOVED, Marker
 from gpudash.ui.dashboard.tabs.lower_tabs import event_row
+from gpudash.ui.features.marks import add_mark
 from gpudash.ui.widgets.undo import MOST_STEPS, Undoing
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
@@ -103,64 +104,64 @@ def test_what_an_undo_changes_is_no_new_step(stack: Stack) -> None:
 
 
 def test_the_menu_names_what_would_be_undone(window: MainWindow) -> None:
-    undo, redo = window.commands.actions["Undo"], window.commands.actions["Redo"]
+    undo, redo = window.menus.actions["edit.undo"], window.menus.actions["edit.redo"]
     assert (undo.text(), undo.isEnabled(), redo.isEnabled()) == ("Undo", False, False)
     assert undo.toolTip().endswith("There is nothing to take back.")
-    window.plots.plots[0].legend.toggle("this process")
+    window.workspace.dashboard.plots.plots[0].legend.toggle("this process")
     assert (undo.text(), undo.isEnabled()) == ("Undo Hide of this process", True)
     undo.trigger()
     assert (redo.text(), redo.isEnabled()) == ("Redo Hide of this process", True)
 
 
 def test_hidden_curves_come_back_and_go_again(window: MainWindow) -> None:
-    plot = window.plots.plots[0]
+    plot = window.workspace.dashboard.plots.plots[0]
     plot.legend.toggle("this process")
     plot.legend.toggle("other processes")
-    window.undoing.undo()
+    window.workspace.undo.undo()
     assert plot.hidden == {"this process"}
-    window.undoing.undo()
+    window.workspace.undo.undo()
     assert plot.hidden == set()
-    window.undoing.redo()
+    window.workspace.undo.redo()
     assert plot.hidden == {"this process"}
 
 
 def test_showing_a_curve_alone_is_one_step(window: MainWindow) -> None:
-    legend = window.plots.plots[0].legend
+    legend = window.workspace.dashboard.plots.plots[0].legend
     legend.isolate("this process")
     assert len(legend.hidden) > 1
-    assert window.undoing.undo_text == f"Hide of {len(legend.hidden)} Curves"
-    window.undoing.undo()
+    assert window.workspace.undo.undo_text == f"Hide of {len(legend.hidden)} Curves"
+    window.workspace.undo.undo()
     assert legend.hidden == set()
 
 
 def test_tables_panel_and_splitter_come_back(window: MainWindow) -> None:
-    tabs, panel = window.tabs, window.commands.actions["Workload Panel"]
+    tabs, panel = window.workspace.dashboard.tabs, window.menus.actions["view.panel"]
     collapsed = tabs.collapsed
-    window.commands.actions["Show or Hide Tables"].trigger()
+    window.menus.actions["view.tables"].trigger()
     assert tabs.collapsed is not collapsed
     panel.trigger()
-    assert not window.panel.isVisible()
+    assert not window.workspace.dashboard.panel.isVisible()
     settle(window)
-    window.undoing.undo()
-    assert window.panel.isVisible()
-    window.undoing.undo()
+    window.workspace.undo.undo()
+    assert window.workspace.dashboard.panel.isVisible()
+    window.workspace.undo.undo()
     assert tabs.collapsed is collapsed
 
 
 def test_a_dragged_splitter_goes_back_where_it_was(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session, size=(1440, 1400))
-    window.undoing._clock = lambda: 0.0  # the movements are one drag however long they take here
-    splitter = window.dashboard.splitter
+    window.workspace.undo._clock = lambda: 0.0  # the movements are one drag however long they take here
+    splitter = window.workspace.dashboard.splitter
     before = splitter.sizes()
     for step in (10, 20, 30):
         splitter.moveSplitter(before[0] + step, 1)
     assert splitter.sizes() != before
     settle(window)
-    window.undoing.undo()
+    window.workspace.undo.undo()
     assert splitter.sizes() == before
     settle(window)
     assert splitter.sizes() == before
-    window.undoing.redo()
+    window.workspace.undo.redo()
     assert splitter.sizes()[0] == before[0] + 30
 
 
@@ -169,35 +170,35 @@ def test_a_view_of_a_recording_is_undone_as_the_live_one_is(window: MainWindow, 
     assert dashboard is not None
     plot = dashboard.plots.plots[0]
     plot.legend.toggle("this process")
-    assert window.undoing.undo_text == "Hide of this process"
-    window.undoing.undo()
+    assert window.workspace.undo.undo_text == "Hide of this process"
+    window.workspace.undo.undo()
     assert plot.hidden == set()
 
 
 def test_what_the_window_does_by_itself_is_no_step(window: MainWindow) -> None:
     window.resize(1280, 700)
     settle(window)
-    assert window.tabs.collapsed
-    assert window.undoing.undo_text == ""
-    window.tabs.show_output()
-    assert window.undoing.undo_text == ""
+    assert window.workspace.dashboard.tabs.collapsed
+    assert window.workspace.undo.undo_text == ""
+    window.workspace.dashboard.tabs.show_output()
+    assert window.workspace.undo.undo_text == ""
 
 
 def test_a_mark_is_taken_back_by_a_marker_that_says_so(
     window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("here", True))
-    window.commands.add_mark(12.5)
-    assert window.undoing.undo_text == "Mark “here”"
-    window.undoing.undo()
-    window.undoing.redo()
+    add_mark(window.workspace, 12.5)
+    assert window.workspace.undo.undo_text == "Mark “here”"
+    window.workspace.undo.undo()
+    window.workspace.undo.redo()
     assert session.asked[-3:] == [("mark", "here", 12.5), ("unmark", "here", 12.5), ("mark", "here", 12.5)]
 
 
 def test_a_removed_mark_is_drawn_no_more_until_it_is_made_again(window: MainWindow, session: FakeSession) -> None:
     def user_marks() -> list[str]:
         settle(window)
-        return [mark.label for mark in window.plots.marks if mark.category == "user"]
+        return [mark.label for mark in window.workspace.dashboard.plots.marks if mark.category == "user"]
 
     session.apply(Marker(time_s=12.5, label="here"), Marker(time_s=12.5, label="there"))
     assert sorted(user_marks()) == ["here", "there"]
@@ -211,8 +212,8 @@ def test_a_removed_mark_is_drawn_no_more_until_it_is_made_again(window: MainWind
 
 
 def test_ctrl_z_in_a_field_is_the_fields(window: MainWindow) -> None:
-    window.plots.plots[0].legend.toggle("this process")
-    field = window.panel.form.control("steps")
+    window.workspace.dashboard.plots.plots[0].legend.toggle("this process")
+    field = window.workspace.dashboard.panel.form.control("steps")
     assert isinstance(field, QLineEdit)
     field.setFocus()
     before = field.text()
@@ -220,9 +221,9 @@ def test_ctrl_z_in_a_field_is_the_fields(window: MainWindow) -> None:
     QTest.keyClicks(field, "7")
     QTest.keyClick(field, Qt.Key.Key_Z, CTRL)
     assert field.text() == before
-    assert window.plots.plots[0].hidden == {"this process"}
-    window.plots.plots[0].canvas.setFocus()
-    QTest.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL)
-    assert window.plots.plots[0].hidden == set()
-    QTest.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL | SHIFT)
-    assert window.plots.plots[0].hidden == {"this process"}
+    assert window.workspace.dashboard.plots.plots[0].hidden == {"this process"}
+    window.workspace.dashboard.plots.plots[0].canvas.setFocus()
+    QTest.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL)
+    assert window.workspace.dashboard.plots.plots[0].hidden == set()
+    QTest.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL | SHIFT)
+    assert window.workspace.dashboard.plots.plots[0].hidden == {"this process"}

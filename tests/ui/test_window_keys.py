@@ -26,53 +26,57 @@ def press(window: MainWindow, key: Qt.Key, modifiers: Qt.KeyboardModifier = Qt.K
 
 
 def focus_plot(window: MainWindow) -> None:
-    window.plots.plots[0].canvas.setFocus()
-    assert window.plots.focused is window.plots.plots[0]
+    window.workspace.dashboard.plots.plots[0].canvas.setFocus()
+    assert window.workspace.dashboard.plots.focused is window.workspace.dashboard.plots.plots[0]
 
 
 def test_space_pauses_the_view_and_everything_goes_on_being_stored(window: MainWindow, session: FakeSession) -> None:
     press(window, Key.Key_Space)
-    assert not window.view.following
+    assert not window.workspace.dashboard.view.following
     series = session.store.series("host", "used_bytes")
     assert series is not None
-    before, shown = len(series), window.view.range()
+    before, shown = len(series), window.workspace.dashboard.view.range()
     session.feed(5.0)
     settle(window)
     assert len(series) == before + 50
-    assert window.view.range() == shown
-    assert window.status_line.findChildren(type(window.panel.progress.words))[0].text().startswith("Paused 5 s behind")
+    assert window.workspace.dashboard.view.range() == shown
+    assert (
+        window.workspace.dashboard.status_line.findChildren(type(window.workspace.dashboard.panel.progress.words))[0]
+        .text()
+        .startswith("Paused 5 s behind")
+    )
     press(window, Key.Key_Space)
-    assert window.view.following
-    assert window.view.range()[1] == session.now_s
+    assert window.workspace.dashboard.view.following
+    assert window.workspace.dashboard.view.range()[1] == session.now_s
 
 
 def test_space_pauses_after_start_was_clicked(window: MainWindow, session: FakeSession) -> None:
-    QTest.mouseClick(window.panel.button, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(window.workspace.dashboard.panel.button, Qt.MouseButton.LeftButton)
     press(window, Key.Key_Space)
-    assert not window.view.following
+    assert not window.workspace.dashboard.view.following
     assert ("stop",) not in session.asked
 
 
 def test_space_on_a_plot_pauses_too(window: MainWindow) -> None:
     focus_plot(window)
     press(window, Key.Key_Space)
-    assert not window.view.following
+    assert not window.workspace.dashboard.view.following
 
 
 @pytest.mark.parametrize("control", ["legend", "field", "choice", "slider", "table"])
 def test_space_on_a_control_means_the_control(window: MainWindow, control: str, qtbot: QtBot) -> None:
-    legend = window.plots.plots[0].legend
+    legend = window.workspace.dashboard.plots.plots[0].legend
     widget: Any = {
         "legend": next(button for button in legend.findChildren(QToolButton) if button.text() == "this process"),
-        "field": window.panel.form.control("steps"),
-        "choice": window.panel.form.control("optimizer"),
-        "slider": window.dashboard.view_bar.smoothing,
-        "table": window.tabs.stages.view,
+        "field": window.workspace.dashboard.panel.form.control("steps"),
+        "choice": window.workspace.dashboard.panel.form.control("optimizer"),
+        "slider": window.workspace.dashboard.view_bar.smoothing,
+        "table": window.workspace.dashboard.tabs.stages.view,
     }[control]
     widget.setFocus()
     assert widget.hasFocus()
     press(window, Key.Key_Space)
-    assert window.view.following
+    assert window.workspace.dashboard.view.following
     if control == "legend":
         assert legend.hidden == {"this process"}
     if control == "field":
@@ -86,16 +90,19 @@ def test_single_letters_type_into_a_field_and_do_nothing_else(
     window: MainWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(QInputDialog, "getText", lambda *_args: pytest.fail("a mark was asked for"))
-    window.view.select(12.0, 14.0)
-    before = window.view.range(), [plot.log for plot in window.plots.plots]
-    field = window.panel.form.control("steps")
+    window.workspace.dashboard.view.select(12.0, 14.0)
+    before = window.workspace.dashboard.view.range(), [plot.log for plot in window.workspace.dashboard.plots.plots]
+    field = window.workspace.dashboard.panel.form.control("steps")
     assert isinstance(field, QLineEdit)
     field.setFocus()
     field.clear()
     QTest.keyClicks(field, "mlf0[]?")
     settle(window, 4)
     assert field.text() == "mlf0[]?"
-    assert (window.view.range(), [plot.log for plot in window.plots.plots]) == before
+    assert (
+        window.workspace.dashboard.view.range(),
+        [plot.log for plot in window.workspace.dashboard.plots.plots],
+    ) == before
     assert not [widget for widget in QApplication.topLevelWidgets() if widget.isModal() and widget.isVisible()]
 
 
@@ -106,11 +113,11 @@ def test_single_letters_do_nothing_where_no_plot_has_the_focus(
     window.setFocus()
     for key in (Key.Key_M, Key.Key_L, Key.Key_F):
         press(window, key)
-    assert not any(plot.log for plot in window.plots.plots)
+    assert not any(plot.log for plot in window.workspace.dashboard.plots.plots)
 
 
 def test_l_switches_the_loss_axis_of_a_plot(window: MainWindow) -> None:
-    loss = window.plots.plot("loss")
+    loss = window.workspace.dashboard.plots.plot("loss")
     assert loss is not None
     loss.canvas.setFocus()
     press(window, Key.Key_L)
@@ -118,28 +125,28 @@ def test_l_switches_the_loss_axis_of_a_plot(window: MainWindow) -> None:
 
 
 def test_f5_starts_and_stops_from_anywhere(window: MainWindow, session: FakeSession) -> None:
-    window.panel.form.control("steps").setFocus()
+    window.workspace.dashboard.panel.form.control("steps").setFocus()
     press(window, Key.Key_F5)
     assert session.asked[-1] == ("start", "training", "cpu")
-    assert window.panel.button.text() == "■  Stop run   F5"
-    assert window.panel.button.isEnabled()
+    assert window.workspace.dashboard.panel.button.text() == "■  Stop run   F5"
+    assert window.workspace.dashboard.panel.button.isEnabled()
     press(window, Key.Key_F5)
     assert session.asked[-1] == ("stop",)
-    assert window.panel.button.text() == "Stopping…"
-    assert window.panel.progress.words.text() == "Stopping after this step…"
+    assert window.workspace.dashboard.panel.button.text() == "Stopping…"
+    assert window.workspace.dashboard.panel.progress.words.text() == "Stopping after this step…"
     press(window, Key.Key_F5)
     assert session.asked.count(("stop",)) == 1
     session.end()
     settle(window)
-    assert window.panel.button.text() == "▶  Start run   F5"
+    assert window.workspace.dashboard.panel.button.text() == "▶  Start run   F5"
 
 
 def test_stop_answers_before_the_next_refresh(window: MainWindow, session: FakeSession) -> None:
-    window.panel.button.click()
-    assert "Stop run" in window.panel.button.text()
-    window.panel.button.click()
-    assert window.panel.progress.words.text() == "Stopping after this step…"
-    assert not window.panel.button.isEnabled()
+    window.workspace.dashboard.panel.button.click()
+    assert "Stop run" in window.workspace.dashboard.panel.button.text()
+    window.workspace.dashboard.panel.button.click()
+    assert window.workspace.dashboard.panel.progress.words.text() == "Stopping after this step…"
+    assert not window.workspace.dashboard.panel.button.isEnabled()
 
 
 def test_marks_are_named_and_jumped_to_by_key(
@@ -147,36 +154,36 @@ def test_marks_are_named_and_jumped_to_by_key(
 ) -> None:
     monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("spike", True))
     focus_plot(window)
-    window.view.set_cursor(12.5, pinned=True)
+    window.workspace.dashboard.view.set_cursor(12.5, pinned=True)
     press(window, Key.Key_M)
     assert session.asked[-1] == ("mark", "spike", 12.5)
     monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("", False))
     press(window, Key.Key_M)
     assert len([call for call in session.asked if call[0] == "mark"]) == 1
     press(window, Key.Key_BracketLeft)
-    assert window.view.cursor_s == 10.0
+    assert window.workspace.dashboard.view.cursor_s == 10.0
     press(window, Key.Key_BracketRight)
-    assert window.view.cursor_s == 20.0
+    assert window.workspace.dashboard.view.cursor_s == 20.0
 
 
 def test_arrows_step_the_cursor_by_readings(window: MainWindow, session: FakeSession) -> None:
     focus_plot(window)
-    window.view.set_cursor(15.0, pinned=True)
+    window.workspace.dashboard.view.set_cursor(15.0, pinned=True)
     press(window, Key.Key_Left)
-    assert window.view.cursor_s == pytest.approx(14.9)
+    assert window.workspace.dashboard.view.cursor_s == pytest.approx(14.9)
     press(window, Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    assert window.view.cursor_s == pytest.approx(15.9)
+    assert window.workspace.dashboard.view.cursor_s == pytest.approx(15.9)
 
 
 def test_arrows_in_a_field_leave_the_cursor_alone(window: MainWindow) -> None:
-    window.view.set_cursor(15.0, pinned=True)
-    window.panel.form.control("steps").setFocus()
+    window.workspace.dashboard.view.set_cursor(15.0, pinned=True)
+    window.workspace.dashboard.panel.form.control("steps").setFocus()
     press(window, Key.Key_Left)
-    assert window.view.cursor_s == 15.0
+    assert window.workspace.dashboard.view.cursor_s == 15.0
 
 
 def test_ctrl_c_copies_the_selection_of_the_plots(window: MainWindow, session: FakeSession) -> None:
-    window.view.select(12.0, 12.3)
+    window.workspace.dashboard.view.select(12.0, 12.3)
     focus_plot(window)
     press(window, Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     header, *rows = QGuiApplication.clipboard().text().rstrip("\n").split("\n")
@@ -185,7 +192,7 @@ def test_ctrl_c_copies_the_selection_of_the_plots(window: MainWindow, session: F
 
 
 def test_ctrl_c_copies_the_table_that_has_the_focus(window: MainWindow) -> None:
-    window.tabs.stages.view.setFocus()
+    window.workspace.dashboard.tabs.stages.view.setFocus()
     press(window, Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     lines = QGuiApplication.clipboard().text().split("\n")
     assert lines[0].startswith("stage\tdevice")
@@ -193,7 +200,7 @@ def test_ctrl_c_copies_the_table_that_has_the_focus(window: MainWindow) -> None:
 
 
 def test_ctrl_c_in_a_field_copies_its_text(window: MainWindow) -> None:
-    field = window.panel.form.control("steps")
+    field = window.workspace.dashboard.panel.form.control("steps")
     assert isinstance(field, QLineEdit)
     field.setFocus()
     field.selectAll()
@@ -208,41 +215,41 @@ def test_a_whole_session_by_keyboard(window: MainWindow, session: FakeSession, m
     settle(window)
     focus_plot(window)
     press(window, Key.Key_M)
-    window.view.select(20.5, 21.5)
+    window.workspace.dashboard.view.select(20.5, 21.5)
     press(window, Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     press(window, Key.Key_Return)
-    assert window.view.range() == pytest.approx((20.5, 21.5))
+    assert window.workspace.dashboard.view.range() == pytest.approx((20.5, 21.5))
     press(window, Key.Key_Backspace)
     press(window, Key.Key_Escape)
-    assert window.view.selection is None
+    assert window.workspace.dashboard.view.selection is None
     press(window, Key.Key_End)
-    assert window.view.following
+    assert window.workspace.dashboard.view.following
     press(window, Key.Key_F5)
     assert [call[0] for call in session.asked] == ["start", "mark", "stop"]
     assert QGuiApplication.clipboard().text().count("\n") > 10
 
 
 def test_a_selection_shows_its_chip_and_filters_the_tables(window: MainWindow, session: FakeSession) -> None:
-    window.tabs.bar.setCurrentIndex(window.tabs.bar.count() - 1)
+    window.workspace.dashboard.tabs.bar.setCurrentIndex(window.workspace.dashboard.tabs.bar.count() - 1)
     settle(window)
-    everything = len(window.tabs.events.model.rows)
-    window.view.select(19.5, 20.5)
+    everything = len(window.workspace.dashboard.tabs.events.model.rows)
+    window.workspace.dashboard.view.select(19.5, 20.5)
     settle(window)
-    assert window.plots.strip.chip == "19.5-20.5 s ×"
-    assert 0 < len(window.tabs.events.model.rows) < everything
+    assert window.workspace.dashboard.plots.strip.chip == "19.5-20.5 s ×"
+    assert 0 < len(window.workspace.dashboard.tabs.events.model.rows) < everything
     focus_plot(window)
     press(window, Key.Key_Escape)
-    assert window.plots.strip.chip == ""
-    assert len(window.tabs.events.model.rows) == everything
+    assert window.workspace.dashboard.plots.strip.chip == ""
+    assert len(window.workspace.dashboard.tabs.events.model.rows) == everything
 
 
 def test_a_hidden_curve_can_be_brought_back_by_its_chip(window: MainWindow) -> None:
-    legend = window.plots.plots[0].legend
+    legend = window.workspace.dashboard.plots.plots[0].legend
     legend.toggle("file cache")
     settle(window)
     chip = next(button for button in legend.findChildren(QToolButton) if "hidden" in button.text())
     assert chip.isVisible() and chip.text() == "1 hidden - show all"
-    assert "file cache" not in [name for name, _value in window.plots.readout.rows()]
+    assert "file cache" not in [name for name, _value in window.workspace.dashboard.plots.readout.rows()]
     chip.click()
     assert legend.hidden == frozenset()
 
@@ -253,7 +260,7 @@ def menus(window: MainWindow) -> list[QMenu]:
 
 def test_every_command_has_a_name_a_tip_and_a_menu_place(window: MainWindow) -> None:
     placed = {action for menu in menus(window) for action in menu.actions()}
-    for name, action in window.commands.actions.items():
+    for name, action in window.menus.actions.items():
         assert action.text().strip(), name
         assert action.toolTip().strip() and action.toolTip() != action.text(), name
         assert action in placed, name
@@ -272,7 +279,7 @@ def test_no_mnemonic_of_the_menu_bar_is_used_twice(window: MainWindow) -> None:
 
 
 def test_single_keys_belong_to_the_plots(window: MainWindow) -> None:
-    for name, action in window.commands.actions.items():
+    for name, action in window.menus.actions.items():
         for key in action.shortcuts():
             plain = key.toString() and "+" not in key.toString() and not key.toString().startswith("F1")
             if plain and not key.toString()[1:].isdigit():
@@ -291,7 +298,7 @@ def test_no_menu_entry_is_a_greyed_promise(window: MainWindow) -> None:
     }
     grey = [action for menu in menus(window) for action in menu.actions() if not action.isEnabled()]
     assert {action.text(): action.toolTip().split("\n")[-1] for action in grey} == idle
-    window.view.select(12.0, 13.0)
+    window.workspace.dashboard.view.select(12.0, 13.0)
     settle(window)
-    assert window.commands.actions["Zoom to Selection"].isEnabled()
-    assert "No range" not in window.commands.actions["Zoom to Selection"].toolTip()
+    assert window.menus.actions["view.zoom_to_selection"].isEnabled()
+    assert "No range" not in window.menus.actions["view.zoom_to_selection"].toolTip()

@@ -13,8 +13,10 @@ from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect,
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QScrollArea, QWidget
 
 from gpudash.settings import data_folder
+from gpudash.ui.app import build_window
 from gpudash.ui.colours import DARK
-from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.place import DEFAULT_SIZE
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 
@@ -36,22 +38,27 @@ def inside(window: MainWindow, widget: object) -> bool:
 
 def test_a_low_window_keeps_tables_to_their_bar_and_cards_to_a_line(open_window: OpenWindow) -> None:
     window = open_window(busy_session(), size=(1280, 800))
-    assert window.tabs.collapsed and window.tabs.height() == window.tabs.bar.height()
-    assert window.cards.height() < 50
-    assert inside(window, window.panel.button) and inside(window, window.panel.progress.bar)
-    form = window.panel.findChild(QScrollArea)
+    assert (
+        window.workspace.dashboard.tabs.collapsed
+        and window.workspace.dashboard.tabs.height() == window.workspace.dashboard.tabs.bar.height()
+    )
+    assert window.workspace.dashboard.cards.height() < 50
+    assert inside(window, window.workspace.dashboard.panel.button) and inside(
+        window, window.workspace.dashboard.panel.progress.bar
+    )
+    form = window.workspace.dashboard.panel.findChild(QScrollArea)
     assert form is not None and form.verticalScrollBar().isVisible()
-    assert len(window.plots.plots) == 5
-    for plot in window.plots.plots:
+    assert len(window.workspace.dashboard.plots.plots) == 5
+    for plot in window.workspace.dashboard.plots.plots:
         assert plot.canvas.height() >= LEAST_PLOT_PX
         assert inside(window, plot), plot.spec.title
 
 
 def test_the_default_size_shows_every_plot_of_a_run_and_the_tables(open_window: OpenWindow) -> None:
     window = open_window(busy_session(4), size=DEFAULT_SIZE)
-    assert not window.tabs.collapsed
-    assert all(inside(window, plot) for plot in window.plots.plots)
-    assert window.tabs.stages.view.isVisible()
+    assert not window.workspace.dashboard.tabs.collapsed
+    assert all(inside(window, plot) for plot in window.workspace.dashboard.plots.plots)
+    assert window.workspace.dashboard.tabs.stages.view.isVisible()
 
 
 def test_opening_shows_the_window_and_never_one_of_its_parts_alone(
@@ -67,7 +74,7 @@ def test_opening_shows_the_window_and_never_one_of_its_parts_alone(
 
     watcher = Watcher()
     qapp.installEventFilter(watcher)
-    window = MainWindow(FakeSession(), DARK, lambda _choice: None)  # type: ignore[arg-type]
+    window = build_window(FakeSession(), DARK, lambda _choice: None)  # type: ignore[arg-type]
     window.timer.stop()
     qapp.removeEventFilter(watcher)
     window.close()
@@ -80,7 +87,7 @@ def test_a_plot_that_changed_its_height_is_drawn_wholly_anew(open_window: OpenWi
     window = open_window(busy_session(4), size=(2560, 1440))
     window.resize(1440, 960)
     settle(window)
-    for plot in window.plots.plots:
+    for plot in window.workspace.dashboard.plots.plots:
         shown = plot.canvas.grab().toImage()
         for mode in (QGraphicsItem.CacheMode.NoCache, QGraphicsItem.CacheMode.DeviceCoordinateCache):
             plot.canvas.frame.setCacheMode(mode)
@@ -89,40 +96,44 @@ def test_a_plot_that_changed_its_height_is_drawn_wholly_anew(open_window: OpenWi
 
 def test_plots_share_their_left_and_right_edge(open_window: OpenWindow) -> None:
     window = open_window(busy_session())
-    areas = [plot.canvas.area for plot in window.plots.plots]
+    areas = [plot.canvas.area for plot in window.workspace.dashboard.plots.plots]
     assert max(area.left() for area in areas) - min(area.left() for area in areas) <= 1
     assert max(area.right() for area in areas) - min(area.right() for area in areas) <= 1
 
 
 def test_dragging_the_handle_is_respected_until_the_layout_is_reset(open_window: OpenWindow) -> None:
     window = open_window(busy_session(), size=(1440, 960))
-    window.dashboard.splitter.moveSplitter(window.dashboard.splitter.sizes()[0] - 40, 1)
-    by_hand = window.dashboard.splitter.sizes()
-    window.session.feed(3)  # type: ignore[union-attr]
+    window.workspace.dashboard.splitter.moveSplitter(window.workspace.dashboard.splitter.sizes()[0] - 40, 1)
+    by_hand = window.workspace.dashboard.splitter.sizes()
+    window.workspace.session.feed(3)  # type: ignore[union-attr]
     settle(window)
-    assert window.dashboard.splitter.sizes() == by_hand
-    window.reset_layout()
+    assert window.workspace.dashboard.splitter.sizes() == by_hand
+    window.menus.actions["view.reset_layout"].trigger()
     settle(window)
-    assert window.dashboard.splitter.sizes() != by_hand
+    assert window.workspace.dashboard.splitter.sizes() != by_hand
 
 
 def test_reset_layout_brings_everything_back(open_window: OpenWindow) -> None:
     window = open_window(busy_session(), size=(2000, 1300))
-    window.commands.actions["Workload Panel"].trigger()
-    window.commands.actions["Show or Hide Tables"].trigger()
-    window.plots.plots[0].legend.toggle("used")
-    window.commands.actions["Full Screen"].trigger()
+    window.menus.actions["view.panel"].trigger()
+    window.menus.actions["view.tables"].trigger()
+    window.workspace.dashboard.plots.plots[0].legend.toggle("used")
+    window.menus.actions["view.full_screen"].trigger()
     settle(window)
-    assert window.panel.isHidden() and window.tabs.collapsed and window.isFullScreen()
-    window.commands.actions["Reset Layout"].trigger()
+    assert (
+        window.workspace.dashboard.panel.isHidden()
+        and window.workspace.dashboard.tabs.collapsed
+        and window.isFullScreen()
+    )
+    window.menus.actions["view.reset_layout"].trigger()
     settle(window)
-    assert window.panel.isVisible() and not window.isFullScreen()
-    assert not window.plots.plots[0].hidden
-    assert window.commands.actions["Workload Panel"].isChecked()
-    assert not window.commands.actions["Full Screen"].isChecked()
+    assert window.workspace.dashboard.panel.isVisible() and not window.isFullScreen()
+    assert not window.workspace.dashboard.plots.plots[0].hidden
+    assert window.menus.actions["view.panel"].isChecked()
+    assert not window.menus.actions["view.full_screen"].isChecked()
     window.resize(*DEFAULT_SIZE)
     settle(window)
-    assert not window.tabs.collapsed
+    assert not window.workspace.dashboard.tabs.collapsed
 
 
 @pytest.mark.parametrize("kept", [QByteArray(b"no geometry"), "a text"], ids=["bytes", "text"])
@@ -132,7 +143,14 @@ def test_a_corrupt_layout_opens_the_default(open_window: OpenWindow, kept: objec
     store.setValue("geometry", kept)
     store.sync()
     window = open_window(FakeSession())
-    assert all(part.isVisible() and part.height() > 0 for part in (window.panel, window.plots, window.cards))
+    assert all(
+        part.isVisible() and part.height() > 0
+        for part in (
+            window.workspace.dashboard.panel,
+            window.workspace.dashboard.plots,
+            window.workspace.dashboard.cards,
+        )
+    )
 
 
 def test_a_torn_layout_file_opens_the_default(open_window: OpenWindow) -> None:
@@ -156,8 +174,7 @@ PROBE = """
 import json, sys
 from PySide6.QtCore import QRect
 from PySide6.QtWidgets import QApplication
-from gpudash.ui.app import application
-from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.app import application, build_window
 from gpudash.ui.colours import DARK
 from gpudash.ui.widgets.theme import apply_colours
 from tests.ui.conftest import settle
@@ -165,7 +182,7 @@ from tests.ui.test_window_layout import busy_session, inside
 from tests.ui.words import complaints
 asked = json.loads(sys.argv[1])
 app = application()
-window = MainWindow(busy_session(4), apply_colours(app, "light"), lambda _choice: None)
+window = build_window(busy_session(4), apply_colours(app, "light"), lambda _choice: None)
 window.timer.stop()
 opened = window.geometry().getRect()
 if asked["size"]:
@@ -174,8 +191,9 @@ if asked["at"]:
     window.move(*asked["at"])
 window.show()
 settle(window)
-seen = {"opened": opened, "complaints": complaints(window), "plots": all(inside(window, p) for p in window.plots.plots),
-        "button": inside(window, window.panel.button), "ratio": window.devicePixelRatioF()}
+board = window.workspace.dashboard
+seen = {"opened": opened, "complaints": complaints(window), "plots": all(inside(window, p) for p in board.plots.plots),
+        "button": inside(window, board.panel.button), "ratio": window.devicePixelRatioF()}
 window.close()
 print(json.dumps(seen))
 """

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton
+from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
 
 from gpudash.telemetry.records import RunStarted
 from gpudash.ui.colours import DARK, LIGHT
@@ -30,7 +30,7 @@ def training(device: str = "cpu", gpus: int = 0) -> FakeSession:
 
 
 def card(window: MainWindow, key: str) -> Card:
-    return next(found for found in window.cards.findChildren(Card) if found.key == key)
+    return next(found for found in window.workspace.dashboard.cards.findChildren(Card) if found.key == key)
 
 
 def text_of(widget: Any) -> list[str]:
@@ -38,15 +38,19 @@ def text_of(widget: Any) -> list[str]:
 
 
 def status(window: MainWindow) -> str:
-    return f"{window.status_line._left.text()} | {window.status_line._right.text()}"
+    line = window.workspace.dashboard.status_line
+    return f"{line._left.text()} | {line._right.text()}"
 
 
 def test_progress_says_step_time_left_loss_and_rate(open_window: OpenWindow) -> None:
     window = open_window(training())
-    first, second = window.panel.progress.words.text().split("\n")
+    first, second = window.workspace.dashboard.panel.progress.words.text().split("\n")
     assert first.startswith("step 100 of 500 · 0:") and first.endswith(" left")
     assert second.startswith("loss 2.") and "accuracy 43 %" in second and second.endswith("items/s")
-    assert window.panel.progress.bar.value() / window.panel.progress.bar.maximum() == pytest.approx(0.2)
+    assert (
+        window.workspace.dashboard.panel.progress.bar.value() / window.workspace.dashboard.panel.progress.bar.maximum()
+        == pytest.approx(0.2)
+    )
 
 
 def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) -> None:
@@ -55,18 +59,18 @@ def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) ->
     session.end()
     session.feed(30)
     settle(window)
-    assert window.panel.progress.words.text().startswith("Finished · step 100 of 500\nloss 2.")
+    assert window.workspace.dashboard.panel.progress.words.text().startswith("Finished · step 100 of 500\nloss 2.")
 
 
 def test_a_nan_loss_is_told_as_nan(open_window: OpenWindow) -> None:
     session = training()
     session.train(0.3, loss=math.nan)
     window = open_window(session)
-    assert "loss NaN" in window.panel.progress.words.text()
-    assert dict(window.plots.readout.rows())["loss"] == "NaN"
+    assert "loss NaN" in window.workspace.dashboard.panel.progress.words.text()
+    assert dict(window.workspace.dashboard.plots.readout.rows())["loss"] == "NaN"
     session.train(0.1, loss=math.inf)
     settle(window)
-    assert "loss infinite" in window.panel.progress.words.text()
+    assert "loss infinite" in window.workspace.dashboard.panel.progress.words.text()
 
 
 def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWindow) -> None:
@@ -74,29 +78,41 @@ def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWind
     window = open_window(session)
     session.end(session.failure())
     settle(window)
-    assert "shapes cannot be multiplied" in window.banner.accessibleName()
-    assert "same inner size" in window.banner.accessibleName()
-    assert window.banner.isVisible() and window.banner.property("level") == "critical"
-    assert window.panel.progress.words.text().startswith("Failed")
-    assert window.panel.button.isEnabled() and "Start run" in window.panel.button.text()
+    assert "shapes cannot be multiplied" in window.workspace.dashboard.banner.accessibleName()
+    assert "same inner size" in window.workspace.dashboard.banner.accessibleName()
+    assert (
+        window.workspace.dashboard.banner.isVisible()
+        and window.workspace.dashboard.banner.property("level") == "critical"
+    )
+    assert window.workspace.dashboard.panel.progress.words.text().startswith("Failed")
+    assert (
+        window.workspace.dashboard.panel.button.isEnabled()
+        and "Start run" in window.workspace.dashboard.panel.button.text()
+    )
 
 
 def test_the_form_is_locked_while_a_run_is_on(open_window: OpenWindow) -> None:
     session = training()
     window = open_window(session)
-    assert not window.panel.form.control("steps").isEnabled() and not window.panel.device.isEnabled()
+    assert (
+        not window.workspace.dashboard.panel.form.control("steps").isEnabled()
+        and not window.workspace.dashboard.panel.device.isEnabled()
+    )
     session.end()
     settle(window)
-    assert window.panel.form.control("steps").isEnabled() and window.panel.device.isEnabled()
+    assert (
+        window.workspace.dashboard.panel.form.control("steps").isEnabled()
+        and window.workspace.dashboard.panel.device.isEnabled()
+    )
 
 
 def test_an_invalid_value_keeps_start_from_being_pressed(open_window: OpenWindow) -> None:
     window = open_window(FakeSession())
-    field = window.panel.form.control("steps")
+    field = window.workspace.dashboard.panel.form.control("steps")
     field.setText("0")  # type: ignore[union-attr]
     settle(window)
-    assert not window.panel.button.isEnabled()
-    assert not window.commands.actions["Start or Stop Run"].isEnabled()
+    assert not window.workspace.dashboard.panel.button.isEnabled()
+    assert not window.menus.actions["run.start"].isEnabled()
 
 
 def test_the_reason_for_no_gpu_is_in_the_status_line(open_window: OpenWindow) -> None:
@@ -110,32 +126,32 @@ def test_choosing_a_card_shows_and_chooses_its_device(open_window: OpenWindow) -
     session = FakeSession([gpu(0), gpu(1)])
     session.feed(5)
     window = open_window(session)
-    assert window.panel.device_name == "cuda:0"
-    assert window.plots.plots[0].spec.title == "MEMORY cuda:0"
+    assert window.workspace.dashboard.panel.device_name == "cuda:0"
+    assert window.workspace.dashboard.plots.plots[0].spec.title == "MEMORY cuda:0"
     QTest.mouseClick(card(window, session.gpus[1].uuid), Qt.MouseButton.LeftButton)
     settle(window)
-    assert window.plots.plots[0].spec.title == "MEMORY cuda:1"
-    assert window.panel.device_name == "cuda:1"
+    assert window.workspace.dashboard.plots.plots[0].spec.title == "MEMORY cuda:1"
+    assert window.workspace.dashboard.panel.device_name == "cuda:1"
     assert card(window, session.gpus[1].uuid).property("selected") is True
     card(window, "host").setFocus()
     QTest.keyClick(card(window, "host"), Qt.Key.Key_Return)
     settle(window)
-    assert window.plots.plots[0].spec.title == "MEMORY cpu"
-    assert window.panel.device_name == "cpu"
+    assert window.workspace.dashboard.plots.plots[0].spec.title == "MEMORY cpu"
+    assert window.workspace.dashboard.panel.device_name == "cpu"
 
 
 def test_a_gpu_that_is_found_later_becomes_the_device_unless_the_user_chose(open_window: OpenWindow) -> None:
     session = FakeSession()
     session.feed(1)
     window = open_window(session)
-    assert window.panel.device_name == "cpu"
+    assert window.workspace.dashboard.panel.device_name == "cpu"
     session.gpus = (gpu(0),)
     settle(window)
-    assert window.panel.device_name == "cuda:0"
-    window.dashboard.select_device("host")
+    assert window.workspace.dashboard.panel.device_name == "cuda:0"
+    window.workspace.dashboard.select_device("host")
     session.gpus = (gpu(0), gpu(1))
     settle(window)
-    assert window.panel.device_name == "cpu"
+    assert window.workspace.dashboard.panel.device_name == "cpu"
 
 
 def test_a_lost_gpu_says_so_and_shows_no_figure(open_window: OpenWindow) -> None:
@@ -147,7 +163,7 @@ def test_a_lost_gpu_says_so_and_shows_no_figure(open_window: OpenWindow) -> None
     lost = text_of(card(window, session.gpus[0].uuid))
     assert lost[1:] == ["–", "stopped answering", ""]
     assert "24.0 GiB VRAM" in text_of(card(window, session.gpus[1].uuid))[2]
-    assert dict(window.plots.readout.rows())["used"] == "-"
+    assert dict(window.workspace.dashboard.plots.readout.rows())["used"] == "-"
     session.feed(1)
     settle(window)
     assert "24.0 GiB VRAM" in text_of(card(window, session.gpus[0].uuid))[2]
@@ -161,10 +177,10 @@ def test_banner_buttons_do_what_they_say(
 ) -> None:
     session = training()
     window = open_window(session)
-    monkeypatch.setattr(window.commands, "_ask", lambda *_args: tmp_path / "copy.gpudash")
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_args: (str(tmp_path / "copy.gpudash"), ""))
     session.warn()
     settle(window)
-    button = next(b for b in window.banner.findChildren(QPushButton) if b.text() == words)
+    button = next(b for b in window.workspace.dashboard.banner.findChildren(QPushButton) if b.text() == words)
     assert button.isVisible() and button.isEnabled()
     button.click()
     assert session.asked[-1][: len(asked)] == asked
@@ -178,10 +194,10 @@ def test_a_passed_warning_leaves_by_itself(open_window: OpenWindow) -> None:
     settle(window)
     session.warn("passed")
     settle(window)
-    assert window.banner.isVisible()
+    assert window.workspace.dashboard.banner.isVisible()
     session.feed(9)
     settle(window)
-    assert not window.banner.isVisible()
+    assert not window.workspace.dashboard.banner.isVisible()
 
 
 def test_the_desktop_is_told_only_while_the_window_is_behind(
@@ -205,14 +221,14 @@ def test_another_theme_repaints_everything(open_window: OpenWindow, qapp: QAppli
     follower = ThemeFollower(qapp, "dark")
     window = open_window(training(), set_theme=follower.choose)
     follower.changed.connect(window.set_palette)
-    for name, palette in (("Light", LIGHT), ("Dark", DARK)):
-        window.commands.actions[name].trigger()
+    for palette in (LIGHT, DARK):
+        window.menus.actions[f"view.theme.{palette.name}"].trigger()
         settle(window)
         image = window.grab().toImage()
         assert image.pixelColor(2, window.height() // 2) == QColor(palette.window)
-        corner = window.panel.mapTo(window, window.panel.rect().topRight())
+        corner = window.workspace.dashboard.panel.mapTo(window, window.workspace.dashboard.panel.rect().topRight())
         assert image.pixelColor(corner.x() - 20, corner.y() + 10) == QColor(palette.panel)
-        canvas = window.plots.plots[0].canvas
+        canvas = window.workspace.dashboard.plots.plots[0].canvas
         empty = canvas.mapTo(window, canvas.area.topLeft().toPoint())
         column = [image.pixelColor(empty.x() + 4, empty.y() + down).name() for down in range(2, 60)]
         assert max(set(column), key=column.count) == palette.panel
@@ -228,7 +244,7 @@ def test_the_style_sheet_is_the_window_s_and_another_theme_sets_no_style_anew(
     before = window.styleSheet()
     assert qapp.styleSheet() == "" and DARK.panel in before
     monkeypatch.setattr(qapp, "setStyle", lambda _name: pytest.fail("a second while everything is dressed anew"))
-    window.commands.actions["Light"].trigger()
+    window.menus.actions["view.theme.light"].trigger()
     assert LIGHT.panel in window.styleSheet() and qapp.styleSheet() == ""
     follower.deleteLater()
 
@@ -247,7 +263,7 @@ def test_the_system_theme_is_followed(
     scheme[0] = Qt.ColorScheme.Light
     qapp.styleHints().colorSchemeChanged.emit(scheme[0])
     settle(window)
-    assert window.palette_ is LIGHT
+    assert window.workspace.colours is LIGHT
     assert window.grab().toImage().pixelColor(2, window.height() // 2) == QColor(LIGHT.window)
     follower.deleteLater()
 
@@ -264,7 +280,7 @@ def test_five_hundred_refreshes_leave_no_object_behind(open_window: OpenWindow) 
     for number in range(500):
         if number % 5 == 0:
             session.train(0.1, device="cuda:0")
-        window.refresh()
+        window.workspace.refresh()
     QApplication.processEvents()
     assert counted(window) == before
 
@@ -275,7 +291,7 @@ def test_changing_the_device_again_and_again_leaves_no_object_behind(open_window
     keys = [session.gpus[0].uuid, session.gpus[1].uuid, "host"]
     seen = set()
     for number in range(21):
-        window.dashboard.select_device(keys[number % 3])
+        window.workspace.dashboard.select_device(keys[number % 3])
         settle(window, 4)
         if number % 3 == 0:
             seen.add(counted(window))
@@ -289,4 +305,4 @@ def test_a_new_run_clears_what_the_last_one_left(open_window: OpenWindow) -> Non
     settle(window)
     session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
     settle(window)
-    assert not window.banner.isVisible()
+    assert not window.workspace.dashboard.banner.isVisible()

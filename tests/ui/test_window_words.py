@@ -7,7 +7,7 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
 
-from gpudash.ui.features.guide import GUIDE
+from gpudash.ui.features.guide_pages import GUIDE
 from gpudash.ui.widgets.theme import Choice
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
@@ -45,7 +45,7 @@ def test_no_word_is_cut_covered_or_outside_its_parent(
     assert complaints(window) == []
     session.warn("critical")
     settle(window)
-    window.view.pause()
+    window.workspace.dashboard.view.pause()
     session.feed(5)
     settle(window)
     assert complaints(window) == []
@@ -78,8 +78,8 @@ def test_every_character_has_a_glyph(open_window: OpenWindow) -> None:
     window = open_window(four_cards())
     texts = [word.text for word in words(window)]
     texts += [widget.toolTip() + widget.accessibleName() for widget in window.findChildren(QWidget)]
-    texts += [action.text() + action.toolTip() for action in window.commands.actions.values()]
-    texts += [label.text for plot in window.plots.plots for label in plot.labels()]
+    texts += [action.text() + action.toolTip() for action in window.menus.actions.values()]
+    texts += [label.text for plot in window.workspace.dashboard.plots.plots for label in plot.labels()]
     metrics = QFontMetrics(window.font())
     missing = {c for c in "".join([*texts, GUIDE, "❚▶■↑●×→·…–"]) if c > " " and not metrics.inFontUcs4(ord(c))}
     assert missing == set()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRect, Qt, QTimer, Signal
+from PySide6.QtCore import QObject, QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QKeySequence, QPainter, QPaintEvent, QPen, QRegion, QShortcut
-from PySide6.QtWidgets import QScrollArea, QToolBar, QWidget
+from PySide6.QtWidgets import QMainWindow, QScrollArea, QToolBar, QWidget
 from shiboken6 import isValid
 
 from gpudash.session.demo import SCENES, Scene, Tour
@@ -23,23 +23,17 @@ from gpudash.specs import Spec
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.demo.bar import DemoBar
-
-if TYPE_CHECKING:
-    from gpudash.ui.window.main_window import MainWindow
-
+from gpudash.ui.window.workspace import ISOLATION, Workspace
 
 TICK_MS = 100
 """How often the tour looks whether it can go on."""
-
-ISOLATION: dict[str, bool | None] = {"automatic": None, "always": True, "never": False}
-"""Setting → whether a run is hosted in a process of its own; ``None`` leaves it to the session."""
 
 
 class Demo(QObject):
     """One showing of the demo in one window; it takes itself away when it is left.
 
     Args:
-        window: over a live session.
+        workspace: over a live session.
         auto: go on without being asked.
         simulate: prefer the simulated GPU.
         scenes: what is played.
@@ -54,7 +48,7 @@ class Demo(QObject):
 
     def __init__(
         self,
-        window: MainWindow,
+        workspace: Workspace,
         *,
         auto: bool = False,
         simulate: bool = False,
@@ -62,9 +56,12 @@ class Demo(QObject):
         first: int = 1,
         pace: Pace | None = None,
     ) -> None:
-        super().__init__(window)
+        super().__init__(workspace)
+        self._workspace = workspace
+        window = workspace.window()
+        assert isinstance(window, QMainWindow)
         self._window = window
-        session = window.session
+        session = workspace.session
         self.tour = Tour(
             cast(Playing, session),
             auto=auto,
@@ -73,12 +70,12 @@ class Demo(QObject):
             pace=pace,
             scenes=scenes,
         )
-        self._showing = Showing(window.dashboard, lambda: window.tools.presentation.on)
-        window.first_minute.hold(True)
-        window.documents.show_dashboard()
-        window.view.follow()
+        self._showing = Showing(workspace.dashboard, lambda: workspace.presenting)
+        self._hold(True)
+        workspace.show_dashboard()
+        workspace.dashboard.view.follow()
         self.bar = DemoBar(self.tour, first)
-        self.pointer = Pointer(window, window.palette_)
+        self.pointer = Pointer(window, workspace.colours)
         self._holder = QToolBar("Demo", window)
         self._holder.setMovable(False)
         self._holder.setFloatable(False)
@@ -87,7 +84,7 @@ class Demo(QObject):
         self._holder.setStyleSheet("QToolBar { border: 0px; padding: 0px 8px 6px 8px; }")
         self._holder.addWidget(self.bar)
         window.addToolBar(Qt.ToolBarArea.BottomToolBarArea, self._holder)
-        self._palette = window.palette_
+        workspace.colours_changed.connect(self._take_colours)
         self._silenced: list[QShortcut] = []
         self._owns_escape = False
         self._escape = self._key("Esc", self.pause)
@@ -97,7 +94,7 @@ class Demo(QObject):
         self._timer = QTimer(self)
         self._timer.setInterval(TICK_MS)
         self._timer.timeout.connect(self.refresh)
-        window.installEventFilter(self)
+        workspace.closing.connect(self._timer.stop)
 
     @property
     def is_over(self) -> bool:
@@ -130,15 +127,13 @@ class Demo(QObject):
             return
         if self.tour.playing_spec is not None and self.tour.act is not None:
             self._showing.play(self.tour.playing_spec, self.tour.playing_device)
-        if self._palette is not self._window.palette_:
-            self.set_palette(self._window.palette_)
         self.bar.refresh()
         self._point()
         self._own_escape(not self.tour.paused)
 
     def _point(self) -> None:
-        dashboard = self._window.dashboard
-        if self._window.documents.front is not None or self.tour.state in ("ready", "asking"):
+        dashboard = self._workspace.dashboard
+        if self._workspace.front is not None or self.tour.state in ("ready", "asking"):
             self.pointer.point_at(None)
             return
         target = self._showing.look_at(self.tour.place)
@@ -150,11 +145,12 @@ class Demo(QObject):
             return
         self._owns_escape = wanted
         self._escape.setEnabled(wanted)
-        self._window.tools.presentation.escape_taken = wanted
+        self._workspace.escape_taken = wanted
         if wanted:
             self._silence()
         else:
             self._unsilence()
+        self._workspace.changed.emit()
 
     def _silence(self) -> None:
         escape = QKeySequence("Esc")
@@ -165,19 +161,20 @@ class Demo(QObject):
         ]
         for shortcut in self._silenced:
             shortcut.setEnabled(False)
-        self._window.commands.actions["Clear Selection"].setShortcuts([])
 
     def _unsilence(self) -> None:
         for shortcut in self._silenced:
             if isValid(shortcut):  # its document may have been closed meanwhile
                 shortcut.setEnabled(True)
         self._silenced = []
-        self._window.commands.actions["Clear Selection"].setShortcuts([QKeySequence("Esc")])
 
-    def set_palette(self, palette: Palette) -> None:
-        """Draw in other colours."""
-        self._palette = palette
-        self.pointer.set_palette(palette)
+    def _take_colours(self) -> None:
+        self.pointer.set_palette(self._workspace.colours)
+
+    def _hold(self, held: bool) -> None:
+        """Let the window know that the demo is on."""
+        self._workspace.playing_demo = held
+        self._workspace.changed.emit()
 
     def leave(self) -> None:
         """End the demo: its run is stopped, and the window shows what it showed before."""
@@ -187,7 +184,6 @@ class Demo(QObject):
         self._timer.stop()
         self.tour.leave()
         self._own_escape(False)
-        self._window.removeEventFilter(self)
         for shortcut in self._keys:
             shortcut.setEnabled(False)
             shortcut.deleteLater()
@@ -196,15 +192,9 @@ class Demo(QObject):
         self._window.removeToolBar(self._holder)
         self._holder.deleteLater()
         self._showing.restore()
-        self._window.first_minute.hold(False)
+        self._hold(False)
         self.over.emit()
         self.deleteLater()
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Play no more once the window closes."""
-        if watched is self._window and event.type() == QEvent.Type.Close:
-            self._timer.stop()
-        return False
 
 
 WIDTH_PX = 3

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QAction
@@ -11,50 +10,59 @@ from PySide6.QtWidgets import QMenu
 
 from gpudash.session.recordings.samples import samples
 from gpudash.ui.widgets.plain_text import plain_tip
-from gpudash.ui.window.actions import Command
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
     from gpudash.ui.demo.demo import Demo
-    from gpudash.ui.window.main_window import MainWindow
-
-SAMPLES_MENU = "Help/Demo Recordings"
 
 
-def demo_commands(window: MainWindow) -> list[Command]:
+def commands(workspace: Workspace) -> list[Command]:
     """What Help offers to somebody who wants to be shown something; over a recording no run can be shown."""
     tour = Command(
         "Help",
         "Demo",
         "Show what tensors do to memory, scene by scene, each run for real",
-        lambda: play_demo(window),
+        partial(play_demo, workspace),
+        id="help.demo",
+        after="help.guide",
         separated=True,
     )
     return [
-        *(() if window.session.live is None else (tour,)),
+        *((tour,) if workspace.live else ()),
         *(
-            Command(SAMPLES_MENU, found.title, found.words, lambda path=found.path: window.opening.open(path))
+            Command(
+                "Help/Demo Recordings",
+                found.title,
+                found.words,
+                lambda path=found.path: workspace.open(path),
+                id=f"help.sample.{found.path.name}",
+                after="help.demo" if workspace.live else "help.guide",
+            )
             for found in samples()
         ),
     ]
 
 
-def play_demo(window: MainWindow) -> Demo:
+def play_demo(workspace: Workspace) -> Demo:
     """Begin the demo, or return to it where it is on already."""
     from gpudash.ui.demo.demo import Demo
 
-    demo = window.findChild(Demo)
+    demo = workspace.findChild(Demo)
     if demo is not None and not demo.is_over:
-        window.documents.show_dashboard()
+        workspace.show_dashboard()
         return demo
-    demo = Demo(window)
+    demo = Demo(workspace)
     demo.start()
     return demo
 
 
-def list_samples(menu: QMenu, before: QAction, show: Callable[[Path], object]) -> None:
-    """List the samples in ``menu`` above ``before``, where there is nothing else to open."""
+def sample_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
+    """The samples as entries of ``menu``, for where there is nothing else to open."""
+    entries = []
     for found in samples():
         entry = QAction(f"Demo: {found.title}", menu)
         entry.setToolTip(plain_tip(found.words))
-        entry.triggered.connect(lambda _checked=False, path=found.path: show(path))
-        menu.insertAction(before, entry)
+        entry.triggered.connect(lambda _checked=False, path=found.path: workspace.open(path))
+        entries.append(entry)
+    return entries

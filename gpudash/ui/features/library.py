@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from gpudash.ui.compare import open_comparison
-
-if TYPE_CHECKING:
-    from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.features.compare import open_comparison
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.workspace import Workspace
 
 KEY = "recordings"
 """The library's among the documents of a window."""
 
 
-def open_library(window: MainWindow) -> None:
+def commands(workspace: Workspace) -> list[Command]:
+    """File > Session Library."""
+    return [
+        Command(
+            "File",
+            "Session Library",
+            "The recorded sessions: open, compare, lock, rename and delete them",
+            partial(open_library, workspace),
+            ("Ctrl+Shift+O",),
+            id="file.library",
+            after="file.clear_recent",
+        )
+    ]
+
+
+def open_library(workspace: Workspace) -> None:
     """Bring the library to the front; it is opened where it is not open."""
-    documents = window.documents
-    if documents.show_path(KEY):
+    if workspace.show_path(KEY):
         return
     from gpudash.session.recordings.library import Librarian
     from gpudash.ui.recordings.library import TITLE, LibraryDocument
 
     document = LibraryDocument(
         Librarian(),
-        window.undoing,
-        window.palette_,
-        settings=lambda: window.session.settings,
-        open_recording=window.opening.open,
-        compare=partial(open_comparison, window),
-        is_open=documents.is_open,
-        start=window.start_run,
+        workspace.undo,
+        workspace.colours,
+        settings=lambda: workspace.session.settings,
+        open_recording=workspace.open,
+        compare=partial(open_comparison, workspace),
+        is_open=workspace.is_open,
+        start=workspace.start_run,
     )
-    documents.add(document, KEY, TITLE)
+    workspace.add(document, KEY, TITLE)

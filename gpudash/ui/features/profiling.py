@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
@@ -10,27 +10,54 @@ from PySide6.QtWidgets import QInputDialog, QVBoxLayout
 
 from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.live.programs import program_of_run
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.widgets.labels import worded_button
-
-if TYPE_CHECKING:
-    from gpudash.ui.dashboard.dashboard import Dashboard
-    from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.workspace import Workspace
 
 CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
 
 COST = "Profiled steps are slower, and the run waits while what was recorded is read."
 
 
-def serve_operators(window: MainWindow, dashboard: Dashboard) -> None:
+def commands(workspace: Workspace) -> list[Command]:
+    """Let the tabs of operators and the panels ask for what is here; the commands."""
+    workspace.serve_dashboards(partial(serve_operators, workspace))
+    profile = Command(
+        "Run",
+        "Profile Next Steps…",
+        "Find the operators that take most time and memory in the next steps of a workload; slows those down. "
+        "Your own program is not profiled here.",
+        partial(ask_for_profile, workspace),
+        ("Shift+F5",),
+        id="run.profile",
+        after="run.attach",
+        why_not=partial(why_no_profile, workspace),
+        separated=True,
+    )
+    return [
+        *((profile,) if workspace.live else ()),
+        Command(
+            "Edit",
+            "Copy as Python",
+            "Copy the run as a PyTorch program of at most 60 lines that needs nothing else",
+            partial(copy_as_python, workspace),
+            ("Ctrl+Shift+Y",),
+            id="edit.copy_python",
+            after="edit.copy_graph",
+        ),
+    ]
+
+
+def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
     """Let the tab of a dashboard profile its run, and find its traces."""
     tab = dashboard.tabs.operators
     tab.set_commanding(dashboard.live)
-    tab.set_palette(dashboard.palette_)
     tab.recording = lambda: dashboard.session.recording
-    tab.profile_requested.connect(lambda: ask_for_profile(window))
+    tab.profile_requested.connect(lambda: ask_for_profile(workspace))
     tab.told.connect(dashboard.status_line.tell)
-    dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(window)))
-    button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(window))
+    dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(workspace)))
+    button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(workspace))
     button.setProperty("role", "chip")
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
     rows = dashboard.panel.layout()
@@ -39,31 +66,32 @@ def serve_operators(window: MainWindow, dashboard: Dashboard) -> None:
     dashboard.panel.changed.connect(lambda: button.setVisible(not dashboard.panel.watching))
 
 
-def why_no_profile(window: MainWindow) -> str:
+def why_no_profile(workspace: Workspace) -> str:
     """Why no steps can be profiled now; "" when they can."""
-    if not window.session.running:
+    if not workspace.session.running:
         return "No run is in progress."
-    return "Steps of your own program are not profiled here; use torch.profiler in it." if window.panel.watching else ""
+    watching = workspace.dashboard.panel.watching
+    return "Steps of your own program are not profiled here; use torch.profiler in it." if watching else ""
 
 
-def ask_for_profile(window: MainWindow) -> None:
+def ask_for_profile(workspace: Workspace) -> None:
     """Ask how many steps, and profile them; the tab with the operators comes to the front."""
-    session = window.session.live
+    session, dashboard = workspace.session.live, workspace.dashboard
     if session is None:
         return
     steps, wanted = QInputDialog.getInt(
-        window, "Profile Next Steps", f"Steps to profile. {COST}", DEFAULT_STEPS, 1, MOST_STEPS
+        workspace, "Profile Next Steps", f"Steps to profile. {COST}", DEFAULT_STEPS, 1, MOST_STEPS
     )
-    if wanted and window.commands.attempt(lambda: session.profile(steps)):
-        window.status_line.tell(f"Profiling the next {steps} steps…" if steps > 1 else "Profiling the next step…")
-        window.tabs.show_operators()
-        if window.tabs.collapsed:
-            window.dashboard.toggle_tables()
+    if wanted and workspace.attempt(lambda: session.profile(steps)):
+        dashboard.status_line.tell(f"Profiling the next {steps} steps…" if steps > 1 else "Profiling the next step…")
+        dashboard.tabs.show_operators()
+        if dashboard.tabs.collapsed:
+            dashboard.toggle_tables()
 
 
-def copy_as_python(window: MainWindow) -> None:
+def copy_as_python(workspace: Workspace) -> None:
     """Copy what the panel would run, or the run of the recording in front, as a plain PyTorch program."""
-    dashboard = window.front_dashboard or window.dashboard
+    dashboard = workspace.meant
 
     def copied() -> None:
         session = dashboard.session
@@ -81,4 +109,4 @@ def copy_as_python(window: MainWindow) -> None:
         QGuiApplication.clipboard().setText(text)
         dashboard.status_line.tell(f"Copied a program of {text.count(chr(10))} lines.")
 
-    window.commands.attempt(copied)
+    workspace.attempt(copied)

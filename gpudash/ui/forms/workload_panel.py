@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
     QHBoxLayout,
+    QLayout,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -34,6 +35,7 @@ from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, preset_words
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.text_size import scaled
 
 WIDTH = 312
 """Logical pixels: room for the longest label and a choice beside it."""
@@ -174,6 +176,14 @@ class WorkloadPanel(QFrame):
             form.set_devices(self._devices, self._preferred)
         elif isinstance(form, ParallelForm) and self._devices and self._commanding:
             form.set_devices(self._devices)
+
+    def fit_width(self) -> None:
+        """As wide as its words need at the text size in force."""
+        if self.minimumWidth() != scaled(WIDTH):
+            self.setFixedWidth(scaled(WIDTH))
+            for layout in self.findChildren(QLayout):  # a form that is not shown has kept the size it had before
+                layout.invalidate()
+                layout.activate()
 
     def set_commanding(self, commanding: bool) -> None:
         """Whether a run can be started here at all; a recording's panel only shows what was run."""

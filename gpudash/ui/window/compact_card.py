@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.readings import gpu_card, host_card
 from gpudash.ui.plots.shaping import Points
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration, format_pair
-
-if TYPE_CHECKING:
-    from gpudash.ui.dashboard.dashboard import Dashboard
-    from gpudash.ui.window.main_window import MainWindow
 
 WIDTH_PX, LINE_PX = 260, 34
 """Of the card and of its curve, at the usual text size."""
@@ -171,17 +168,20 @@ class CompactCard(QFrame):
         self.gone.emit()
 
 
-class CompactCards:
+class CompactCards(QObject):
     """The compact cards of a window, at most one for each device.
 
     Args:
-        window: they show its live session, and close with it.
+        workspace: they show its live session, and close with its window.
     """
 
-    def __init__(self, window: MainWindow) -> None:
-        self._window = window
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._workspace = workspace
         self._cards: dict[str, CompactCard] = {}
         self._frame = 0
+        workspace.refreshed.connect(self.refresh)
+        workspace.closing.connect(self.close)
 
     @property
     def cards(self) -> list[CompactCard]:
@@ -190,21 +190,21 @@ class CompactCards:
 
     def toggle(self) -> None:
         """Show a card for the device that the plots show, or close it."""
-        key = self._window.dashboard.selected
+        key = self._workspace.dashboard.selected
         if key in self._cards:
             self._cards[key].close()
             return
-        card = CompactCard(key, self._window.palette_, self._window)
+        card = CompactCard(key, self._workspace.colours, self._workspace.window())
         card.gone.connect(lambda: self._cards.pop(key, None))
         self._cards[key] = card
         self._fill(card)
-        corner = self._window.geometry().topRight()
+        corner = self._workspace.window().geometry().topRight()
         below = sum(other.height() + 8 for other in self.cards[:-1])
         card.move(corner.x() - card.width() - 16, corner.y() + 48 + below)
         card.show()
 
     def refresh(self) -> None:
-        """Bring them up to date; called by the window's timer."""
+        """Bring them up to date; called with every frame."""
         self._frame += 1
         if self._frame % FRAMES == 0:
             for card in self.cards:
@@ -216,8 +216,8 @@ class CompactCards:
             card.close()
 
     def _fill(self, card: CompactCard) -> None:
-        dashboard = self._window.dashboard
-        session, palette = dashboard.session, self._window.palette_
+        dashboard = self._workspace.dashboard
+        session, palette = dashboard.session, self._workspace.colours
         table, device = ("host", None) if card.key == "host" else ("gpu", card.key)
         with session.store.lock:
             content = _content(dashboard, card.key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QObject, Qt
@@ -12,8 +12,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QHeaderView,
     QLineEdit,
-    QMenu,
-    QMenuBar,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -24,6 +22,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.fuzzy import rank
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.window.menus import Command
 
 WIDTH_PX, ROWS = 620, 12
 """Logical pixels across, and rows that are seen at once, at the usual text size."""
@@ -60,38 +59,22 @@ class PaletteEntry:
     why_not: str = ""
 
 
-def menu_entries(bar: QMenuBar, skipped: Sequence[str] = ()) -> list[PaletteEntry]:
-    """Every command in the menus of ``bar``.
-
-    Args:
-        bar: the menu bar.
-        skipped: object names of menus whose entries only say what is listed elsewhere.
-    """
-    menus = [action.menu() for action in bar.actions()]
-    return [entry for menu in menus if isinstance(menu, QMenu) for entry in _entries(menu, "", skipped)]
+def command_entries(commands: Sequence[Command]) -> list[PaletteEntry]:
+    """What the palette lists of ``commands``, as they stand now."""
+    return [_entry(command) for command in commands]
 
 
-def _entries(menu: QMenu, above: str, skipped: Sequence[str]) -> Iterator[PaletteEntry]:
-    if menu.objectName() in skipped:
-        return
-    place = f"{above}{BETWEEN if above else ''}{_plain(menu.title())}"
-    for action in menu.actions():
-        submenu = action.menu()
-        if isinstance(submenu, QMenu):
-            yield from _entries(submenu, place, skipped)
-        elif not action.isSeparator() and action.isVisible():
-            tip, _, why_not = action.toolTip().partition("\n")
-            key = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
-            name = _plain(action.text())
-            if action.isCheckable():
-                name = f"{name}  {'✓' if action.isChecked() else ''}".rstrip()
-            refusal = "" if action.isEnabled() else why_not or "It is not available now."
-            yield PaletteEntry(name, place, action.trigger, key, tip, refusal)
-
-
-def _plain(text: str) -> str:
-    """A name without its mnemonic."""
-    return text.replace("&&", "\0").replace("&", "").replace("\0", "&")
+def _entry(command: Command) -> PaletteEntry:
+    chosen = "  ✓" if command.checked is not None and command.checked() else ""
+    keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
+    return PaletteEntry(
+        f"{command.words().replace('&&', '&')}{chosen}",
+        command.menu.replace("/", BETWEEN),
+        command.use,
+        keys[0] if keys else "",
+        command.tip,
+        command.why_not(),
+    )
 
 
 class CommandPalette(QDialog):

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import shiboken6
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QApplication, QSplitter, QWidget
+from PySide6.QtWidgets import QApplication, QMenuBar, QSplitter, QWidget
 
 from gpudash.ui.widgets.text_size import text_scale
 from gpudash.ui.widgets.theme import restyle
-from gpudash.ui.window.actions import PLOT_KEYS
-
-if TYPE_CHECKING:
-    from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.workspace import Workspace
 
 SCALE, LARGE_SCALE = 1.5, 2.0
 """How large words are drawn in a window of usual height, and in a tall one, whose pixels are small."""
@@ -38,22 +33,16 @@ class Presentation(QObject):
     """Enters and leaves the mode; Esc leaves it too.
 
     Args:
-        window: what is presented. Its commands keep their keys while the menu bar is hidden.
-        told: called with whether the mode is on, whenever that changes.
-
-    Attributes:
-        escape_taken: whether Esc means something else for the time being.
+        workspace: what is presented, in its window.
     """
 
-    def __init__(self, window: MainWindow, told: Callable[[bool], None]) -> None:
-        super().__init__(window)
-        self._window = window
-        self._told = told
-        self.escape_taken = False
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._workspace = workspace
         self._before: _Before | None = None
-        # Qt hears no key of a command whose only place is a menu of a hidden bar.
-        commands = window.commands.actions.values()
-        window.addActions([action for action in commands if action.shortcutContext() != PLOT_KEYS])
+        workspace.front_changed.connect(self._follow)
+        workspace.serve_dashboards(lambda _dashboard: self._follow())
+        workspace.closing.connect(lambda: self.set_on(False))
 
     @property
     def on(self) -> bool:
@@ -67,30 +56,33 @@ class Presentation(QObject):
                 self._enter()
             else:
                 self._leave()
-            self._told(on)
+            self._workspace.presenting = on
+            self._workspace.fit_panels()
+            self._workspace.changed.emit()
 
-    def follow(self) -> None:
+    def _follow(self) -> None:
         """Hide the chrome of a tab that has come while the mode is on, too."""
         if self._before is not None:
             self._hide_chrome(self._before)
 
     def _hide_chrome(self, before: _Before) -> None:
-        window = self._window
-        parts: list[QWidget] = [window.menuBar()]
-        for dashboard in window.documents.dashboards:
+        workspace = self._workspace
+        parts: list[QWidget] = list(workspace.window().findChildren(QMenuBar))
+        for dashboard in workspace.dashboards:
             parts += [dashboard.panel, dashboard.tabs, dashboard.status_line]
         for part in parts:
             before.hidden.setdefault(part, part.isHidden())
-        for part in (*parts, window.documents.bar):
+        for part in (*parts, workspace.bar):
             part.hide()
 
     def _enter(self) -> None:
-        window = self._window
-        sizes = {dashboard.splitter: dashboard.splitter.sizes() for dashboard in window.documents.dashboards}
+        window = self._workspace.window()
+        sizes = {dashboard.splitter: dashboard.splitter.sizes() for dashboard in self._workspace.dashboards}
         self._before = _Before(text_scale(), sizes=sizes)
         self._hide_chrome(self._before)
         application = _application()
-        restyle(window, window.palette_, max(LARGE_SCALE if window.height() >= TALL_PX else SCALE, text_scale()))
+        scale = LARGE_SCALE if window.height() >= TALL_PX else SCALE
+        restyle(window, self._workspace.colours, max(scale, text_scale()))
         application.installEventFilter(self)
 
     def _leave(self) -> None:
@@ -98,11 +90,11 @@ class Presentation(QObject):
         assert before is not None
         application = _application()
         application.removeEventFilter(self)
-        restyle(self._window, self._window.palette_, before.scale)
+        restyle(self._workspace.window(), self._workspace.colours, before.scale)
         for part, hidden in before.hidden.items():
             if shiboken6.isValid(part):  # its tab may have been closed meanwhile
                 part.setHidden(hidden)
-        self._window.documents.bar.setVisible(self._window.documents.count > 0)
+        self._workspace.bar.setVisible(self._workspace.count > 0)
         for splitter, sizes in before.sizes.items():
             if shiboken6.isValid(splitter):
                 splitter.setSizes(sizes)
@@ -120,7 +112,8 @@ class Presentation(QObject):
 
     def _meant(self) -> bool:
         no_other = QApplication.activePopupWidget() is None and QApplication.activeModalWidget() is None
-        return no_other and not self.escape_taken and QApplication.activeWindow() is self._window
+        free = no_other and not self._workspace.escape_taken
+        return free and QApplication.activeWindow() is self._workspace.window()
 
 
 def _application() -> QApplication:

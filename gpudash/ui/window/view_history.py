@@ -6,27 +6,26 @@ from collections.abc import Mapping
 from functools import partial
 
 import shiboken6
-from PySide6.QtWidgets import QSplitter
+from PySide6.QtCore import QObject
 
-from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
-from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.widgets.undo import Undoing
 
 Hidden = Mapping[str, frozenset[str]]
 """Plot → names of its hidden curves."""
 
 
-class ViewHistory:
+class ViewHistory(QObject):
     """Notices changes and puts them on the stack.
 
     Args:
         undoing: the window's stack.
-        plots: whose curves can be hidden.
-        tabs: the tables, which can be collapsed.
-        splitter: between plots and tables.
+        dashboard: whose curves can be hidden, and whose tables can be collapsed.
     """
 
-    def __init__(self, undoing: Undoing, plots: PlotStack, tabs: LowerTabs, splitter: QSplitter) -> None:
+    def __init__(self, undoing: Undoing, dashboard: Dashboard) -> None:
+        super().__init__(dashboard)
+        plots, tabs, splitter = dashboard.plots, dashboard.tabs, dashboard.splitter
         self._undoing = undoing
         self._plots, self._tabs, self._splitter = plots, tabs, splitter
         self._hidden: Hidden = self._hidden_now()
@@ -35,6 +34,7 @@ class ViewHistory:
         plots.hidden_changed.connect(self._hidden_changed)
         tabs.collapsed_changed.connect(self._collapsed_changed)
         splitter.splitterMoved.connect(self._moved)
+        dashboard.refreshed.connect(self.settle)
 
     def settle(self) -> None:
         """Take what is now for what was before the user's next change: the window itself changes some of it too."""

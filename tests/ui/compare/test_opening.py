@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.ui.compare import compare_with, open_comparison
 from gpudash.ui.compare.document import CompareDocument
+from gpudash.ui.features.compare import compare_with, open_comparison
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession
@@ -28,11 +28,11 @@ def choose(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
 
 
 def ready(window: MainWindow, qtbot: QtBot) -> CompareDocument:
-    document = window.documents.front
+    document = window.workspace.front
     assert isinstance(document, CompareDocument)
 
     def read() -> bool:
-        window.refresh()
+        window.workspace.refresh()
         return document.comparison is not None
 
     qtbot.waitUntil(read)
@@ -41,15 +41,15 @@ def ready(window: MainWindow, qtbot: QtBot) -> CompareDocument:
 
 def test_recordings_are_compared_in_a_tab_once(open_window: OpenWindow, qtbot: QtBot, recordings: list[Path]) -> None:
     window = open_window(FakeSession())
-    assert open_comparison(window, recordings[:2]) is not None
+    assert open_comparison(window.workspace, recordings[:2]) is not None
     document = ready(window, qtbot)
     assert [run.label for run in document.runs] == ["a.gpudash", "b.gpudash"]
-    assert window.documents.bar.tabText(1) == "a vs b"
-    window.documents.show_dashboard()
-    assert open_comparison(window, recordings[:2]) is None
-    assert window.documents.front is document
-    open_comparison(window, [recordings[1], recordings[0]])
-    assert window.documents.count == 2
+    assert window.workspace.bar.tabText(1) == "a vs b"
+    window.workspace.show_dashboard()
+    assert open_comparison(window.workspace, recordings[:2]) is None
+    assert window.workspace.front is document
+    open_comparison(window.workspace, [recordings[1], recordings[0]])
+    assert window.workspace.count == 2
     ready(window, qtbot)
 
 
@@ -60,7 +60,7 @@ def test_what_is_recorded_live_is_compared_with_what_is_chosen(
     session.recording = recordings[2]
     window = open_window(session)
     choose(monkeypatch, recordings[0], recordings[1])
-    compare_with(window)
+    compare_with(window.workspace)
     assert [run.label for run in ready(window, qtbot).runs] == ["c.gpudash", "a.gpudash", "b.gpudash"]
 
 
@@ -69,7 +69,7 @@ def test_a_recording_that_is_looked_at_is_a(
 ) -> None:
     window = open_window(Replay(recordings[0]))
     choose(monkeypatch, recordings[1])
-    compare_with(window)
+    compare_with(window.workspace)
     assert ready(window, qtbot).title == "a vs b"
 
 
@@ -80,11 +80,11 @@ def test_nothing_chosen_opens_nothing_and_one_alone_is_refused(
     session.recording = None
     window = open_window(session)
     choose(monkeypatch)
-    compare_with(window)
-    assert (window.documents.count, window.documents.notice.text) == (0, "")
+    compare_with(window.workspace)
+    assert (window.workspace.count, window.workspace.notice.text) == (0, "")
     choose(monkeypatch, recordings[0])
-    compare_with(window)
-    assert window.documents.notice.text == "A comparison is of 2 to 6 recordings; 1 were chosen."
+    compare_with(window.workspace)
+    assert window.workspace.notice.text == "A comparison is of 2 to 6 recordings; 1 were chosen."
 
 
 def test_it_has_a_place_in_the_menus_between_view_and_help(open_window: OpenWindow) -> None:

@@ -18,7 +18,6 @@ from gpudash.specs import TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.ui.demo.demo import Demo
 from gpudash.ui.features.demo import play_demo
-from gpudash.ui.features.tool_commands import PRESENTATION
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -66,7 +65,7 @@ def begin(window: MainWindow) -> Callable[..., Demo]:
     """Begins the demo; time passes only when the test says so."""
 
     def begin(scene: int = 0, **options: Any) -> Demo:
-        demo = Demo(window, pace=AT_ONCE, **options)
+        demo = Demo(window.workspace, pace=AT_ONCE, **options)
         demo.start(scene)
         demo._timer.stop()
         return demo
@@ -106,9 +105,12 @@ def test_a_guess_starts_the_run_and_the_panel_shows_what_runs(
     go_on(demo)
     assert demo.tour.guess == 1
     assert [asked for asked in session.asked if asked[0] == "start"] == [("start", "pipeline", "sim:0")]
-    assert window.panel.workload.currentData() == "pipeline" and window.panel.device_name == "sim:0"
+    assert (
+        window.workspace.dashboard.panel.workload.currentData() == "pipeline"
+        and window.workspace.dashboard.panel.device_name == "sim:0"
+    )
     assert demo.bar.caption.text() == SCENES[0].acts[0].words
-    assert window.dashboard.selected == "SIM-0"
+    assert window.workspace.dashboard.selected == "SIM-0"
     demo.leave()
 
 
@@ -118,10 +120,15 @@ def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWin
     go_on(demo)
     settle(window)
     go_on(demo)
-    assert demo.pointer.target is window.tabs and demo.pointer.isVisible()
-    assert window.tabs.bar.tabText(window.tabs.bar.currentIndex()) == "Stages" and not window.tabs.collapsed
+    assert demo.pointer.target is window.workspace.dashboard.tabs and demo.pointer.isVisible()
+    assert (
+        window.workspace.dashboard.tabs.bar.tabText(window.workspace.dashboard.tabs.bar.currentIndex()) == "Stages"
+        and not window.workspace.dashboard.tabs.collapsed
+    )
     inside = demo.pointer.geometry()
-    assert inside.contains(window.tabs.mapTo(window, window.tabs.rect().center()))
+    assert inside.contains(
+        window.workspace.dashboard.tabs.mapTo(window, window.workspace.dashboard.tabs.rect().center())
+    )
     assert demo.pointer.testAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
     demo.leave()
     assert not demo.pointer.isVisible()
@@ -130,55 +137,67 @@ def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWin
 def test_in_presentation_mode_the_tables_are_there_while_they_are_spoken_of(
     begin: Callable[..., Demo], window: MainWindow, plain_again: None
 ) -> None:
-    action = window.commands.actions[PRESENTATION]
+    action = window.menus.actions["view.presentation"]
     action.trigger()
     demo = begin(1)
     demo.bar.skip.click()
     go_on(demo)
     settle(window)
     go_on(demo)
-    assert window.tabs.isVisible() and demo.pointer.isVisible() and demo.pointer.target is window.tabs
+    assert (
+        window.workspace.dashboard.tabs.isVisible()
+        and demo.pointer.isVisible()
+        and demo.pointer.target is window.workspace.dashboard.tabs
+    )
     demo.tour.go(4)
     demo.bar.skip.click()
     go_on(demo)
-    assert demo.tour.place == "memory" and not window.tabs.isVisible()
+    assert demo.tour.place == "memory" and not window.workspace.dashboard.tabs.isVisible()
     demo.tour.go(1)
     demo.bar.skip.click()
     go_on(demo)
-    assert window.tabs.isVisible()
+    assert window.workspace.dashboard.tabs.isVisible()
     demo.leave()
-    assert not window.tabs.isVisible()
+    assert not window.workspace.dashboard.tabs.isVisible()
     action.trigger()
     settle(window)
-    assert window.tabs.isVisible()
+    assert window.workspace.dashboard.tabs.isVisible()
 
 
 def test_escape_pauses_also_in_presentation_mode_and_leaves_that_next(
     begin: Callable[..., Demo], window: MainWindow, qtbot: QtBot, plain_again: None
 ) -> None:
-    window.commands.actions[PRESENTATION].trigger()
+    window.menus.actions["view.presentation"].trigger()
     demo = begin()
     qtbot.keyClick(window, Qt.Key.Key_Escape)
     demo.refresh()
-    assert demo.tour.paused and window.tools.presentation.on
+    assert demo.tour.paused and window.workspace.presenting
     qtbot.keyClick(window, Qt.Key.Key_Escape)
-    assert demo.tour.paused and not window.tools.presentation.on
+    assert demo.tour.paused and not window.workspace.presenting
     demo.leave()
 
 
 def test_leaving_shows_what_was_shown_before(begin: Callable[..., Demo], window: MainWindow) -> None:
-    window.panel.change_fields({"width": 64, "steps": 17})
-    window.tabs.bar.setCurrentIndex(4)
-    before = window.panel.workload.currentData(), window.panel.device_name, window.panel.spec()
+    window.workspace.dashboard.panel.change_fields({"width": 64, "steps": 17})
+    window.workspace.dashboard.tabs.bar.setCurrentIndex(4)
+    before = (
+        window.workspace.dashboard.panel.workload.currentData(),
+        window.workspace.dashboard.panel.device_name,
+        window.workspace.dashboard.panel.spec(),
+    )
     assert isinstance(before[2], TrainingSpec) and before[2].steps == 17
     demo = begin(2)
     demo.bar.skip.click()
     go_on(demo)
-    assert window.panel.spec() != before[2]
+    assert window.workspace.dashboard.panel.spec() != before[2]
     demo.bar.leave.click()
     settle(window)
-    assert (window.panel.workload.currentData(), window.panel.device_name, window.panel.spec()) == before
-    assert window.tabs.bar.currentIndex() == 4
+    assert (
+        window.workspace.dashboard.panel.workload.currentData(),
+        window.workspace.dashboard.panel.device_name,
+        window.workspace.dashboard.panel.spec(),
+    ) == before
+    assert window.workspace.dashboard.tabs.bar.currentIndex() == 4
     assert window.findChild(Demo) is None
     assert not [shortcut for shortcut in window.findChildren(QShortcut) if shortcut.key().toString() == "PgDown"]
 
@@ -209,17 +228,17 @@ def test_a_run_of_the_users_is_stopped_by_its_own_button_only(
 def test_escape_pauses_wherever_the_focus_is_and_is_the_plots_again_while_paused(
     begin: Callable[..., Demo], window: MainWindow, qtbot: QtBot
 ) -> None:
-    clear = window.commands.actions["Clear Selection"]
+    clear = window.menus.actions["view.clear_selection"]
     demo = begin()
-    window.plots.plots[0].canvas.setFocus()
-    window.view.select(1.0, 2.0)
+    window.workspace.dashboard.plots.plots[0].canvas.setFocus()
+    window.workspace.dashboard.view.select(1.0, 2.0)
     assert clear.shortcuts() == []
-    qtbot.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Escape)
+    qtbot.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Escape)
     go_on(demo)
-    assert demo.tour.paused and window.view.selection is not None
+    assert demo.tour.paused and window.workspace.dashboard.view.selection is not None
     assert demo.bar.pause.text().startswith("Go on")
-    qtbot.keyClick(window.plots.plots[0].canvas, Qt.Key.Key_Escape)
-    assert window.view.selection is None and demo.tour.paused
+    qtbot.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Escape)
+    assert window.workspace.dashboard.view.selection is None and demo.tour.paused
     demo.bar.pause.click()
     assert not demo.tour.paused
     demo.leave()
@@ -240,9 +259,9 @@ def test_every_sentence_of_the_demo_fits_a_narrow_window(
     open_window: OpenWindow, session: PlayingSession, plain_again: None, presenting: bool
 ) -> None:
     window = open_window(session, size=(1280, 800) if presenting else (960, 700))
-    demo = Demo(window)
+    demo = Demo(window.workspace)
     if presenting:
-        window.commands.actions[PRESENTATION].trigger()
+        window.menus.actions["view.presentation"].trigger()
     settle(window)
     sentences = [scene.look for scene in SCENES]
     sentences += [act.words for scene in SCENES for act in scene.acts]
@@ -273,9 +292,9 @@ def test_the_frame_takes_the_colours_of_the_other_theme(begin: Callable[..., Dem
 
 
 def test_help_begins_the_demo_once(window: MainWindow) -> None:
-    window.commands.actions["Demo"].trigger()
+    window.menus.actions["help.demo"].trigger()
     demo = window.findChild(Demo)
-    assert isinstance(demo, Demo) and play_demo(window) is demo
+    assert isinstance(demo, Demo) and play_demo(window.workspace) is demo
     demo.leave()
 
 
@@ -288,9 +307,9 @@ def test_closing_the_window_ends_the_demos_clock(begin: Callable[..., Demo], win
 
 def test_the_demo_recordings_are_in_the_menu_and_open(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    monkeypatch.setattr(window.opening, "open", opened.append)
+    monkeypatch.setattr(window.workspace, "open", opened.append)
     for found in samples():
-        action = window.commands.actions[found.title]
+        action = window.menus.actions[f"help.sample.{found.path.name}"]
         assert action.toolTip() == found.words
         action.trigger()
     assert opened == [found.path for found in samples()]
@@ -298,4 +317,5 @@ def test_the_demo_recordings_are_in_the_menu_and_open(window: MainWindow, monkey
 
 def test_a_recordings_window_offers_no_demo(open_window: OpenWindow) -> None:
     window = open_window(Replay(samples()[0].path))
-    assert "Demo" not in window.commands.actions and samples()[0].title in window.commands.actions
+    assert "help.demo" not in window.menus.actions
+    assert f"help.sample.{samples()[0].path.name}" in window.menus.actions

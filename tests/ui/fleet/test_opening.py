@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication, QInputDialog
 
 from gpudash.session import fleet as fleet_module
 from gpudash.ui.features import fleet as opening
+from gpudash.ui.features.fleet import ask_for_server, open_fleet
 from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.gpu_document import GpuDocument
@@ -54,14 +55,14 @@ ADDRESS, OTHER = "http://host:9090", "http://other:9090"
 
 @pytest.fixture
 def window(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> MainWindow:
-    monkeypatch.setattr(opening, "Fleet", LookedAt)
+    monkeypatch.setattr("gpudash.session.fleet.Fleet", LookedAt)
     return open_window(FakeSession())
 
 
 def overview(window: MainWindow, address: str = ADDRESS) -> FleetDocument:
-    window.opening.open_fleet(address)
+    open_fleet(window.workspace, address)
     settle(window)
-    document = window.documents.front
+    document = window.workspace.front
     assert isinstance(document, FleetDocument)
     return document
 
@@ -73,20 +74,20 @@ def fake(document: FleetDocument) -> LookedAt:
 
 def test_a_fleet_is_one_tab_however_often_it_is_opened(window: MainWindow) -> None:
     document = overview(window)
-    assert window.documents.bar.tabText(1) == ADDRESS
+    assert window.workspace.bar.tabText(1) == ADDRESS
     assert fake(document).started == 1
-    window.documents.show_dashboard()
+    window.workspace.show_dashboard()
     assert overview(window) is document
     overview(window, OTHER)
-    assert window.documents.count == 2
+    assert window.workspace.count == 2
 
 
 def test_live_cards_and_plots_go_on_behind_it(window: MainWindow) -> None:
     overview(window)
-    window.documents.show_dashboard()
+    window.workspace.show_dashboard()
     settle(window)
-    assert window.documents.front is None
-    assert window.plots.plots
+    assert window.workspace.front is None
+    assert window.workspace.dashboard.plots.plots
 
 
 def test_what_can_be_no_address_is_told_in_one_sentence(
@@ -94,9 +95,9 @@ def test_what_can_be_no_address_is_told_in_one_sentence(
 ) -> None:
     window = open_window(FakeSession())
     before = threading.active_count()
-    window.opening.open_fleet("prometheus:ftp://host")
-    assert window.documents.count == 0
-    assert window.documents.notice.text
+    open_fleet(window.workspace, "prometheus:ftp://host")
+    assert window.workspace.count == 0
+    assert window.workspace.notice.text
     assert threading.active_count() == before
 
 
@@ -104,33 +105,33 @@ def test_a_gpu_opens_as_a_tab_of_its_own_once_and_outlives_the_overview(window: 
     document = overview(window)
     key = document.grid.layout_.keys[0]
     document.open(key)
-    past = window.documents.front
+    past = window.workspace.front
     assert isinstance(past, GpuDocument)
-    assert window.documents.front_title == past.title
-    window.documents.show_path(f"fleet {ADDRESS}")
+    assert window.workspace.front_title == past.title
+    window.workspace.show_path(f"fleet {ADDRESS}")
     document.open(key)
-    assert window.documents.front is past
-    assert window.documents.count == 2
-    window.documents.close_document(document)
+    assert window.workspace.front is past
+    assert window.workspace.count == 2
+    window.workspace.close_document(document)
     assert fake(document).closings == 1
     view = fake(document).views[0]
     assert view.closings == 0
     view.answer()
     settle(window)
     assert len(past.past.plots.plots) == 4
-    window.documents.close_document(past)
+    window.workspace.close_document(past)
     assert view.closings == 1
 
 
 def test_keys_of_the_plots_act_on_the_past_of_a_gpu(window: MainWindow) -> None:
     document = overview(window)
     document.open(document.grid.layout_.keys[0])
-    past = window.documents.front
+    past = window.workspace.front
     assert isinstance(past, GpuDocument)
     fake(document).views[0].answer()
     settle(window)
-    assert window.front_dashboard is past.dashboard
-    window.commands.actions["Zoom In"].trigger()
+    assert window.workspace.front_dashboard is past.dashboard
+    window.menus.actions["view.zoom_in"].trigger()
     low, high = past.past.view.range()
     assert high - low < 3600.0
 
@@ -138,7 +139,7 @@ def test_keys_of_the_plots_act_on_the_past_of_a_gpu(window: MainWindow) -> None:
 def test_no_more_points_are_asked_for_than_the_plots_have_pixels(window: MainWindow) -> None:
     document = overview(window)
     document.open(document.grid.layout_.keys[0])
-    past = window.documents.front
+    past = window.workspace.front
     assert isinstance(past, GpuDocument)
     settle(window)
     assert fake(document).views[0].ranges[0][2] <= past.past.plots.width()
@@ -150,12 +151,12 @@ def test_two_gpus_and_two_days_are_compared_in_tabs(window: MainWindow) -> None:
     document.grid.make_current(keys[0])
     document.grid.toggle(keys[1])
     document.compare()
-    two = window.documents.front
+    two = window.workspace.front
     assert isinstance(two, FleetComparison)
-    window.documents.show_path(f"fleet {ADDRESS}")
+    window.workspace.show_path(f"fleet {ADDRESS}")
     document.grid.make_current(keys[0])
     document.compare()
-    days = window.documents.front
+    days = window.workspace.front
     assert isinstance(days, FleetComparison)
     assert days is not two
     assert [view.ranges[0][1] for view in fake(document).views] == [NOW_S, NOW_S, NOW_S, NOW_S - 86_400]
@@ -168,49 +169,50 @@ def test_a_gpu_that_is_gone_is_told_and_no_tab_opens(window: MainWindow) -> None
     document = overview(window)
     gone = document._gpus[document.grid.layout_.keys[0]]
     fake(document).tell(())
-    assert opening.open_gpu(window, fake(document), gone) is None  # type: ignore[arg-type]
-    assert opening.compare_gpus(window, fake(document), [gone]) is None  # type: ignore[arg-type]
-    assert "knows no GPU" in window.documents.notice.text
-    assert window.documents.count == 1
+    assert opening.open_gpu(window.workspace, fake(document), gone) is None  # type: ignore[arg-type]
+    assert opening.compare_gpus(window.workspace, fake(document), [gone]) is None  # type: ignore[arg-type]
+    assert "knows no GPU" in window.workspace.notice.text
+    assert window.workspace.count == 1
 
 
 def test_the_addresses_used_last_are_offered_and_the_chosen_one_is_opened(window: MainWindow) -> None:
     overview(window)
     overview(window, OTHER)
     assert opening.known_servers() == [OTHER, ADDRESS]
-    window.opening.ask_for_server()
+    ask_for_server(window.workspace)
     [dialog] = window.findChildren(QInputDialog)
     assert dialog.comboBoxItems() == [OTHER, ADDRESS]
     dialog.setTextValue(f" {ADDRESS} ")
     dialog.accept()
     QApplication.processEvents()
-    assert window.documents.front_title == ADDRESS
-    assert window.documents.count == 2
+    assert window.workspace.front_title == ADDRESS
+    assert window.workspace.count == 2
 
 
 def test_an_empty_address_opens_nothing(window: MainWindow) -> None:
-    window.opening.ask_for_server()
+    ask_for_server(window.workspace)
     [dialog] = window.findChildren(QInputDialog)
     assert dialog.comboBoxItems() == [opening.EXAMPLE]
     dialog.setTextValue("  ")
     dialog.accept()
-    assert window.documents.count == 0
+    assert window.workspace.count == 0
 
 
 def test_a_real_fleet_of_a_server_that_is_not_there_ends_its_thread_with_its_tab(open_window: OpenWindow) -> None:
     window = open_window(FakeSession())
-    window.opening.open_fleet("http://127.0.0.1:9")
-    document = window.documents.front
+    open_fleet(window.workspace, "http://127.0.0.1:9")
+    document = window.workspace.front
     assert isinstance(document, FleetDocument)
     assert isinstance(document.fleet, fleet_module.Fleet)
-    window.documents.close_document(document)
+    window.workspace.close_document(document)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpudash-fleet")]
 
 
 def test_nothing_of_a_fleet_is_imported_at_the_start() -> None:
     program = (
         "import sys\nimport gpudash.ui.app, gpudash.ui.window.main_window\n"
-        "print(*[name for name in sys.modules if 'fleet' in name or 'prometheus' in name])"
+        "print(*[name for name in sys.modules if ('fleet' in name or 'prometheus' in name) "
+        "and name != 'gpudash.ui.features.fleet'])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == []

@@ -90,8 +90,8 @@ def window(folder: Path, open_window: OpenWindow, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def in_window(window: MainWindow, qtbot: QtBot) -> LibraryDocument:
     """The library in front of a window, with every recording read."""
-    window.commands.actions["Session Library"].trigger()
-    document = window.documents.front
+    window.menus.actions["file.library"].trigger()
+    document = window.workspace.front
     assert isinstance(document, LibraryDocument)
     read(document, qtbot, 4)
     settle(window)

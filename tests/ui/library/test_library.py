@@ -86,8 +86,8 @@ def test_enter_goes_from_the_search_to_the_table_and_opens(library: LibraryDocum
 def test_a_recording_opens_as_a_tab(in_window: LibraryDocument, window: MainWindow, qtbot: QtBot) -> None:
     (path,) = select(in_window, "training")
     in_window.open_button.click()
-    qtbot.waitUntil(lambda: (window.refresh(), window.documents.is_open(path))[1])
-    window.documents.show_path("recordings")
+    qtbot.waitUntil(lambda: (window.workspace.refresh(), window.workspace.is_open(path))[1])
+    window.workspace.show_path("recordings")
     select(in_window, "training")
     in_window.delete()
     assert path.exists()
@@ -102,7 +102,7 @@ def test_delete_then_undo_gives_byte_identical_files(
     assert not any(path.exists() for path in before)
     assert in_window.notice.text == "2 recordings moved to the trash."
     settle(window)
-    assert window.commands.actions["Undo"].text() == "Undo Delete of 2 Recordings"
+    assert window.menus.actions["edit.undo"].text() == "Undo Delete of 2 Recordings"
     QTest.keyClick(in_window.table, Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert {path: path.read_bytes() for path in before} == before
     assert in_window.notice.text == ""
@@ -117,11 +117,11 @@ def test_what_was_brought_back_and_opened_since_is_not_deleted_again(
 ) -> None:
     (path,) = select(in_window, "training")
     in_window.delete()
-    window.undoing.undo()
+    window.workspace.undo.undo()
     open_recording(window, path, qtbot)
-    window.undoing.redo()
+    window.workspace.undo.redo()
     assert path.exists()
-    assert window.documents.notice.text == "2025-03-01-120000-training is open in a tab; close it first."
+    assert window.workspace.notice.text == "2025-03-01-120000-training is open in a tab; close it first."
 
 
 def test_an_undo_brings_back_what_it_can_and_names_the_rest(library: LibraryDocument, undoing: Undoing) -> None:
@@ -321,19 +321,19 @@ def test_disk_use_stands_beside_its_limits(library: LibraryDocument) -> None:
 
 def test_ctrl_c_copies_the_selected_rows(in_window: LibraryDocument, window: MainWindow) -> None:
     select(in_window, "matmul")
-    window.commands.copy_values()
+    window.menus.actions["edit.copy_values"].trigger()
     lines = QGuiApplication.clipboard().text().split("\n")
     assert len(lines) == 2
     assert "matmul" in lines[1]
 
 
 def test_the_library_is_there_once_and_closes_with_its_tab(in_window: LibraryDocument, window: MainWindow) -> None:
-    window.documents.show_dashboard()
-    window.commands.actions["Session Library"].trigger()
-    assert window.documents.count == 1
-    assert window.documents.front is in_window
-    window.documents.close_front()
-    assert window.documents.count == 0
+    window.workspace.show_dashboard()
+    window.menus.actions["file.library"].trigger()
+    assert window.workspace.count == 1
+    assert window.workspace.front is in_window
+    window.workspace.close_front()
+    assert window.workspace.count == 0
 
 
 def test_every_control_has_a_name_and_a_tip(library: LibraryDocument) -> None:

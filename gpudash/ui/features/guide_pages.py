@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from PySide6.QtGui import QAction, QKeySequence
-from PySide6.QtWidgets import QMenu
+from PySide6.QtGui import QKeySequence
 
 from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.window.menus import Command
 
 GUIDE = """\
 <h3>Run and watch</h3>
@@ -70,13 +70,13 @@ KEY_PX = 190
 """Logical pixels of the column of keys at the usual text size."""
 
 
-def keys_page(actions: Iterable[QAction]) -> str:
+def keys_page(commands: Iterable[Command]) -> str:
     """Every command that has a key, menu by menu, with what it does; then the mouse, and the keys of documents."""
     menus: dict[str, list[tuple[str, str]]] = {}
-    for action in actions:
-        if action.shortcuts():
-            keys = ", ".join(key.toString(QKeySequence.SequenceFormat.NativeText) for key in action.shortcuts())
-            menus.setdefault(_menu_of(action), []).append((keys, action.toolTip().partition("\n")[0]))
+    for command in commands:
+        keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
+        if keys:
+            menus.setdefault(command.menu.partition("/")[0], []).append((", ".join(keys), command.tip))
     sections = [
         *menus.items(),
         ("Mouse, in a plot", MOUSE),
@@ -84,12 +84,6 @@ def keys_page(actions: Iterable[QAction]) -> str:
         ("In the session library", LIBRARY),
     ]
     return "".join(f"<h3>{escape(title)}</h3>{_table(rows)}" for title, rows in sections)
-
-
-def _menu_of(action: QAction) -> str:
-    """The menu of the menu bar that leads to ``action``."""
-    menus = [menu for menu in action.associatedObjects() if isinstance(menu, QMenu)]
-    return menus[0].objectName().partition("/")[0] if menus else "Keys"
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:

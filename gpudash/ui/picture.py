@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
 from gpudash.telemetry.export import atomically
-from gpudash.ui.app import application
+from gpudash.ui.app import application, build_window
 from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
 from gpudash.ui.plots.export import as_png, picture_size
 from gpudash.ui.plots.stack import PlotStack
@@ -34,7 +34,7 @@ def draw(recording: Path, picture: Path, size: tuple[int, int], theme: Literal["
     app = application()
     palette = apply_colours(app, theme)
     with closing(Replay(recording)) as replay:
-        window = MainWindow(replay, palette, lambda _choice: None)
+        window = build_window(replay, palette, lambda _choice: None)
         try:
             _grab(window, picture, size)
         finally:
@@ -47,10 +47,10 @@ def _grab(window: MainWindow, picture: Path, size: tuple[int, int]) -> None:
     window.timer.stop()
     window.resize(*size)
     window.show()
-    window.dashboard.show_run()
+    window.workspace.dashboard.show_run()
     for _frame in range(SLOW_REFRESH + 1):
         QApplication.processEvents()
-        window.refresh()
+        window.workspace.refresh()
     if not window.grab().save(str(picture), "PNG"):
         raise OSError(f"{picture} cannot be written")
 

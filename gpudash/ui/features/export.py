@@ -10,20 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from PySide6.QtCore import Qt, QTimer, QUrl
+from PySide6.QtCore import QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QProgressDialog
 
 from gpudash.telemetry.recording.reading import RecordingError, open_recording
 from gpudash.ui.widgets.file_name import completed
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.ui.window.actions import Command
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_count
 
 if TYPE_CHECKING:
     from gpudash.telemetry.export import DataFormat, Heed
     from gpudash.ui.dashboard.dashboard import Dashboard
-    from gpudash.ui.window.main_window import MainWindow
 
 MENU = "File/Export"
 
@@ -75,6 +75,33 @@ WORDING: dict[Kind, Wording] = {
 PNG = Wording("Graph as PNG…", "Write the plots as a picture", "Pictures (*.png)", ".png")
 SVG = Wording("Graph as SVG…", "Write the plots as lines and text that stay sharp", "Vector pictures (*.svg)", ".svg")
 RANGE = Wording("Range as CSV…", "Write the visible curves of the selection as a table", "Tables (*.csv)", ".csv")
+
+
+def commands(workspace: Workspace) -> list[Command]:
+    """File > Export: first what is seen of the dashboard in front, then its whole recording."""
+    exporting = Exporting(workspace)
+    workspace.at_close(exporting.close)
+
+    def command(kind: str, words: Wording, run: Callable[[], object], separated: bool = False) -> Command:
+        return Command(
+            MENU,
+            words.entry,
+            words.tip,
+            run,
+            id=f"file.export.{kind}",
+            after="file.close_document",
+            separated=separated,
+        )
+
+    return [
+        command("png", PNG, partial(exporting.graph, PNG)),
+        command("svg", SVG, partial(exporting.graph, SVG)),
+        command("range", RANGE, exporting.range),
+        *(
+            command(kind, words, partial(exporting.recording, kind), separated=kind == "csv")
+            for kind, words in WORDING.items()
+        ),
+    ]
 
 
 class ExportCancelledError(Exception):
@@ -157,38 +184,24 @@ def write_page(recording: Path, out: Path, heed: Heed) -> list[str]:
     return write_report(recording, out, True, heed)
 
 
-class Exporting:
+class Exporting(QObject):
     """Asks where, writes, and tells what came of it.
 
     Args:
-        window: whose dashboard in front is meant.
+        workspace: whose dashboard in front is meant.
     """
 
-    def __init__(self, window: MainWindow) -> None:
-        self._window = window
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._workspace = workspace
         self._jobs: dict[ExportJob, QProgressDialog] = {}
-        self._timer = QTimer(window)
+        self._timer = QTimer(self)
         self._timer.setInterval(LOOK_MS)
         self._timer.timeout.connect(self.refresh)
 
-    def view_commands(self) -> list[Command]:
-        """The entries of the menu that write what is seen of the dashboard in front."""
-        return [
-            Command(MENU, PNG.entry, PNG.tip, partial(self.graph, PNG)),
-            Command(MENU, SVG.entry, SVG.tip, partial(self.graph, SVG)),
-            Command(MENU, RANGE.entry, RANGE.tip, self.range),
-        ]
-
-    def recording_commands(self) -> list[Command]:
-        """The entries of the menu that write a whole recording."""
-        return [
-            Command(MENU, words.entry, words.tip, partial(self.recording, kind), separated=kind == "csv")
-            for kind, words in WORDING.items()
-        ]
-
     def recording(self, kind: Kind) -> None:
         """Write the recording of the dashboard in front; of a session that goes on, as far as it has come."""
-        dashboard = self._window.front_dashboard
+        dashboard = self._workspace.front_dashboard
         if dashboard is None:
             self._tell(NO_RECORDING)
             return
@@ -216,7 +229,7 @@ class Exporting:
         self._view(RANGE, lambda dashboard, out: dashboard.plots.save_csv(out))
 
     def _view(self, words: Wording, write: Callable[[Dashboard, Path], object]) -> None:
-        dashboard = self._window.front_dashboard
+        dashboard = self._workspace.front_dashboard
         if dashboard is None:
             self._tell(NO_RECORDING)
             return
@@ -226,7 +239,7 @@ class Exporting:
             return
         if source is not None and source.exists() and out.exists() and out.samefile(source):
             self._tell(f"{out} is the recording itself; choose another name.")
-        elif self._window.commands.attempt(lambda: write(dashboard, out)):
+        elif self._workspace.attempt(lambda: write(dashboard, out)):
             self._tell(f"Wrote {out}.", good=True)
 
     @property
@@ -235,7 +248,7 @@ class Exporting:
         return bool(self._jobs)
 
     def _begin(self, job: ExportJob) -> None:
-        dialog = QProgressDialog("", "Cancel", 0, 0, self._window)
+        dialog = QProgressDialog("", "Cancel", 0, 0, self._workspace)
         dialog.setLabel(PlainLabel(f"Writing {job.out.name}"))
         dialog.setWindowTitle("Export")
         dialog.setWindowModality(Qt.WindowModality.NonModal)
@@ -261,7 +274,7 @@ class Exporting:
             if job.words:
                 self._tell(job.words, good=not job.problem, out=job.out)
             else:
-                self._window.meant.status_line.tell(f"{job.out.name} was not written: cancelled.")
+                self._workspace.meant.status_line.tell(f"{job.out.name} was not written: cancelled.")
         if not self._jobs:
             self._timer.stop()
 
@@ -278,7 +291,7 @@ class Exporting:
         return ended
 
     def _tell(self, words: str, *, good: bool = False, out: Path | None = None) -> None:
-        notice = self._window.documents.notice
+        notice = self._workspace.notice
         if not good:
             notice.tell(words)
         elif out is None:
@@ -292,8 +305,8 @@ class Exporting:
         """Where to write; a file that is there is asked for, by the dialog or, for a suffix added here, by us."""
         start = source.with_name(source.stem + words.suffix)
         title = f"Export {words.entry.removesuffix('…')}"
-        chosen, _pattern = QFileDialog.getSaveFileName(self._window, title, str(start), words.pattern)
-        return completed(self._window, title, chosen, words.suffix)
+        chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), words.pattern)
+        return completed(self._workspace, title, chosen, words.suffix)
 
 
 def _dismiss(dialog: QProgressDialog) -> None:

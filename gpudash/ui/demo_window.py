@@ -8,7 +8,7 @@ from gpudash.devices.names import Simulation
 from gpudash.session.demo import SCENES
 from gpudash.ui import app
 from gpudash.ui.demo.demo import Demo
-from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.workspace import Workspace
 
 
 def show(simulation: Simulation | None, scene: int | None, *, auto: bool) -> tuple[int, bool]:
@@ -24,9 +24,9 @@ def show(simulation: Simulation | None, scene: int | None, *, auto: bool) -> tup
     """
     demos: list[Demo] = []
 
-    def begin(window: MainWindow) -> None:
+    def begin(workspace: Workspace) -> None:
         demo = Demo(
-            window,
+            workspace,
             auto=auto,
             simulate=simulation is not None and bool(simulation.sizes),
             scenes=SCENES if scene is None else SCENES[scene - 1 : scene],
@@ -34,7 +34,7 @@ def show(simulation: Simulation | None, scene: int | None, *, auto: bool) -> tup
         )
         demos.append(demo)
         if auto:
-            demo.over.connect(lambda: QTimer.singleShot(0, window, window.close))
+            demo.over.connect(lambda: QTimer.singleShot(0, workspace, lambda: workspace.window().close()))
         demo.start()
 
     code, joined = app.run(simulation, begin=begin)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
@@ -21,13 +20,10 @@ from gpudash.settings import save_settings
 from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.features.library import open_library
-from gpudash.ui.features.tool_commands import PRESENTATION
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
-
-if TYPE_CHECKING:
-    from gpudash.ui.window.main_window import MainWindow
-
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.workspace import Workspace
 
 DEMO_SAMPLE = "healthy-training"
 
@@ -35,18 +31,24 @@ _DISMISSED, _LEARNED = "no_gpu_dismissed", "hints_learned"
 """Under what is remembered which sentence is not to be told again, and what has been tried."""
 
 
-class FirstMinute:
+def commands(workspace: Workspace) -> list[Command]:
+    """Put what a newcomer is told into the window; that takes no command."""
+    FirstMinute(workspace)
+    return []
+
+
+class FirstMinute(QObject):
     """Puts the strip and the hints into the live dashboard; does nothing over a recording.
 
-    Args:
-        window: whose commands are whole.
+    Both say nothing while the demo is on or presentation mode is: what a presenter shows has the room.
     """
 
-    def __init__(self, window: MainWindow) -> None:
-        self._window = window
-        self._demo_on = self._presenting = False
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._workspace = workspace
+        self._held = False
         self._ran = False
-        session, dashboard = window.session.live, window.dashboard
+        session, dashboard = workspace.session.live, workspace.dashboard
         self.strip = NoGpuStrip(lambda: [] if session is None else session.machine.gpu_facts())
         kept = recall(_LEARNED)
         self.hints = Hints(kept if isinstance(kept, list) else ())
@@ -67,29 +69,22 @@ class FirstMinute:
         dashboard.refreshed.connect(self.refresh)
         dashboard.view.selection_changed.connect(self._selection_changed)
         dashboard.view.changed.connect(self._view_changed)
-        window.commands.actions[PRESENTATION].toggled.connect(self._present)
+        workspace.changed.connect(self._hold)
         for table in (dashboard.tabs.stages, dashboard.tabs.result, dashboard.tabs.epochs):
-            table.add_offer("Start a run   F5", "Run what the panel at the left holds", window.start_run)
-            table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, window))
+            table.add_offer("Start a run   F5", "Run what the panel at the left holds", workspace.start_run)
+            table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, workspace))
 
-    def hold(self, held: bool) -> None:
-        """Say nothing while the demo is on, or go on; what a presenter shows has the room."""
-        self._demo_on = held
-        self.refresh()
-        self._offer_hints()
-
-    def _present(self, presenting: bool) -> None:
-        self._presenting = presenting
-        self.refresh()
-        self._offer_hints()
-
-    @property
-    def _held(self) -> bool:
-        return self._demo_on or self._presenting
+    def _hold(self) -> None:
+        """Say nothing while somebody presents, or go on."""
+        held = self._workspace.playing_demo or self._workspace.presenting
+        if held != self._held:
+            self._held = held
+            self.refresh()
+            self._offer_hints()
 
     def refresh(self) -> None:
         """Tell what is the case now."""
-        session = self._window.session
+        session = self._workspace.session
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
         problem = None if there or self._held else session.gpu_problem
@@ -100,21 +95,21 @@ class FirstMinute:
 
     def take(self, event: Event) -> None:
         """Learn of an event: a first run has ended, or something was marked."""
-        if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._demo_on:
+        if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._workspace.playing_demo:
             self._ran = True
             self._offer_hints()
         elif isinstance(event, Marker) and event.category == "user":
             self.hints.take("mark")
 
     def _offer_hints(self) -> None:
-        self.hints.offer(self._ran and not self._held and self._window.session.settings.hints)
+        self.hints.offer(self._ran and not self._held and self._workspace.session.settings.hints)
 
     def _selection_changed(self) -> None:
-        if self._window.view.selection is not None:
+        if self._workspace.dashboard.view.selection is not None:
             self.hints.take("measure")
 
     def _view_changed(self) -> None:
-        if not self._window.view.following:
+        if not self._workspace.dashboard.view.following:
             self.hints.take("pause")
 
     def _keep_learned(self) -> None:
@@ -128,26 +123,28 @@ class FirstMinute:
         remember(_DISMISSED, problem)
 
     def _refuse(self) -> None:
-        settings = self._window.session.settings.model_copy(update={"hints": False})
-        if self._window.commands.attempt(lambda: save_settings({"hints": False})):
-            self._window.session.set_settings(settings)
+        settings = self._workspace.session.settings.model_copy(update={"hints": False})
+        if self._workspace.attempt(lambda: save_settings({"hints": False})):
+            self._workspace.session.set_settings(settings)
 
     def _open_demo_recording(self) -> None:
         found = sample(DEMO_SAMPLE)
         if found is None:
-            self._window.documents.notice.tell("This installation has no demo recordings; reinstall gpudash.")
+            self._workspace.notice.tell("This installation has no demo recordings; reinstall gpudash.")
         else:
-            self._window.opening.open(found.path)
+            self._workspace.open(found.path)
 
     def _predict(self) -> None:
         """Show in the panel what the default workload would need on the simulated GPU, or on the CPU."""
-        window, panel = self._window, self._window.panel
-        window.documents.show_dashboard()
-        window.commands.actions["Workload Panel"].setChecked(True)
+        workspace, panel = self._workspace, self._workspace.dashboard.panel
+        workspace.show_dashboard()
+        workspace.show_panels(True)
         panel.setVisible(True)
         if panel.watching:
             panel.workload.setCurrentIndex(panel.workload.findData(DEFAULT_WORKLOAD))
-        simulated = (device.name for device in window.session.devices() if device.simulated and device.problem is None)
+        simulated = (
+            device.name for device in workspace.session.devices() if device.simulated and device.problem is None
+        )
         panel.take_device(next(simulated, "cpu"))
         panel.fit.open_details()
 

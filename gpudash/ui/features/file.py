@@ -1,0 +1,191 @@
+"""The File menu's commands for files: open, open again, close, save the recording, leave."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QFileDialog, QMenu
+
+from gpudash.session.recordings.file_kinds import FoundFile
+from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.ui.dashboard.document import Document
+from gpudash.ui.features.demo import sample_entries
+from gpudash.ui.recordings.document import RecordingDocument
+from gpudash.ui.widgets.file_name import completed
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
+from gpudash.ui.widgets.remembered import forget_recent, recent_files
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.workspace import Workspace
+
+RECENT_MENU = "File/Open Recent"
+
+KINDS = "Snapshots and recordings (*.pickle *.pkl *.snapshot *.json *.gz *.gpudash);;All files (*)"
+
+STREAM, STREAM_TITLE = "-", "standard input"
+"""Key and title of the tab that shows what is piped in."""
+
+JOIN_S = 0.5
+"""Longest that closing waits for a recording that is being read."""
+
+
+def commands(workspace: Workspace) -> list[Command]:
+    """Teach the workspace to open recordings and snapshots; the commands around files."""
+    recordings = _Recordings(workspace)
+    workspace.openers["recording"] = recordings.read
+    workspace.openers["snapshot"] = partial(_snapshot, workspace)
+    workspace.at_close(recordings.close)
+    save = Command(
+        "File",
+        "Save Recording As…",
+        "Write a copy of the recording as far as it has come",
+        partial(save_recording, workspace),
+        ("Ctrl+Shift+S",),
+        id="file.save_recording",
+        after="file.close_document",
+    )
+    return [
+        Command(
+            "File",
+            "Open…",
+            "Open a memory snapshot or a recording",
+            partial(ask_for_file, workspace),
+            ("Ctrl+O",),
+            id="file.open",
+        ),
+        Command(
+            RECENT_MENU,
+            "Clear Recent Files",
+            "Forget the files opened last",
+            lambda: forget_recent(),
+            id="file.clear_recent",
+            above=partial(_recent_entries, workspace),
+        ),
+        Command(
+            "File",
+            "Close Document",
+            "Close the document in front",
+            workspace.close_front,
+            ("Ctrl+W",),
+            id="file.close_document",
+            why_not=partial(_why_no_close, workspace),
+        ),
+        *((save,) if workspace.live else ()),
+        Command(
+            "File",
+            "Exit",
+            "Stop the run, close the recording and leave",
+            lambda: workspace.window().close(),
+            ("Ctrl+Q",),
+            id="file.exit",
+            separated=True,
+            role=QAction.MenuRole.QuitRole,
+        ),
+    ]
+
+
+def ask_for_file(workspace: Workspace) -> None:
+    """Ask for a file and open it."""
+    newest = next(iter(recent_files()), None)
+    start = str(newest.parent) if newest is not None else str(Path.home())
+    chosen, _kind = QFileDialog.getOpenFileName(workspace, "Open", start, KINDS)
+    if chosen:
+        workspace.open(Path(chosen))
+
+
+def open_stream(workspace: Workspace, stream: TextIO) -> None:
+    """Show the JSON lines of a monitor in a tab, as they come."""
+    from gpudash.session.recordings.incoming import Incoming
+
+    try:
+        opened = OpenedReplay(Incoming(stream), STREAM_TITLE)
+    except (RecordingError, OSError) as error:
+        workspace.notice.tell(f"What is piped in cannot be shown: {error}")
+        return
+    document = _recording(workspace, opened)
+    workspace.add(document, STREAM, document.title)
+
+
+def save_recording(workspace: Workspace) -> None:
+    """Ask where, and write a copy of the recording there."""
+    session, title = workspace.meant.session, "Save Recording As"
+    suffix = ".gpudash"
+    start = session.recording.with_suffix(suffix) if session.recording else Path.home() / f"gpudash{suffix}"
+    chosen, _kind = QFileDialog.getSaveFileName(workspace, title, str(start), f"Recordings (*{suffix})")
+    path = completed(workspace, title, chosen, suffix)
+    if path is not None:
+        workspace.attempt(lambda: session.save_recording(path))
+
+
+class _Recordings:
+    """Opens recordings; each is read in a thread of its own."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._reading: list[OpenedRecording] = []
+
+    def read(self, found: FoundFile) -> Document:
+        """A document that reads a recording."""
+        opened = OpenedRecording(found.path, found.title)
+        self._reading = [other for other in self._reading if not other.join(0)]
+        self._reading.append(opened)
+        return _recording(self._workspace, opened)
+
+    def close(self) -> bool:
+        """Wait for what is being read; false when it did not end in time. Called when its documents are closed."""
+        joined = [opened.join(JOIN_S) for opened in self._reading]
+        self._reading.clear()
+        return all(joined)
+
+
+def _recording(workspace: Workspace, opened: OpenedRecording | OpenedReplay) -> RecordingDocument:
+    document = RecordingDocument(opened, workspace.colours, lambda: workspace.session.settings)
+    document.ready.connect(lambda: workspace.serve(document))
+    document.refused.connect(lambda sentence: _refuse(workspace, document, sentence))
+    document.again.connect(workspace.run_again)
+    return document
+
+
+def _refuse(workspace: Workspace, document: Document, sentence: str) -> None:
+    workspace.close_document(document)
+    workspace.notice.tell(sentence)
+
+
+def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
+    """A document that reads a snapshot in a process of its own."""
+    from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+    from gpudash.ui.snapshot.document import SnapshotDocument
+
+    return SnapshotDocument(OpenedSnapshot(found.path), workspace.colours)
+
+
+def _why_no_close(workspace: Workspace) -> str:
+    if not workspace.count:
+        return "No document is open."
+    return "" if workspace.front is not None else "The dashboard stays open."
+
+
+def _recent_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
+    """The files opened last; one that is gone says so. The demo's recordings where none has been opened."""
+    entries = []
+    for number, path in enumerate(recent_files(), 1):
+        there = path.exists()
+        name = without_mnemonics(f"{path.parent.name}/{path.name}")
+        entry = QAction(f"&{number % 10}  {name}{'' if there else '  (missing)'}", menu)
+        words = str(path) if there else f"{path} is not there any more; choosing it takes it off the list"
+        entry.setToolTip(plain_tip(words))
+        entry.triggered.connect(lambda _checked=False, path=path: _open_again(workspace, path))
+        entries.append(entry)
+    if entries:
+        return entries
+    nothing = QAction("No file has been opened yet", menu)
+    nothing.setEnabled(False)
+    return [nothing, *sample_entries(workspace, menu)]
+
+
+def _open_again(workspace: Workspace, path: Path) -> None:
+    if not workspace.open(path) and not path.exists():
+        forget_recent(path)

@@ -1,0 +1,137 @@
+"""The Help menu: find a command, the keys, the guide, what a bug report needs."""
+
+from __future__ import annotations
+
+import json
+import platform
+from functools import partial
+from pathlib import Path
+
+import pyqtgraph
+import PySide6
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction, QGuiApplication
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QMessageBox, QTextBrowser, QVBoxLayout
+
+from gpudash import __version__
+from gpudash.devices.names import shown_name
+from gpudash.ui.features.guide_pages import GUIDE, keys_page
+from gpudash.ui.widgets.remembered import recent_files
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.palette import BETWEEN, CommandPalette, PaletteEntry, command_entries
+from gpudash.ui.window.workspace import Workspace
+
+PAGE_SIZE = (620, 640)
+"""Logical pixels of the pages behind the Help menu."""
+
+
+def commands(workspace: Workspace) -> list[Command]:
+    """The commands of Help."""
+    return [
+        Command(
+            "Help",
+            "Command Palette…",
+            "Find a command by a few of its letters",
+            partial(open_palette, workspace),
+            ("Ctrl+K", "Ctrl+Shift+P"),
+            id="help.palette",
+        ),
+        Command(
+            "Help",
+            "Keys",
+            "Every key of the window",
+            lambda: _show_page(workspace, "Keys", keys_page(workspace.commands)),
+            ("?",),
+            id="help.keys",
+            plot=True,
+        ),
+        Command(
+            "Help",
+            "Guide",
+            "What the window shows and how to use it",
+            partial(_show_page, workspace, "Guide", GUIDE),
+            ("F1",),
+            id="help.guide",
+        ),
+        Command(
+            "Help",
+            "Copy Diagnostics",
+            "Copy what a bug report needs",
+            partial(copy_diagnostics, workspace),
+            id="help.copy_diagnostics",
+        ),
+        Command(
+            "Help",
+            "About gpudash",
+            "Version and licence",
+            partial(show_about, workspace),
+            id="help.about",
+            separated=True,
+            role=QAction.MenuRole.AboutRole,
+        ),
+    ]
+
+
+def open_palette(workspace: Workspace) -> CommandPalette:
+    """Show the palette over the window, with every command of its menus and every file opened last."""
+    entries = [*command_entries(workspace.commands), *_recent(workspace)]
+    palette = CommandPalette(entries, workspace.colours, workspace.window())
+    palette.open()
+    palette.field.setFocus()
+    return palette
+
+
+def copy_diagnostics(workspace: Workspace) -> None:
+    """Copy what a bug report needs."""
+    session = workspace.session
+    status = session.status()
+    facts = {
+        "gpudash": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "PySide6": PySide6.__version__,
+        "pyqtgraph": pyqtgraph.__version__,
+        "torch": status.torch if status else None,
+        "driver": status.driver if status else None,
+        "gpu_problem": session.gpu_problem,
+        "devices": [f"{shown_name(device.name)} {device.product}" for device in session.devices()],
+    }
+    QGuiApplication.clipboard().setText(json.dumps(facts, indent=2, ensure_ascii=False))
+
+
+def show_about(workspace: Workspace) -> None:
+    """Version and licence."""
+    QMessageBox.about(
+        workspace,
+        "About gpudash",
+        f"<b>gpudash {__version__}</b><p>Runs PyTorch tensor workloads and shows what they do to memory, "
+        "bandwidth and loss.</p><p>Apache License 2.0</p>",
+    )
+
+
+def _show_page(workspace: Workspace, title: str, page: str) -> None:
+    dialog = QDialog(workspace)
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setWindowTitle(title)
+    text = QTextBrowser()
+    text.setAccessibleName(title)
+    text.setHtml(page)
+    buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+    buttons.rejected.connect(dialog.reject)
+    column = QVBoxLayout(dialog)
+    column.addWidget(text)
+    column.addWidget(buttons)
+    dialog.resize(*PAGE_SIZE)
+    dialog.open()
+
+
+def _recent(workspace: Workspace) -> list[PaletteEntry]:
+    place = f"File{BETWEEN}Open Recent"
+    return [
+        PaletteEntry(path.name, place, partial(workspace.open, path), tip=f"Open {path}", why_not=_gone(path))
+        for path in recent_files()
+    ]
+
+
+def _gone(path: Path) -> str:
+    return "" if path.exists() else "The file is not there any more."

@@ -1,0 +1,262 @@
+"""The View menu's commands for time: hold it, move through it, select a part of it; and which plots are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu
+
+from gpudash.ui.dashboard.view_bar import WINDOWS
+from gpudash.ui.recordings.document import RecordingDocument
+from gpudash.ui.window.menus import Command
+from gpudash.ui.window.workspace import Workspace
+
+ZOOM = 0.8
+"""How much narrower one step of Zoom In makes the shown time."""
+
+
+def commands(workspace: Workspace) -> list[Command]:
+    """The commands that act on the time axis of the dashboard in front."""
+    return [
+        *_follow_commands(workspace),
+        *_range_commands(workspace),
+        Command(
+            "View",
+            "Explain Memory",
+            "Show what fills the GPU's memory and who allocated it: at the last out-of-memory, or now in a run",
+            partial(explain, workspace),
+            ("Ctrl+E",),
+            id="view.explain",
+            separated=True,
+        ),
+        *_selection_commands(workspace),
+        *_cursor_commands(workspace),
+        *_axis_commands(workspace),
+        Command(
+            "View/Plots",
+            "Usual Plots",
+            "Show the plots that are shown without a choice",
+            lambda: workspace.meant.plots.choice.begin_again(),
+            id="view.usual_plots",
+            above=partial(_plot_entries, workspace),
+        ),
+        *(
+            Command(
+                "View/Window",
+                words,
+                f"Show {words}",
+                lambda seconds=seconds: workspace.meant.view.set_window(seconds),
+                id=f"view.window.{seconds:.0f}",
+            )
+            for words, seconds in WINDOWS
+        ),
+    ]
+
+
+def explain(workspace: Workspace) -> None:
+    """Show what fills the memory, on the dashboard."""
+    workspace.show_a_dashboard().explanation.explain()
+
+
+def _follow_commands(workspace: Workspace) -> list[Command]:
+    return [
+        Command(
+            "View",
+            "Pause or Follow",
+            "Hold the view still, or follow the newest reading; recording goes on",
+            partial(_toggle_view, workspace),
+            ("Space",),
+            id="view.pause",
+            text=partial(_pause_words, workspace),
+            why_not=workspace.why_no_plots,
+            plot=True,
+        ),
+        _plot_command(
+            workspace,
+            "jump_to_now",
+            "Jump to Now",
+            "Follow the newest reading",
+            partial(_jump_to_now, workspace),
+            "End",
+        ),
+    ]
+
+
+def _range_commands(workspace: Workspace) -> list[Command]:
+    return [
+        Command(
+            "View",
+            "Zoom to Selection",
+            "Show the selected range alone",
+            lambda: workspace.meant.view.zoom_to_selection(),
+            ("Return", "F"),
+            id="view.zoom_to_selection",
+            why_not=partial(_why_no_selection, workspace),
+            plot=True,
+        ),
+        _plot_command(
+            workspace,
+            "clear_selection",
+            "Clear Selection",
+            "Select nothing",
+            lambda: workspace.meant.view.clear_selection(),
+            "Esc",
+            keys_taken=lambda: workspace.escape_taken,
+        ),
+        _plot_command(
+            workspace,
+            "show_all",
+            "Show All",
+            "Show everything since the start",
+            lambda: workspace.meant.plots.show_all(),
+            "0",
+            "Home",
+        ),
+        _plot_command(
+            workspace,
+            "back",
+            "Back",
+            "The view before",
+            lambda: workspace.meant.view.back(),
+            "Alt+Left",
+            "Backspace",
+            separated=True,
+        ),
+        _plot_command(
+            workspace, "forward", "Forward", "The view after", lambda: workspace.meant.view.forward(), "Alt+Right"
+        ),
+    ]
+
+
+def _selection_commands(workspace: Workspace) -> list[Command]:
+    """A range without the mouse."""
+    return [
+        _plot_command(
+            workspace,
+            "select_from",
+            "Select from Cursor",
+            "Let the selection begin at the cursor; it ends where it did, else where the view does",
+            partial(_select, workspace, from_cursor=True),
+            "I",
+        ),
+        _plot_command(
+            workspace,
+            "select_to",
+            "Select to Cursor",
+            "Let the selection end at the cursor; it begins where it did, else where the view does",
+            partial(_select, workspace, from_cursor=False),
+            "O",
+        ),
+    ]
+
+
+def _cursor_commands(workspace: Workspace) -> list[Command]:
+    return [
+        _plot_command(
+            workspace,
+            f"cursor.{steps * sign}",
+            f"{words} {'Earlier' if sign < 0 else 'Later'}",
+            f"Move the cursor {words.lower()} {'back' if sign < 0 else 'on'}",
+            lambda steps=sign * steps: workspace.meant.plots.move_cursor(steps),
+            f"{modifier}{'Left' if sign < 0 else 'Right'}",
+            menu="View/Cursor",
+        )
+        for words, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+"))
+        for sign in (-1, 1)
+    ]
+
+
+def _axis_commands(workspace: Workspace) -> list[Command]:
+    return [
+        _plot_command(
+            workspace,
+            "zoom_in",
+            "Zoom In",
+            "Show less time",
+            lambda: workspace.meant.plots.zoom(ZOOM),
+            "Ctrl++",
+            "Ctrl+=",
+        ),
+        _plot_command(
+            workspace, "zoom_out", "Zoom Out", "Show more time", lambda: workspace.meant.plots.zoom(1 / ZOOM), "Ctrl+-"
+        ),
+        _plot_command(
+            workspace,
+            "log_loss",
+            "Logarithmic Loss",
+            "Switch the loss axis between linear and logarithmic",
+            lambda: workspace.meant.plots.toggle_log(),
+            "L",
+        ),
+    ]
+
+
+def _plot_command(
+    workspace: Workspace,
+    name: str,
+    title: str,
+    tip: str,
+    run: Callable[..., object],
+    *keys: str,
+    menu: str = "View",
+    separated: bool = False,
+    keys_taken: Callable[[], bool] | None = None,
+) -> Command:
+    """A command whose keys act in plots alone; it can be used while a dashboard is in front."""
+    return Command(
+        menu,
+        title,
+        tip,
+        run,
+        keys,
+        id=f"view.{name}",
+        why_not=workspace.why_no_plots,
+        plot=True,
+        separated=separated,
+        keys_taken=keys_taken,
+    )
+
+
+def _toggle_view(workspace: Workspace) -> None:
+    """Hold the view still or follow the newest reading; play or pause a recording."""
+    front = workspace.front
+    if isinstance(front, RecordingDocument):
+        front.bar.toggle()
+    else:
+        workspace.dashboard.view.toggle()
+
+
+def _pause_words(workspace: Workspace) -> str:
+    if workspace.front is not None:
+        return "Play or Pause the Recording"
+    return "Pause the View" if workspace.dashboard.view.following else "Follow the Newest Reading"
+
+
+def _jump_to_now(workspace: Workspace) -> None:
+    """Follow the newest reading, or the end of a recording."""
+    front = workspace.front
+    if isinstance(front, RecordingDocument):
+        front.bar.go_to_end()
+    workspace.meant.plots.jump_to_now()
+
+
+def _why_no_selection(workspace: Workspace) -> str:
+    return workspace.why_no_plots() or ("" if workspace.meant.view.selection is not None else "No range is selected.")
+
+
+def _select(workspace: Workspace, *, from_cursor: bool) -> None:
+    view = workspace.meant.view
+    begin, end = view.range()
+    cursor = end if view.cursor_s is None else view.cursor_s
+    before = view.selection or (begin, end)
+    if from_cursor:
+        view.select(cursor, before[1] if before[1] > cursor else end)
+    else:
+        view.select(before[0] if before[0] < cursor else begin, cursor)
+
+
+def _plot_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
+    """The plots of the session in front, each to be shown or not."""
+    return workspace.meant.plots.choice.actions(menu)

@@ -1,0 +1,17 @@
+"""The parts of a window that a feature has put there, found by what they are."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from PySide6.QtCore import QObject
+
+from gpudash.ui.window.main_window import MainWindow
+
+Part = TypeVar("Part", bound=QObject)
+
+
+def part(window: MainWindow, kind: type[Part]) -> Part:
+    """The one part of ``window`` that is a ``kind``."""
+    (found,) = window.workspace.findChildren(kind)
+    return found
