@@ -13,7 +13,10 @@ CUDA_TORCH_OLDEST := 2.11.0
 # Every so many-th configuration of the allocator's matrix is measured anew; 1 measures all.
 MATRIX_SAMPLE := 12
 
-.PHONY: run test cuda check wheel bench lint clean
+# Tests of one file stay together; those that take long begin first.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+.PHONY: run test test-all cuda check wheel bench bench-once lint clean
 .DEFAULT_GOAL := run
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -24,8 +27,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: $(VENV)/.ready  ## Start gpudash; without a display it runs in the terminal and leaves a picture.
 	GPUDASH_HOME=$(CURDIR)/build $(BIN)/gpudash
 
-test: $(VENV)/.ready  ## Every test that this machine can run.
-	$(BIN)/python -m pytest
+test: $(VENV)/.ready  ## The tests that need no process of their own, one real window and one real run.
+	$(PYTEST) --quick
+
+test-all: $(VENV)/.ready  ## Every test that this machine can run.
+	$(PYTEST)
 
 $(CUDA)/.ready: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(CUDA)
@@ -41,7 +47,7 @@ ifndef CUDA_TESTS
 	$(CUDA)/bin/python -m tests.cuda_standin --gpus 1 --program -m tests.allocator_matrix measure --sample $(MATRIX_SAMPLE)
 endif
 
-check: lint test cuda wheel  ## Everything.
+check: lint test-all bench-once cuda wheel  ## Everything.
 
 wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an environment of its own.
 	.ci/wheel
@@ -49,6 +55,10 @@ wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an envir
 bench: $(VENV)/.ready  ## The speed budgets, each beside its yardstick.
 	$(BIN)/python -m pip install --quiet --no-deps vramtop
 	$(BIN)/python -m tests.benchmarks
+
+bench-once: $(VENV)/.ready  ## Whether every benchmark still runs: once, small, whatever the figures.
+	$(BIN)/python -m pip install --quiet --no-deps vramtop
+	$(BIN)/python -m tests.benchmarks --once-small
 
 lint: $(VENV)/.ready  ## Style, types and the boundaries between rooms.
 	$(BIN)/ruff check .

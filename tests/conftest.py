@@ -1,20 +1,73 @@
-"""Fixtures of every test: nothing outside the temporary folder is written, no thread outlives its test."""
+"""Every test: its tier; nothing outside the temporary folder is written, no thread outlives its test."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests import tiers
+
 settings.register_profile("repeatable", derandomize=True)  # a test that fails fails again, here and elsewhere
 settings.load_profile("repeatable")
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+PYTHONS = tiers.PythonsStarted()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what starts processes, takes long, or is the same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = Counter()
+    for tier, words in tiers.TIERS.items():
+        config.addinivalue_line("markers", f"{tier}: {words}; tests/tiers.py says which tests")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.assign(items)
+    if config.getoption("--quick"):
+        items[:], left, config.stash[LEFT_OUT] = tiers.quick(items)
+        config.hook.pytest_deselected(items=left)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:  # pytest-xdist: the process that prints has collected nothing
+        output["left_out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    of_worker = getattr(node, "workeroutput", {}).get("left_out", {})
+    node.config.stash[LEFT_OUT] = Counter(of_worker)  # type: ignore[attr-defined]  # every worker collects all
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left = config.stash[LEFT_OUT]
+    if left:
+        terminalreporter.section("left out")
+        for tier, words in tiers.LEFT_OUT.items():
+            terminalreporter.line(f"{left[tier]:5d} tests {words}")
+        terminalreporter.line(
+            "`make test-all` runs every test; `make check` also lint, the stand-in for CUDA and the wheel."
+        )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with tiers.place(item):
+        return (yield)
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +76,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("GPUDASH_HOME", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_python_is_started_where_none_is_expected(request: pytest.FixtureRequest) -> Iterator[None]:
+    PYTHONS.commands.clear()
+    yield
+    if any(request.node.get_closest_marker(tier) for tier in ("fast", "window")):
+        assert not PYTHONS.commands, (
+            f"this starts a process, which its code does not tell: name it in tests/tiers.py: {PYTHONS.commands}"
+        )
 
 
 @pytest.fixture(autouse=True)

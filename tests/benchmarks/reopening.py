@@ -13,11 +13,13 @@ from pathlib import Path
 from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
+from gpudash.telemetry.recording.schema import FORMAT_VERSION
 from gpudash.ui.app import application, build_window
 from gpudash.ui.widgets.theme import apply_colours
 from gpudash.ui.window.main_window import MainWindow
 from tests.benchmarks.ten_million import TICK_S, make
 
+ROWS = 10_000_000
 FRAMES = 60
 PATIENCE_S = 20.0
 SIZE = (1280, 800)
@@ -66,12 +68,12 @@ def measure() -> dict[str, float]:
 def recording() -> Path:
     """The recording, made where it is not there yet."""
     folder = Path(os.environ.get("GPUDASH_HOME", "build/bench"))
-    path = folder / "ten_million.gpudash"
+    path = folder / f"{ROWS}_rows_of_format_{FORMAT_VERSION}.gpudash"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".part")
         unfinished.unlink(missing_ok=True)
-        make(unfinished)
+        make(unfinished, ROWS)
         unfinished.replace(path)
     return path
 

@@ -26,7 +26,7 @@ MOST_DIGEST_STEPS = 1024
 _FACTS = {"nvml_index": 0, "uuid": GPU, "pci_bus_id": "41:00.0", "product": "NVIDIA X", "total_bytes": 24 * 2**30}
 
 
-def make(path: Path, rows: int = 10_000_000) -> None:
+def make(path: Path, rows: int) -> None:
     """Write ``rows`` rows, rounded to whole pages, through the real schema and the real writer of summaries."""
     pages = rows // ROWS_A_TICK // TICKS_A_PAGE
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -83,7 +83,7 @@ def _page(connection: sqlite3.Connection, writer: PageWriter, page: int, text: s
     samples.update({("gpu", f"{name}_bytes", GPU): (times, band.astype(float)) for name, band in bands.items()})
     samples["host", "others_bytes", None] = times, wave.astype(float)
     done = (page + 1) * TICKS_A_PAGE
-    rows = {"host": done, "gpu": done, "process": 0, "allocator": done, "rank": 0, "event": done + 2}
+    rows = dict.fromkeys(schema.TABLES, 0) | dict.fromkeys(columns, done) | {"event": done + 2}
     writer.write(connection, float(times[-1]), rows, samples)
     writer.write_digest(connection, done + 2, 1, text)
 

@@ -129,8 +129,9 @@ def figures(name: str, ratios: Times) -> dict[str, float]:
     }
 
 
-def measure(count: int = PAIRS) -> dict[str, float]:
+def measure(count: int | None = None) -> dict[str, float]:
     """Ratios on the CPU and, with memory history, on a simulated GPU; the agent's part of the time."""
+    count = PAIRS if count is None else count
     with tempfile.TemporaryDirectory() as folder:
         dashboard = Dashboard(Path(folder))
         try:

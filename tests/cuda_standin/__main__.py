@@ -57,7 +57,7 @@ BY_CARD = ("tests/gpu/test_memory_on_a_gpu.py",)
 
 RUNS = (
     Run(NEWEST, 2, "8.0"),
-    Run(OLDEST, 2, "9.0", marks=f"not {LEFT_OUT} and not slow"),
+    Run(OLDEST, 2, "9.0", marks=f"not {LEFT_OUT} and not long"),
     Run(NEWEST, 1, "12.0", BY_CARD),
     Run(NEWEST, 1, "9.0", BY_CARD),
     Run(OLDEST, 1, "12.0", BY_CARD),

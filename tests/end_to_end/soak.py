@@ -1,4 +1,4 @@
-"""An hour of watching at 20 Hz, as fast as it goes: ``python -m tests.end_to_end.soak RECORDING`` prints what it cost.
+"""Watching at 20 Hz, as fast as it goes: ``python -m tests.end_to_end.soak RECORDING TICKS`` prints what it cost.
 
 Real binding on the stand-in driver, real host readers, store, memory watch, recorder and plots; only the session's
 clock is made up, so that no thread is needed to let the time pass.
@@ -31,8 +31,10 @@ from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import apply_theme
 
-TICKS = 72_000
-REFRESHES = 20_000
+TICKS_A_REFRESH = 3.6
+MARK_EVERY = 3_600
+"""Ticks between looks at what the process holds."""
+
 PERIOD_S = 0.05
 SLOW_EVERY = 20
 """Ticks between readings of what is dear, once a second as in the monitor."""
@@ -106,16 +108,16 @@ def used() -> dict[str, Any]:
 
 
 def main() -> None:
-    hour = Hour(Path(sys.argv[1]))
+    hour, ticks = Hour(Path(sys.argv[1])), int(sys.argv[2])
     marks: list[dict[str, Any]] = []
     refreshes = 0
-    for number in range(TICKS):
+    for number in range(ticks):
         hour.tick(number)
         if number == SLOW_EVERY:
             hour.show()
-        if number % (TICKS // 10) == TICKS // 10 - 1:
-            marks.append(used())
-        while refreshes * TICKS < number * REFRESHES:
+        if number % MARK_EVERY == MARK_EVERY - 1:
+            marks.append({"ticks": number + 1, **used()})
+        while refreshes * TICKS_A_REFRESH < number:
             hour.refresh()
             refreshes += 1
     hour.close()

@@ -153,7 +153,6 @@ def test_missing_qt_libraries_are_named_with_the_line_that_installs_them(home: P
     assert "libxcb-cursor0" in sentence
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("choice", "status", "code"), [("stop", "failed", 1), ("continue", "finished", 0)])
 def test_a_loss_that_is_no_number_is_shown_as_such(gpudash: Command, choice: str, status: str, code: int) -> None:
     flags = ("--model", "mlp", "--optimizer", "sgd", "--learning-rate", "100", "--steps", "60", "--epochs", "1")

@@ -31,7 +31,6 @@ def test_the_default_pipeline_gives_the_matrix_and_its_four_stages(gpudash: Comm
     assert Path(document["recording"]).exists()
 
 
-@pytest.mark.slow
 def test_training_learns_the_text(gpudash: Command) -> None:
     outcome = gpudash("run", "training", "--model", "transformer", "--steps", "300", "--device", "cpu", "--json")
     assert outcome.code == 0
@@ -41,7 +40,6 @@ def test_training_learns_the_text(gpudash: Command) -> None:
     assert loss["last_20_median"] < document["result"]["unigram_entropy"]
 
 
-@pytest.mark.slow
 def test_training_without_a_learning_rate_learns_nothing(gpudash: Command) -> None:
     flags = ("--steps", "60", "--learning-rate", "0", "--device", "cpu", "--json")
     document = gpudash("run", "training", *flags).document
@@ -50,7 +48,6 @@ def test_training_without_a_learning_rate_learns_nothing(gpudash: Command) -> No
     assert loss["last_20_median"] > document["result"]["unigram_entropy"]
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_losses_to_the_last_bit(gpudash: Command) -> None:
     flags = ("--steps", "8", "--epochs", "1", "--device", "cpu", "--threads", "1", "--json")
     first, second = (gpudash("run", "training", *flags).document["metrics"]["loss"] for _run in range(2))
@@ -141,7 +138,6 @@ def test_ctrl_c_ends_the_run_as_cancelled_with_everything_recorded(home: Path) -
     assert document["steps"] > 0
 
 
-@pytest.mark.slow
 def test_the_guard_stops_the_run_after_a_warning_and_memory_is_back(gpudash: Command) -> None:
     outcome = gpudash("run", "pressure", "--device", "cpu", "--guard", "1GiB", "--json")
     document = outcome.document

@@ -21,7 +21,6 @@ PICTURES = ("demo-1", "demo-2", "demo-3", "demo-guess", "demo-4", "demo-5", "dem
 
 
 @pytest.mark.window
-@pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(display: str, home: Path, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -47,7 +46,6 @@ def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(display: str, 
         assert 20_000 < (tmp_path / f"{name}.png").stat().st_size < LARGEST_PICTURE
 
 
-@pytest.mark.slow
 def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> None:
     outcome = gpudash("demo", "--scene", "2")
     assert outcome.code == 0, outcome.stderr
@@ -58,7 +56,6 @@ def test_without_a_display_a_scene_is_told_in_the_terminal(gpudash: Command) -> 
     assert "4 of 5 mistakes and let 1 pass without a word; after x.to(device) alone, x was on cpu." in words
 
 
-@pytest.mark.slow
 def test_a_scene_whose_run_does_not_reach_its_end_ends_in_one(gpudash: Command) -> None:
     outcome = gpudash("demo", "--scene", "1", "--simulate", "1GiB", "--simulate-others", "1GiB")
     assert outcome.code == 1
@@ -72,7 +69,6 @@ def test_a_scene_there_is_not_is_a_wrong_request(gpudash: Command, scene: str) -
     assert outcome.stderr.splitlines() == [f"There is no scene {scene}. There are scenes 1 to 5."]
 
 
-@pytest.mark.slow
 def test_an_interrupted_demo_ends_soon_and_says_so_by_its_code(home: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "gpudash", "demo", "--scene", "4"],

@@ -139,7 +139,6 @@ def test_three_gpus_are_listed_with_their_uuids(gpudash: Command, stub: Stub) ->
     assert [device["readings"]["used_bytes"] for device in found[1:]] == [GIB, 2 * GIB, 3 * GIB]
 
 
-@pytest.mark.slow
 def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, stub: Stub) -> None:
     env = stub(three())
     devices = gpudash("devices", "--json", env=env).document
@@ -156,7 +155,6 @@ def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, s
     assert len(run.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.slow
 def test_a_gpu_lost_from_second_5_to_8_is_a_gap_exactly_then(home: Path, tmp_path: Path, stub: Stub) -> None:
     recording = tmp_path / "lost.gpudash"
     scenario = three().begin_now()
@@ -243,7 +241,6 @@ def wait_for_rows(recording: Path, table: str) -> None:
     raise AssertionError(f"{recording} never had a row in {table}")
 
 
-@pytest.mark.slow
 def test_a_call_that_hangs_for_ever_stops_neither_host_nor_exit(home: Path, tmp_path: Path, library: Path) -> None:
     functions = ("nvmlInit", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2")
     others = hanging(home, tmp_path, library, functions, later=False, end=1e9, watch_s=3.0)
@@ -256,7 +253,6 @@ TOGETHER = 6
 GROUPS = [FUNCTIONS[begin : begin + TOGETHER] for begin in range(0, len(FUNCTIONS), TOGETHER)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
 @pytest.mark.parametrize("later", [False, True], ids=["from the start", "later"])
 def test_any_call_may_hang_for_ever(
@@ -267,7 +263,6 @@ def test_any_call_may_hang_for_ever(
         assert longest_gap_s([time_s for time_s, _ in others[function]]) < 1.0, function
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
 def test_any_call_may_hang_for_5_seconds_and_comes_back(
     home: Path, tmp_path: Path, library: Path, functions: Sequence[str]
@@ -278,7 +273,6 @@ def test_any_call_may_hang_for_5_seconds_and_comes_back(
         assert others[function][-1][1] == GIB, function
 
 
-@pytest.mark.slow
 def test_levels_70_84_86_85_86_94_96_60_warn_once_each_within_half_a_second(
     home: Path, tmp_path: Path, stub: Stub
 ) -> None:

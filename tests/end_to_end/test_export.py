@@ -80,7 +80,6 @@ def near(image: np.ndarray, colour: tuple[int, int, int]) -> int:
 
 
 @pytest.mark.window
-@pytest.mark.slow
 def test_the_report_shows_its_plots_in_a_browser_without_a_network(
     gpudash: Command, recording: Path, tmp_path: Path, browser: str
 ) -> None:

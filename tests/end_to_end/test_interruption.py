@@ -181,7 +181,6 @@ def test_a_reader_that_leaves_ends_the_watching(home: Path) -> None:
     assert len(stderr.splitlines()) == 1
 
 
-@pytest.mark.slow
 def test_a_reader_that_stalls_delays_neither_recording_nor_exit(home: Path, tmp_path: Path) -> None:
     recording = tmp_path / "stalled.gpudash"
     process = gpudash_process(home, "monitor", "--rate", "50", "--json-lines", "--record", str(recording))

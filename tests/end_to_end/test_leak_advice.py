@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from gpudash.memory.snapshot.explaining import explain_snapshot
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.watching.growth_notice import source_line
@@ -92,7 +90,6 @@ def trained(home: Path, scripts: list[Path]) -> None:
     )
 
 
-@pytest.mark.slow
 def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Path) -> None:
     leaking, mended = [], []
     for number, (keeps, _, _) in enumerate(ADVICE):

@@ -173,7 +173,6 @@ def questions(draw: st.DrawFn) -> tuple[str, dict[str, Any], int]:
     return workload, spec, CONTEXT + extra * MIB
 
 
-@pytest.mark.slow
 @given(questions())
 @example(("pressure", {"pattern": "fragmentation", "step": MIB, "cap": MIB + 1}, CONTEXT + 2 * MIB))
 @example(("pressure", {"pattern": "fragmentation", "step": MIB + 1, "cap": MIB}, CONTEXT + 2 * MIB))

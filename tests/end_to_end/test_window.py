@@ -23,8 +23,6 @@ from tests.nvml_stub.build import environment as stub_environment
 
 Play = Callable[..., dict[str, Any]]
 
-pytestmark = [pytest.mark.window, pytest.mark.slow]
-
 
 @pytest.fixture
 def play(display: str, home: Path, tmp_path: Path) -> Play:

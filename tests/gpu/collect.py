@@ -53,7 +53,6 @@ timeout = 120
 timeout_method = thread
 markers =
     gpu: needs a CUDA device
-    slow: takes more than a few seconds
     values(why): needs what a GPU computes, or how fast it is
 """
 """The project's own settings ask for Qt's plugin, and refuse every warning, also one that a machine's own packages
@@ -158,12 +157,12 @@ class Collection:
         return {"right": sum(told["right"] for told in found.values()), "of": len(found), **found}
 
     def _tests(self) -> dict[str, Any]:
-        """Every test marked gpu but the slow ones, by pytest in a process of its own."""
+        """Every test marked gpu but the long ones, by pytest in a process of its own."""
         with tempfile.TemporaryDirectory() as folder:
             settings, report = Path(folder, "pytest.ini"), Path(folder, "report.xml")
             settings.write_text(PYTEST_INI.format(root=ROOT))
             command = [sys.executable, "-m", "pytest", "-c", str(settings), "--rootdir", str(ROOT)]
-            command += ["-m", "gpu and not slow", "-q"]
+            command += ["-m", "gpu and not long", "-q"]
             limit_s = min(TESTS_LIMIT_S, max(30.0, self._until - time.monotonic()))
             try:
                 done = subprocess.run(

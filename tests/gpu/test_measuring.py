@@ -92,7 +92,6 @@ def test_a_measurement_that_does_not_end_is_stopped() -> None:
     assert found["error"].startswith("stopped after 1 s")
 
 
-@pytest.mark.slow
 def test_every_run_in_a_process_of_its_own_is_measured_and_none_harms_the_next() -> None:
     found = asked(isolation.measure, SIM, limit_s=150)
 

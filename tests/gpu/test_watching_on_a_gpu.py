@@ -10,7 +10,6 @@ import torch
 from tests.gpu import watched_programs, watching
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", watched_programs.SOME)
 def test_a_watched_program_ends_as_it_does_alone(name: str, tmp_path: Path) -> None:
     if watched_programs.RANKS.get(name, 1) > torch.cuda.device_count():

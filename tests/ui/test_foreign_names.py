@@ -77,7 +77,7 @@ def filled(kind: type[Event], time_s: float) -> Event:
 
     def value(annotation: str) -> Any:
         if annotation.startswith("Literal"):
-            return annotation.partition('"')[2].partition('"')[0]
+            return annotation.split("'")[1]
         if annotation == "Level":
             return "critical"
         if annotation.startswith("Mapping"):

@@ -33,9 +33,15 @@ def four_cards() -> FakeSession:
     return session
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("size", [(1280, 800), (1440, 960), (2560, 1440)])
-@pytest.mark.parametrize("make", [one_card, four_cards])
+@pytest.mark.parametrize(
+    ("make", "size", "theme"),
+    [
+        (one_card, (1280, 800), "dark"),
+        (one_card, (2560, 1440), "light"),
+        (four_cards, (1440, 960), "dark"),
+        (four_cards, (1280, 800), "light"),
+    ],
+)
 def test_no_word_is_cut_covered_or_outside_its_parent(
     open_window: OpenWindow, make: type, size: tuple[int, int], theme: Choice
 ) -> None:

@@ -34,13 +34,11 @@ def test_a_configuration_is_found_again_by_its_name() -> None:
     assert all(named(one.name) == one for one in configurations())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_predicted_peaks_are_those_of_torch_s_allocator(family: str) -> None:
     within_limits([one for one in configurations() if one.family == family])
 
 
-@pytest.mark.slow
 def test_so_are_those_of_configurations_that_were_kept_back() -> None:
     within_limits(kept_back())
 
@@ -61,7 +59,6 @@ def within_limits(wanted: list[Configuration]) -> None:
 NEAR_FULL = comparing.read_near_full()
 
 
-@pytest.mark.slow
 def test_with_little_room_a_run_releases_retries_and_ends_as_with_torch_s_allocator() -> None:
     found = predicted([f"{row[0]}@{row[1]}" for row in NEAR_FULL])
     told = [[row[key] for key in comparing.NEAR_FULL_COLUMNS] for row in found]

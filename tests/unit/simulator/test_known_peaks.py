@@ -39,7 +39,6 @@ def off_by(name: str, figure: str) -> float:
     return PREDICTED[name][figure] / MEASURED[name][figure] - 1
 
 
-@pytest.mark.slow
 def test_a_dry_run_predicts_what_was_written_down() -> None:
     if torch.__version__.split("+")[0] != RECORDED["torch"]:
         pytest.skip(f"the predictions were made with torch {RECORDED['torch']}")

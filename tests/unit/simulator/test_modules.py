@@ -16,7 +16,6 @@ SCRIPT = Path(__file__).with_name("module_samples.py")
 PATIENCE_S = 300
 
 
-@pytest.mark.slow
 def test_modules_give_the_results_and_gradients_of_the_cpu() -> None:
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[3]), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(

@@ -377,7 +377,6 @@ def test_the_generated_classes_can_be_told_apart_and_are_the_same_for_a_seed() -
     assert points.shape == (500, 32) and set(labels.tolist()) == set(range(10)) and torch.equal(points, again)
 
 
-@pytest.mark.slow
 def test_the_default_run_learns_more_than_how_often_each_character_occurs(context: Context, told: Told) -> None:
     result, steps = trained(told, context, steps=70)
 
