@@ -24,7 +24,7 @@ from gpudash.devices.names import (
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
-    from gpudash.sources.discovery import GpuSurvey, Host
+    from gpudash.sources.discovery import GpuSurvey, HostSurvey
 
 
 def devices(
@@ -125,7 +125,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _host(host: "Host") -> dict[str, Any]:
+def _host(host: "HostSurvey") -> dict[str, Any]:
     return {
         "name": "cpu",
         "product": host.product,

@@ -39,7 +39,7 @@ class GroupMemory:
         return min(self.limit, self.free + self.reclaimable)
 
 
-class Group:
+class ControlGroup:
     """A control group whose memory is limited. Files stay open: a reading is three `pread`s."""
 
     def __init__(self, folder: Path, name: str, version: int) -> None:
@@ -79,13 +79,13 @@ class Group:
         return total
 
 
-def groups_above_us(root: Path = Path("/")) -> list[Group]:
+def groups_above_us(root: Path = Path("/")) -> list[ControlGroup]:
     """Every memory control group from ours up to the root of what we can see; innermost first.
 
     Args:
         root: where ``proc`` and ``sys`` are found.
     """
-    found: list[Group] = []
+    found: list[ControlGroup] = []
     for version, mount, inside, name in _placements(root):
         for steps in range(len(inside.parts) + 1):
             parts = inside.parts[: len(inside.parts) - steps]
@@ -93,7 +93,7 @@ def groups_above_us(root: Path = Path("/")) -> list[Group]:
             if all(os.access(folder / file, os.R_OK) for file in (*_FILES[version], "memory.stat")):
                 ended = PurePosixPath(name)
                 shown = ended.parents[steps - 1] if 0 < steps <= len(ended.parents) else ended
-                found.append(Group(folder, str(shown), version))
+                found.append(ControlGroup(folder, str(shown), version))
     return found
 
 

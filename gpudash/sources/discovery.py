@@ -18,7 +18,7 @@ from gpudash.sources.nvml.absence import why_no_gpu
 from gpudash.sources.nvml.errors import NvmlUnavailableError
 from gpudash.sources.nvml.gpu_reader import GpuReader
 from gpudash.sources.nvml.library import Nvml
-from gpudash.sources.nvml.timed_call import Inquiry, wait_for
+from gpudash.sources.nvml.timed_call import PendingCall, wait_for
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Sample, State, Value
 from gpudash.units import format_duration
@@ -44,7 +44,7 @@ class GpuSurvey:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostSurvey:
     """The machine itself: processor model, logical cores, memory capacity in bytes and what bounds it."""
 
     product: str
@@ -67,7 +67,7 @@ class Survey:
         cuda_driver_version: the newest CUDA the driver serves, such as "13.0".
     """
 
-    host: Host
+    host: HostSurvey
     gpus: tuple[GpuSurvey, ...] = ()
     problem: str | None = None
     driver_version: str | None = None
@@ -85,14 +85,14 @@ def survey(timeout_s: float = 3.0, root: Path = Path("/")) -> Survey:
     """
     deadline = time.monotonic() + timeout_s
     nvml = Nvml(root)
-    opened = Inquiry(partial(_open, nvml, timeout_s / 2), "survey")
+    opened = PendingCall(partial(_open, nvml, timeout_s / 2), "survey")
     host = survey_host(root)
     opened.wait(timeout_s)
     first = opened.answer()
     if first is None:
         told = f"The NVIDIA driver has not answered for {format_duration(timeout_s)}"
         return Survey(host, problem=f"{told}; restart the machine if it stays so.")
-    asked = [(gpu, Inquiry(partial(_look_at, gpu, nvml, root), f"survey {gpu.uuid}")) for gpu in first.gpus]
+    asked = [(gpu, PendingCall(partial(_look_at, gpu, nvml, root), f"survey {gpu.uuid}")) for gpu in first.gpus]
     wait_for([question for _, question in asked], max(0.1, deadline - time.monotonic()))
     gpus = tuple(question.answer() or _silent(gpu) for gpu, question in asked)
     problem = None
@@ -101,16 +101,16 @@ def survey(timeout_s: float = 3.0, root: Path = Path("/")) -> Survey:
     elif not gpus:
         problem = why_no_gpu(nvml.fault, root, os.environ).text
     if not nvml.silent() and all(question.answered for _, question in asked):
-        Inquiry(nvml.close, "survey close").wait(deadline - time.monotonic())
+        PendingCall(nvml.close, "survey close").wait(deadline - time.monotonic())
     return Survey(host, gpus, problem, first.driver_version, first.nvml_version, first.cuda_driver_version)
 
 
-def survey_host(root: Path = Path("/")) -> Host:
+def survey_host(root: Path = Path("/")) -> HostSurvey:
     """Processor and memory, without asking any driver."""
     reader = HostReader(root)
     try:
         values = reader.read(0.0)[0].values
-        return Host(
+        return HostSurvey(
             product=_processor(root),
             cores=psutil.cpu_count() or os.cpu_count() or 1,
             total_bytes=reader.capacity_bytes,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from gpudash.sources.cgroup import Group, GroupMemory, groups_above_us
+from gpudash.sources.cgroup import ControlGroup, GroupMemory, groups_above_us
 from gpudash.sources.kept_file import KeptFile
 from gpudash.sources.processes import Process, read_process
 from gpudash.telemetry.records import Sample, Value
@@ -102,7 +102,7 @@ class HostReader:
         total, source = host.total, RAM
         available = min(host.available, total)
         free = host.free
-        limited: list[Group] = []
+        limited: list[ControlGroup] = []
         for group in self._limited:
             memory = _read_group(group, host.total)
             if memory is None:
@@ -141,7 +141,7 @@ class HostReader:
         self._previous_process = pid, ours, clock
 
 
-def _read_group(group: Group, below: int) -> GroupMemory | None:
+def _read_group(group: ControlGroup, below: int) -> GroupMemory | None:
     try:
         return group.read(below)
     except (OSError, ValueError):

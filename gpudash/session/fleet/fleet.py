@@ -19,7 +19,7 @@ from gpudash.session.fleet.warnings import FleetWarnings, odd_entries, of_server
 from gpudash.settings import Settings, load_settings
 from gpudash.sources.prometheus import gpus as asking
 from gpudash.sources.prometheus.address import read_address, read_token
-from gpudash.sources.prometheus.client import Answer, Client
+from gpudash.sources.prometheus.client import Client, HttpAnswer
 from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
 from gpudash.sources.prometheus.refusals import PrometheusError, of_unreadable
 
@@ -179,7 +179,7 @@ class Fleet:
         self._show(shown, now_s)
         return self._period_s
 
-    def _ask(self) -> tuple[asking.Told, dict[tuple[str, str], float], Answer]:
+    def _ask(self) -> tuple[asking.Told, dict[tuple[str, str], float], HttpAnswer]:
         client = self._client
         if not self._checked:
             self.server_version = client.check()
@@ -227,7 +227,7 @@ def pause_s(wait_s: float, took_s: float) -> float:
     return min(max(wait_s - took_s, took_s), LONGEST_WAIT_S)
 
 
-def _time_of(answer: Answer) -> float:
+def _time_of(answer: HttpAnswer) -> float:
     """The server's time of an answer; 0 where it has no series."""
     try:
         return float(answer.result[0]["value"][0])

@@ -37,7 +37,7 @@ from gpudash.telemetry.records import Note, State
 from gpudash.telemetry.store import NEVER_READ, Store
 
 if TYPE_CHECKING:
-    from gpudash.sources.discovery import Host
+    from gpudash.sources.discovery import HostSurvey
     from gpudash.sources.energy import PackageEnergy
     from gpudash.sources.monitor import Monitor
     from gpudash.workloads.running.worker import MemoryLevel
@@ -64,7 +64,7 @@ class Machine:
         expects_torch: whether that will be known: it is not while a session only watches.
     """
 
-    def __init__(self, host: Host, monitor: Monitor, store: Store, simulated: SimulatedGpus) -> None:
+    def __init__(self, host: HostSurvey, monitor: Monitor, store: Store, simulated: SimulatedGpus) -> None:
         self.torch: Mapping[str, Any] | None = None
         self.expects_torch = True
         self.simulated = simulated

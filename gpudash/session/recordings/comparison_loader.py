@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from gpudash.session.recordings.replay import Replay
-from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, Steps
+from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.noise import crowding
 from gpudash.telemetry.marks import standing_marks
 from gpudash.telemetry.recording.reading import Recording, open_recording
@@ -117,7 +117,7 @@ def load_run(
             taken = _crowding(replay.store, view, end, int(cores)) if _NUMBER.fullmatch(cores) and int(cores) else 0.0
     finally:
         replay.close()
-    steps = Steps(**{name: np.array(column) for name, column in gathered.steps.items()})
+    steps = StepColumns(**{name: np.array(column) for name, column in gathered.steps.items()})
     stages = {name: np.array(column) for name, column in gathered.stages.items()}
     name = label or (path.name if number is None else f"{path.name}#{number}")
     return ComparedRun(name, str(path), view, steps, stages, memory, marks, machine, taken, notes)

@@ -110,7 +110,7 @@ def pcie_throughput(handle: Any) -> dict[str, Value]:
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class ByteCounter:
     """A byte counter, and how many bits its type says it has."""
 
     value: int
@@ -128,7 +128,7 @@ _COUNTER_TYPES = {
 }
 
 
-def pcie_counters(handle: Any) -> tuple[Counter, Counter]:
+def pcie_counters(handle: Any) -> tuple[ByteCounter, ByteCounter]:
     """(received, sent) bytes since some moment in the past; drivers from 555 on.
 
     The call succeeds when any field did, so each field's own answer is looked at.
@@ -137,12 +137,12 @@ def pcie_counters(handle: Any) -> tuple[Counter, Counter]:
     return _counter(received), _counter(sent)
 
 
-def _counter(field: Any) -> Counter:
+def _counter(field: Any) -> ByteCounter:
     answer = _field(field, "nvmlReturn")
     if answer != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(answer)
     name, bits = _COUNTER_TYPES.get(_field(field, "valueType"), ("ullVal", 64))
-    return Counter(int(getattr(_field(field, "value"), name)), bits)
+    return ByteCounter(int(getattr(_field(field, "value"), name)), bits)
 
 
 def fullest_link(handle: Any) -> tuple[int | None, int | None]:

@@ -20,7 +20,7 @@ import psutil
 from gpudash.devices.names import FASTEST_LINK_BYTES_PER_SECOND, Gpu, pci_address
 from gpudash.sources.kept_file import KeptFile
 from gpudash.sources.nvml import calls as nvml_calls
-from gpudash.sources.nvml.calls import Counter
+from gpudash.sources.nvml.calls import ByteCounter
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.pci import runtime_status
@@ -43,7 +43,7 @@ _OK = State.OK
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DriverQuestion:
     """Metrics that one driver call answers. A metric answered with NaN was asked for and not had."""
 
     metrics: tuple[str, ...]
@@ -51,13 +51,13 @@ class Question:
 
 
 SENSORS = (
-    Question(("gpu_utilisation", "memory_utilisation"), nvml_calls.utilisation),
-    Question(("temperature_c",), nvml_calls.temperature),
-    Question(("power_w",), nvml_calls.power),
-    Question(("sm_clock_hz",), nvml_calls.sm_clock),
-    Question(("memory_clock_hz",), nvml_calls.memory_clock),
-    Question(("pcie_generation",), nvml_calls.pcie_generation),
-    Question(("pcie_width",), nvml_calls.pcie_width),
+    DriverQuestion(("gpu_utilisation", "memory_utilisation"), nvml_calls.utilisation),
+    DriverQuestion(("temperature_c",), nvml_calls.temperature),
+    DriverQuestion(("power_w",), nvml_calls.power),
+    DriverQuestion(("sm_clock_hz",), nvml_calls.sm_clock),
+    DriverQuestion(("memory_clock_hz",), nvml_calls.memory_clock),
+    DriverQuestion(("pcie_generation",), nvml_calls.pcie_generation),
+    DriverQuestion(("pcie_width",), nvml_calls.pcie_width),
 )
 
 
@@ -115,10 +115,13 @@ class GpuReader:
         self._lost = False
         self._unsupported: set[str] = set()
         self._memory_version: int | None = None
-        self._memory = Question(MEMORY, self._ask_memory)
-        self._counters = Question(PCIE, self._ask_counters)
-        self._throughput = Question(PCIE, nvml_calls.pcie_throughput)
-        self._slow = (Question(("energy_j",), nvml_calls.energy), Question(("process_bytes",), self._ask_processes))
+        self._memory = DriverQuestion(MEMORY, self._ask_memory)
+        self._counters = DriverQuestion(PCIE, self._ask_counters)
+        self._throughput = DriverQuestion(PCIE, nvml_calls.pcie_throughput)
+        self._slow = (
+            DriverQuestion(("energy_j",), nvml_calls.energy),
+            DriverQuestion(("process_bytes",), self._ask_processes),
+        )
         self._rates = WrappingRate(), WrappingRate()
         self._link = gpu.link_bytes_per_second or FASTEST_LINK_BYTES_PER_SECOND
         self._period_s = 0.05
@@ -180,23 +183,23 @@ class GpuReader:
             self._runtime_status.close()
             self._runtime_status = None
 
-    def _fast_questions(self, now_s: float) -> list[Question]:
+    def _fast_questions(self, now_s: float) -> list[DriverQuestion]:
         questions = [self._memory, *self._pcie(self._counters)]
         if now_s >= self._sensors_due_s:
             self._sensors_due_s = now_s + SENSOR_PERIOD_S - self._period_s / 2
             questions += SENSORS
         return questions
 
-    def _slow_questions(self) -> list[Question]:
+    def _slow_questions(self) -> list[DriverQuestion]:
         return [*self._slow, *self._pcie(self._throughput)]
 
-    def _pcie(self, question: Question) -> tuple[Question, ...]:
+    def _pcie(self, question: DriverQuestion) -> tuple[DriverQuestion, ...]:
         """``question`` if it is the one that answers for PCIe: counters where the card has them and they are read
         often enough, else the call that samples a window."""
         counting = not self._counters_refused and self._period_s < safe_period_s(self._link)
         return (question,) if (question is self._counters) == counting else ()
 
-    def _read(self, questions: Sequence[Question], now_s: float, asleep: bool) -> list[Record]:
+    def _read(self, questions: Sequence[DriverQuestion], now_s: float, asleep: bool) -> list[Record]:
         reading, events = _Reading(), list[Record]()
         held = self._held if self._nvml.usable else None
         if held is not None and held.generation != self._nvml.generation:
@@ -212,7 +215,7 @@ class GpuReader:
         self._remember(reading)
         return [*events, Sample(now_s, "gpu", self.gpu.uuid, reading.values, reading.states)]
 
-    def _ask(self, question: Question, handle: Any, reading: _Reading) -> Fault | None:
+    def _ask(self, question: DriverQuestion, handle: Any, reading: _Reading) -> Fault | None:
         """Puts the answer into ``reading``; returns the fault when the GPU or the library stopped answering."""
         if question.metrics[0] in self._unsupported:
             reading.gap(question.metrics, State.NOT_SUPPORTED)
@@ -236,7 +239,7 @@ class GpuReader:
                 reading.values[metric] = value
         return None
 
-    def _refused(self, question: Question) -> None:
+    def _refused(self, question: DriverQuestion) -> None:
         if question is self._counters:
             self._counters_refused = True
         else:
@@ -288,7 +291,7 @@ class GpuReader:
         except OSError:
             return False
 
-    def _all_gaps(self, questions: Iterable[Question], now_s: float) -> list[Record]:
+    def _all_gaps(self, questions: Iterable[DriverQuestion], now_s: float) -> list[Record]:
         reading = _Reading()
         for question in questions:
             unsupported = question.metrics[0] in self._unsupported
@@ -414,7 +417,7 @@ class WrappingRate:
     _time_s: float | None = None
     _wide: bool = False
 
-    def update(self, counter: Counter, time_s: float, limit: float) -> float | None:
+    def update(self, counter: ByteCounter, time_s: float, limit: float) -> float | None:
         """Bytes a second since the last reading.
 
         Args:

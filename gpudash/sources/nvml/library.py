@@ -15,7 +15,7 @@ from gpudash.devices.names import Gpu, pci_address
 from gpudash.memory.predicting.architecture import multiprocessors_of
 from gpudash.sources.nvml.calls import fullest_link, optional, read_memory
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
-from gpudash.sources.nvml.timed_call import Inquiry, wait_for
+from gpudash.sources.nvml.timed_call import PendingCall, wait_for
 from gpudash.sources.pci import PciDisplay, displays
 from gpudash.telemetry.records import State
 
@@ -46,7 +46,7 @@ class Nvml:
         self._lock = threading.Lock()
         self._initialised = False
         self._fault: Fault | None = _CLOSED
-        self._asked: dict[str, Inquiry[Gpu | None]] = {}
+        self._asked: dict[str, PendingCall[Gpu | None]] = {}
         self.generation = 0
 
     @property
@@ -102,7 +102,7 @@ class Nvml:
         try:
             for key, describe in self._descriptions():
                 if key not in self._asked:
-                    self._asked[key] = Inquiry(describe, f"describe GPU {key}")
+                    self._asked[key] = PendingCall(describe, f"describe GPU {key}")
             wait_for(self._asked.values(), patience_s)
         except NVML_ERRORS as error:
             raise NvmlUnavailableError(classify(error)) from error

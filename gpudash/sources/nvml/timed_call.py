@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Inquiry(Generic[T]):
+class PendingCall(Generic[T]):
     """Calls ``call`` on a daemon thread, at once."""
 
     def __init__(self, call: Callable[[], T], name: str) -> None:
@@ -51,8 +51,8 @@ class Inquiry(Generic[T]):
             self._error = error
 
 
-def wait_for(inquiries: Iterable[Inquiry[T]], timeout_s: float) -> None:
+def wait_for(calls: Iterable[PendingCall[T]], timeout_s: float) -> None:
     """Waits until all are answered, at most ``timeout_s`` in all."""
     deadline = time.monotonic() + timeout_s
-    for inquiry in inquiries:
-        inquiry.wait(deadline - time.monotonic())
+    for call in calls:
+        call.wait(deadline - time.monotonic())

@@ -25,7 +25,7 @@ LONGEST_TOKEN = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """A server.
 
     Attributes:
@@ -55,7 +55,7 @@ class Address:
             return False
 
 
-def read_address(text: str) -> Address:
+def read_address(text: str) -> ServerAddress:
     """The server that ``text`` names: "http://host:9090", with or without "prometheus:" in front.
 
     One slash behind the scheme is enough: paths of files lose the other.
@@ -87,10 +87,12 @@ def read_address(text: str) -> Address:
     path = parts.path.rstrip("/")
     for page in ("/api/v1", "/graph", "/query"):
         path = path.removesuffix(page)
-    return Address(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+    return ServerAddress(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
 
 
-def read_token(address: Address, environment: Mapping[str, str] = os.environ, given: str | None = None) -> str | None:
+def read_token(
+    address: ServerAddress, environment: Mapping[str, str] = os.environ, given: str | None = None
+) -> str | None:
     """The bearer token for ``address``: the one given, else that of the environment; ``None`` where there is none.
 
     Raises:

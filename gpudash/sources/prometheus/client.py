@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from gpudash.sources.prometheus import refusals
-from gpudash.sources.prometheus.address import Address
+from gpudash.sources.prometheus.address import ServerAddress
 from gpudash.sources.prometheus.refusals import PrometheusError
 
 TIMEOUT_S = 10.0
@@ -46,7 +46,7 @@ _LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a query brought.
 
     Attributes:
@@ -70,7 +70,7 @@ class Client:
 
     def __init__(
         self,
-        address: Address,
+        address: ServerAddress,
         token: str | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
@@ -86,7 +86,7 @@ class Client:
         self._socket: socket.socket | None = None
         self._closed = False
 
-    def query(self, query: str, time_s: float | None = None) -> Answer:
+    def query(self, query: str, time_s: float | None = None) -> HttpAnswer:
         """The answer at one moment, in seconds since the epoch; ``None`` is now.
 
         Raises:
@@ -95,7 +95,7 @@ class Client:
         asked = {"query": query} if time_s is None else {"query": query, "time": f"{time_s:.3f}"}
         return self._ask("/api/v1/query", asked)
 
-    def query_range(self, query: str, start_s: float, end_s: float, step_s: float) -> Answer:
+    def query_range(self, query: str, start_s: float, end_s: float, step_s: float) -> HttpAnswer:
         """The answers at every ``step_s`` from ``start_s`` to ``end_s``, in seconds since the epoch.
 
         Raises:
@@ -150,7 +150,7 @@ class Client:
                 raise refusals.of_other(self.address, body.lstrip()) from None
         raise error
 
-    def _ask(self, path: str, asked: Mapping[str, str]) -> Answer:
+    def _ask(self, path: str, asked: Mapping[str, str]) -> HttpAnswer:
         status, location, body = self._fetch(path, asked)
         data = _object(body)
         if data is not None and data.get("status") == "error" and "errorType" in data and status not in (401, 403):
@@ -163,7 +163,7 @@ class Client:
         if data is None or not isinstance(result, list):
             raise refusals.of_other(self.address, body)
         told = [text for name in ("warnings", "infos") if isinstance(text := data.get(name), list)]
-        return Answer(result, tuple(str(text) for texts in told for text in texts))
+        return HttpAnswer(result, tuple(str(text) for texts in told for text in texts))
 
     def _fetch(self, path: str, asked: Mapping[str, str]) -> tuple[int, str, bytes]:
         """Status, Location and body of an answer; a kept connection that was closed meanwhile is made anew."""

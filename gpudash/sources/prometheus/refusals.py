@@ -8,7 +8,7 @@ import socket
 import ssl
 from typing import Literal
 
-from gpudash.sources.prometheus.address import EXAMPLE, TOKEN, TOKEN_FILE, Address
+from gpudash.sources.prometheus.address import EXAMPLE, TOKEN, TOKEN_FILE, ServerAddress
 
 Kind = Literal["down", "slow", "protected", "other", "old", "tls", "broken", "large", "query", "empty", "closed"]
 
@@ -31,7 +31,7 @@ class PrometheusError(Exception):
         self.kind = kind
 
 
-def of_failure(address: Address, error: BaseException, timeout_s: float) -> PrometheusError:
+def of_failure(address: ServerAddress, error: BaseException, timeout_s: float) -> PrometheusError:
     """A connection that did not come about, or broke."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message or "not trusted"
@@ -56,7 +56,7 @@ def of_failure(address: Address, error: BaseException, timeout_s: float) -> Prom
     return PrometheusError("broken", f"{address} does not speak HTTP ({type(error).__name__}); correct the address.")
 
 
-def of_status(address: Address, status: int, location: str, body: bytes, *, token: bool) -> PrometheusError:
+def of_status(address: ServerAddress, status: int, location: str, body: bytes, *, token: bool) -> PrometheusError:
     """An answer with an HTTP status that is not of the query API."""
     text = body[:4096].decode("utf-8", "replace").strip()
     if status in (401, 403) or (status in (301, 302, 303, 307, 308) and _asks_for_login(location)):
@@ -74,7 +74,7 @@ def of_status(address: Address, status: int, location: str, body: bytes, *, toke
     return of_other(address, body, status)
 
 
-def of_other(address: Address, body: bytes, status: int = 200) -> PrometheusError:
+def of_other(address: ServerAddress, body: bytes, status: int = 200) -> PrometheusError:
     """An answer that is not one of Prometheus's query API."""
     text = body[:4096].decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     example = f"give the server's own address, such as {EXAMPLE}"
@@ -97,7 +97,7 @@ def of_other(address: Address, body: bytes, status: int = 200) -> PrometheusErro
     return PrometheusError("other", f"{address} {words}; {example}.")
 
 
-def of_query(address: Address, kind: object, told: object) -> PrometheusError:
+def of_query(address: ServerAddress, kind: object, told: object) -> PrometheusError:
     """An error that the query API tells."""
     words = _short(f"{kind}: {told}")
     if kind in ("timeout", "canceled"):
@@ -105,7 +105,7 @@ def of_query(address: Address, kind: object, told: object) -> PrometheusError:
     return PrometheusError("query", f"{address} cannot answer a query ({words}); check the server's limits and log.")
 
 
-def of_unreadable(address: Address, error: Exception) -> PrometheusError:
+def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
     """An answer of the query API that holds something else than it should."""
     why = _short(f"{type(error).__name__}: {error}")
     return PrometheusError(
@@ -113,13 +113,13 @@ def of_unreadable(address: Address, error: Exception) -> PrometheusError:
     )
 
 
-def too_large(address: Address, limit_bytes: int) -> PrometheusError:
+def too_large(address: ServerAddress, limit_bytes: int) -> PrometheusError:
     """An answer beyond what is read."""
     words = f"{address} answers with more than {limit_bytes // 2**20} MiB"
     return PrometheusError("large", f"{words}; ask a server that knows fewer GPUs, or for a shorter range.")
 
 
-def too_old(address: Address, version: str) -> PrometheusError:
+def too_old(address: ServerAddress, version: str) -> PrometheusError:
     """A server from before the interface that is spoken."""
     return PrometheusError("old", f"{address} is Prometheus {_short(version)}; version 2.0 or a newer one is needed.")
 

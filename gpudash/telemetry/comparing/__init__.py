@@ -2,18 +2,18 @@
 
 from gpudash.telemetry.comparing.comparison import Comparison, FieldPair, compare
 from gpudash.telemetry.comparing.curves import Curve
-from gpudash.telemetry.comparing.differences import Difference, Judgement, Verdict
-from gpudash.telemetry.comparing.run import ComparedRun, RunMark, Steps
+from gpudash.telemetry.comparing.differences import FigureDifference, Judgement, Verdict
+from gpudash.telemetry.comparing.run import ComparedRun, RunMark, StepColumns
 
 __all__ = [
     "ComparedRun",
     "Comparison",
     "Curve",
-    "Difference",
     "FieldPair",
+    "FigureDifference",
     "Judgement",
     "RunMark",
-    "Steps",
+    "StepColumns",
     "Verdict",
     "compare",
 ]

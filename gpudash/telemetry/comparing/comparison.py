@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpudash.telemetry.comparing.differences import Difference
+from gpudash.telemetry.comparing.differences import FigureDifference
 from gpudash.telemetry.comparing.figures import LOSS, figures
 from gpudash.telemetry.comparing.run import ComparedRun
 from gpudash.units import format_percent
@@ -52,7 +52,7 @@ class Comparison:
 
     a: ComparedRun
     b: ComparedRun
-    differences: Sequence[Difference]
+    differences: Sequence[FigureDifference]
     specs: Sequence[FieldPair]
     machine: Sequence[FieldPair]
     notes: Sequence[str]
@@ -78,7 +78,7 @@ class Comparison:
         beside = {**_BESIDE, **_TOLD_BY}
         return [difference.name for difference in self._judged(beside) if difference.may_exceed(tolerance)]
 
-    def _judged(self, beside: Mapping[str, Sequence[str]]) -> Iterator[Difference]:
+    def _judged(self, beside: Mapping[str, Sequence[str]]) -> Iterator[FigureDifference]:
         """What counts against a run, but for figures ``beside`` others, by name, which tell better."""
         names = {difference.name for difference in self.differences}
         for difference in self.differences:
@@ -108,7 +108,7 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
         a,
         b,
         [
-            Difference(figure, of_b[name])
+            FigureDifference(figure, of_b[name])
             for name, figure in of_a.items()
             if name in of_b and (figure.unit != "items/s" or _item(a) == _item(b))
         ],
@@ -192,7 +192,7 @@ def _run(run: ComparedRun) -> dict[str, Any]:
     }
 
 
-def _figure(difference: Difference) -> dict[str, Any]:
+def _figure(difference: FigureDifference) -> dict[str, Any]:
     return {
         "name": difference.name,
         "unit": difference.a.unit,

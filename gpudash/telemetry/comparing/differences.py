@@ -43,7 +43,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FigureDifference:
     """The same figure of two runs."""
 
     a: Figure

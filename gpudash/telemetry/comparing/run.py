@@ -15,7 +15,7 @@ _NONE = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class StepColumns:
     """The steps of a run, one array a column, all of shape (steps,); NaN where a step did not tell.
 
     Attributes:
@@ -68,7 +68,7 @@ class ComparedRun:
     label: str
     recording: str
     view: RunView
-    steps: Steps = field(default_factory=Steps)
+    steps: StepColumns = field(default_factory=StepColumns)
     stages: Mapping[str, Floats] = field(default_factory=dict)
     memory: Mapping[str, Curve] = field(default_factory=dict)
     marks: Sequence[RunMark] = ()

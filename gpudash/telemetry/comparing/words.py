@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpudash.telemetry.comparing.comparison import Comparison, FieldPair
-from gpudash.telemetry.comparing.differences import Difference
+from gpudash.telemetry.comparing.differences import FigureDifference
 from gpudash.units import format_bytes, format_duration, format_scaled, format_throughput
 
 MINUS = "B minus A"
@@ -51,7 +51,7 @@ def _asked(changed: Sequence[FieldPair]) -> str:
     return f"They differ in {_listed(pairs)}."
 
 
-def _change(difference: Difference) -> str:
+def _change(difference: FigureDifference) -> str:
     return f"{difference.a.title} ({signed(difference.a.unit, difference.difference)})"
 
 
@@ -95,7 +95,7 @@ def ratio_words(ratio: float | None) -> str:
     return f"{ratio:.0f}×" if abs(ratio) >= 9.995 else f"{ratio:.2f}×" if abs(ratio) >= 0.0995 else f"{ratio:.2g}×"
 
 
-def verdict_words(difference: Difference) -> str:
+def verdict_words(difference: FigureDifference) -> str:
     """ "same", "more", "less", "too noisy to tell", and whether that is better or worse."""
     if difference.verdict == "unclear":
         return UNCLEAR
@@ -114,7 +114,7 @@ def field_words(value: Any) -> str:
     return str(value)
 
 
-def figure_row(difference: Difference) -> list[str]:
+def figure_row(difference: FigureDifference) -> list[str]:
     """Title, A, B, B minus A, B over A, verdict, noise: the cells of a row of figures."""
     unit = difference.a.unit
     return [

@@ -25,7 +25,7 @@ _SUMMARIES = "SELECT page AS row_number, samples, crc, data FROM coarse WHERE se
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SummaryPage:
     """Where a page ends: the time of its last record, the last row of each table; and how many series it tells of."""
 
     time_s: float
@@ -105,8 +105,8 @@ class Pages:
         self.damaged = {page for page, missing in enumerate(left) if missing}
 
 
-def _pages(recording: Recording) -> list[Page]:
-    pages: list[Page] = []
+def _pages(recording: Recording) -> list[SummaryPage]:
+    pages: list[SummaryPage] = []
     before = dict.fromkeys((*schema.TABLES, "event"), 0)
     time_s = float("-inf")
     for number, row in enumerate(recording.select("SELECT * FROM page ORDER BY id")):
@@ -116,7 +116,7 @@ def _pages(recording: Recording) -> list[Page]:
         there = dict(zip(row.keys()[2:-2], facts[2:-2], strict=True))
         rows = {**before, **{table: count for table, count in there.items() if table in before}}
         time_s = max(time_s, facts[1])
-        pages.append(Page(time_s, rows, facts[-2]))
+        pages.append(SummaryPage(time_s, rows, facts[-2]))
     return pages
 
 

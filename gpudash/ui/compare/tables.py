@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
-from gpudash.telemetry.comparing import Comparison, Difference, FieldPair
+from gpudash.telemetry.comparing import Comparison, FieldPair, FigureDifference
 from gpudash.telemetry.comparing.words import FIGURE_TITLES, SPEC_TITLES, figure_row, specs_row
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.widgets.tables import Column, Index, Table
@@ -34,7 +34,7 @@ class FigureColours(QStyledItemDelegate):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self.differences: Sequence[Difference] = ()
+        self.differences: Sequence[FigureDifference] = ()
         self.palette: Palette | None = None
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
@@ -53,7 +53,7 @@ class FigureColours(QStyledItemDelegate):
         roles.setColor(QPalette.ColorRole.HighlightedText, colour)
 
 
-def figure_colour(difference: Difference, palette: Palette) -> QColor:
+def figure_colour(difference: FigureDifference, palette: Palette) -> QColor:
     """The colour of a difference: muted within the noise, else the fuller the larger it is."""
     if difference.verdict in ("same", "unclear"):
         return QColor(palette.muted)

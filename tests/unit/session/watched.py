@@ -16,7 +16,7 @@ from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import Settings
-from gpudash.sources.discovery import Host
+from gpudash.sources.discovery import HostSurvey
 from gpudash.telemetry.records import Event, Record
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB
@@ -53,7 +53,7 @@ class Surrounded:
         self.output = OutputLog()
         simulated = SimulatedGpus(Simulation(sizes))
         simulated.start()
-        self.machine = Machine(Host("CPU", 2, 16 * GIB, 8 * GIB, "RAM"), NoMonitor(gpus), self.store, simulated)  # type: ignore[arg-type]
+        self.machine = Machine(HostSurvey("CPU", 2, 16 * GIB, 8 * GIB, "RAM"), NoMonitor(gpus), self.store, simulated)  # type: ignore[arg-type]
         for gpu in self.machine.gpus:
             self.store.link(f"{'sim' if gpu.simulated else 'cuda'}:{gpu.nvml_index}", gpu.uuid)
         self.settings = settings or Settings()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudash.sources.cgroup import Group
+from gpudash.sources.cgroup import ControlGroup
 from gpudash.sources.host import HostReader
 from gpudash.telemetry.records import Value
 
@@ -180,8 +180,8 @@ def test_a_group_without_a_limit_is_not_asked_again_at_every_reading(
     tree.limit("a", None, usage=GIB)
     reader = HostReader(tree.root, use_proc=True)
     asked: list[str] = []
-    read = Group.read
-    monkeypatch.setattr(Group, "read", lambda group, below: (asked.append(group.name), read(group, below))[1])
+    read = ControlGroup.read
+    monkeypatch.setattr(ControlGroup, "read", lambda group, below: (asked.append(group.name), read(group, below))[1])
     for tick in range(20):
         reader.read(tick * 0.05)
     assert asked == ["/a", "/a"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.sources.prometheus.address import LONGEST_TOKEN, TOKEN, TOKEN_FILE, Address, read_address, read_token
+from gpudash.sources.prometheus.address import LONGEST_TOKEN, TOKEN, TOKEN_FILE, ServerAddress, read_address, read_token
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_whatever_is_typed_is_an_address_or_told(text: str) -> None:
     assert "\n" not in told
 
 
-LOCAL = Address("http", "127.0.0.1", 9090)
+LOCAL = ServerAddress("http", "127.0.0.1", 9090)
 
 
 def test_the_token_comes_from_the_call_the_variable_or_the_file(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_what_can_be_no_token_is_refused_and_not_repeated(token: str) -> None:
 
 def test_a_token_goes_to_another_machine_only_encrypted() -> None:
     with pytest.raises(ValueError, match="https://") as told:
-        read_token(Address("http", "node1", 9090), {TOKEN: "secret"})
+        read_token(ServerAddress("http", "node1", 9090), {TOKEN: "secret"})
     assert "secret" not in str(told.value)
-    assert read_token(Address("https", "node1", 443), {TOKEN: "secret"}) == "secret"
+    assert read_token(ServerAddress("https", "node1", 443), {TOKEN: "secret"}) == "secret"
     for host in ("localhost", "::1", "127.8.8.8"):
-        assert read_token(Address("http", host, 9090), {TOKEN: "secret"}) == "secret"
+        assert read_token(ServerAddress("http", host, 9090), {TOKEN: "secret"}) == "secret"

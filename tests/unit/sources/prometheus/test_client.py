@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.sources.prometheus.address import Address, read_address
+from gpudash.sources.prometheus.address import ServerAddress, read_address
 from gpudash.sources.prometheus.client import LONGEST_GET, Client
 from gpudash.sources.prometheus.refusals import Kind, PrometheusError, of_failure
 from tests.prometheus_server.fake import Fake, Reply, data, fake_server
@@ -162,7 +162,7 @@ def test_nothing_that_listens_is_told() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound and not listening: the port is nobody else's
         port = held.getsockname()[1]
-        client = Client(Address("http", "127.0.0.1", port))
+        client = Client(ServerAddress("http", "127.0.0.1", port))
         with pytest.raises(PrometheusError, match=f"Nothing listens at http://127.0.0.1:{port}") as told:
             client.query("up")
     assert told.value.kind == "down"
@@ -197,7 +197,7 @@ def test_what_speaks_another_language_is_told() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        client = Client(Address("http", "127.0.0.1", port), timeout_s=5.0)
+        client = Client(ServerAddress("http", "127.0.0.1", port), timeout_s=5.0)
         with pytest.raises(PrometheusError, match="does not speak HTTP"):
             client.query("up")
         thread.join()
@@ -223,14 +223,14 @@ def test_plain_text_where_tls_is_expected_is_told() -> None:
     ],
 )
 def test_every_failure_of_a_connection_has_its_sentence(error: Exception, kind: Kind, words: str) -> None:
-    told = of_failure(Address("https", "node1", 9090), error, 10.0)
+    told = of_failure(ServerAddress("https", "node1", 9090), error, 10.0)
     assert told.kind == kind and words in str(told) and str(told).endswith(".")
 
 
 def test_a_certificate_that_does_not_hold_is_told_with_the_mend() -> None:
     error = ssl.SSLCertVerificationError("no")
     error.verify_message = "self-signed certificate"
-    told = of_failure(Address("https", "node1", 9090), error, 10.0)
+    told = of_failure(ServerAddress("https", "node1", 9090), error, 10.0)
     assert "self-signed certificate" in str(told) and "SSL_CERT_FILE" in str(told)
 
 
@@ -270,7 +270,7 @@ def test_closing_breaks_off_a_connection_that_does_not_come_about(monkeypatch: p
             other = waiting.enter_context(socket.socket())
             other.setblocking(False)
             other.connect_ex(full.getsockname())
-        client = Client(Address("http", "127.0.0.1", full.getsockname()[1]), timeout_s=240.0)
+        client = Client(ServerAddress("http", "127.0.0.1", full.getsockname()[1]), timeout_s=240.0)
 
         def ask() -> None:
             try:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, Steps
+from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
     Event,
@@ -134,7 +134,14 @@ class Made:
         memory = {} if self.allocated is None else {"allocated": Curve(times, np.full(50, float(self.allocated)))}
         marks = [RunMark(label, self.began_s + after) for label, after in self.marks]
         return ComparedRun(
-            label, f"{label}.gpudash", view, Steps(**columns), {"forward": np.array(stages)}, memory, marks, **known
+            label,
+            f"{label}.gpudash",
+            view,
+            StepColumns(**columns),
+            {"forward": np.array(stages)},
+            memory,
+            marks,
+            **known,
         )
 
     def record(self, path: Path, *more: Made, meta: Mapping[str, Any] | None = None) -> Path:

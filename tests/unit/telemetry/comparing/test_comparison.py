@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.comparing import Comparison, Difference, compare
+from gpudash.telemetry.comparing import Comparison, FigureDifference, compare
 from gpudash.telemetry.comparing.words import MINUS, headline, signed, value_words, verdict_words
 from gpudash.telemetry.records import plain
 from gpudash.units import MIB
@@ -61,7 +61,7 @@ MADES = st.builds(
 )
 
 
-def by_name(comparison: Comparison) -> dict[str, Difference]:
+def by_name(comparison: Comparison) -> dict[str, FigureDifference]:
     return {difference.name: difference for difference in comparison.differences}
 
 
