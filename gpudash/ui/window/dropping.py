@@ -37,10 +37,6 @@ class Dropping(QObject):
         window.installEventFilter(self)
         leave_drops(window)
 
-    def set_palette(self, palette: Palette) -> None:
-        """Draw the hint in other colours."""
-        self.hint.set_palette(palette)
-
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if isinstance(event, QDropEvent):  # entering and moving are kinds of it
             files = dropped_files(event.mimeData())

@@ -85,7 +85,7 @@ class MainWindow(QMainWindow):
     def set_palette(self, palette: Palette) -> None:
         """Redraw everything in other colours."""
         dress(self, palette)
-        self.dropping.set_palette(palette)
+        self.dropping.hint.set_palette(palette)
         self.workspace.set_palette(palette)
         self.workspace.refresh()
 
