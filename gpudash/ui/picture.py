@@ -17,7 +17,8 @@ from PySide6.QtWidgets import QApplication
 from gpudash.session import Replay
 from gpudash.telemetry.export import atomically
 from gpudash.ui.app import application, build_window
-from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
+from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
 from gpudash.ui.plots.export import as_png, picture_size
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.theme import apply_colours, apply_theme

@@ -5,7 +5,7 @@ The line that extends the memory plot to where memory is going, when its end is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from PySide6.QtCore import Qt, Signal
@@ -15,13 +15,13 @@ from PySide6.QtWidgets import QHBoxLayout, QSplitter, QTableView, QVBoxLayout, Q
 from gpudash.devices.names import shown_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison
-from gpudash.telemetry.plots import plots_for, reaches_to_capacity
+from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import DeviceCards
+from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.readings import device_rows, gpu_card, host_card
-from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.explanation.view import ExplanationView
@@ -30,7 +30,6 @@ from gpudash.ui.forms.run_again import put_into_panel
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.stack import PlotStack
-from gpudash.ui.plots.view import TimeView
 
 TITLE = "gpudash"
 """Of the window, while no document is in front."""
@@ -44,14 +43,11 @@ PLOTS_GAP = 4
 BY_HAND = "by hand"
 """Stands for the balance of plots and tables while the user has set it."""
 
-SLOW_REFRESH = 4
-"""Cards, tables and status line are refreshed every so many frames: nobody reads figures at 15 Hz."""
-
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
 
 
-class Dashboard(QWidget):
+class Dashboard(PlotsPage):
     """One session on one time axis.
 
     Args:
@@ -61,23 +57,17 @@ class Dashboard(QWidget):
         tabs: the tables; new ones where they are not given. They are what takes longest to make.
 
     Attributes:
-        live: whether the session can be commanded; a recording can only be looked at.
-        palette_: colours in force.
         fit: predicts what the panel holds; ``None`` over a recording.
 
     Signals:
         start_requested: what the panel holds is to be run.
         action: the banner's action that is to be carried out.
-        mark_requested: session time at which a mark is wanted.
         happened: an `Event` that is new here.
-        refreshed: cards, tables and words have been brought up to date.
     """
 
     start_requested = Signal()
     action = Signal(str)
-    mark_requested = Signal(float)
     happened = Signal(object)
-    refreshed = Signal()
 
     def __init__(
         self,
@@ -88,19 +78,11 @@ class Dashboard(QWidget):
         panel: WorkloadPanel | None = None,
         tabs: LowerTabs | None = None,
     ) -> None:
-        super().__init__(parent)
-        self.session = session
-        self.palette_ = palette
-        self.live = session.live is not None
-        self.view = TimeView(session.settings.window_s, self)
-        self.view.live = self.live
+        super().__init__(session, palette, parent)
         self._selected: str | None = None
         self._awaited_device: str | None = None
-        self.layout_key: object = None
-        self._to_capacity = False
         self._events_seen = 0
         self._rewound = session.store.rewound
-        self._frame = 0
         self._balanced: object = None
         self._low: bool | None = None
         self.panel = panel or WorkloadPanel()
@@ -116,10 +98,8 @@ class Dashboard(QWidget):
         self.panel.set_commanding(self.live)
         self.panel.fit.set_palette(palette)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
-        self.plots = PlotStack(self.session.store, self.view, palette)
         self.tabs.output.set_palette(palette)
         self.tabs.operators.set_palette(palette)
-        self.status_line = StatusLine()
         upper = QWidget()
         rows = QVBoxLayout(upper)
         rows.setContentsMargins(0, 0, 0, 0)
@@ -137,9 +117,7 @@ class Dashboard(QWidget):
         middle.addWidget(self.panel)
         middle.addWidget(self.splitter, 1)
         whole = QWidget()
-        self.rows = QVBoxLayout(whole)
-        self.rows.setContentsMargins(12, 4, 12, 0)
-        self.rows.setSpacing(6)
+        whole.setLayout(self.rows)
         self.rows.addWidget(self.cards)
         self.rows.addWidget(self.banner)
         self.rows.addLayout(middle, 1)
@@ -156,11 +134,8 @@ class Dashboard(QWidget):
         self.banner.action.connect(self.action)
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
-        self.plots.mark_requested.connect(self.mark_requested)
         self.explanation.start_requested.connect(self.start_requested)
         self.explanation.told.connect(self.status_line.tell)
-        self.plots.told.connect(self.status_line.tell)
-        self.plots.failed.connect(self.status_line.tell)
         self.tabs.collapsed_changed.connect(self.rebalance)
         live = self.session.live
         if live is not None:
@@ -168,7 +143,6 @@ class Dashboard(QWidget):
             self.tabs.verdict.again.connect(self._run_again)
         self.tabs.output.told.connect(self.status_line.tell)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
-        self.plots.set_smoothing(self.session.settings.smoothing)
         self.fit = None if live is None else FitFollower(live, self.panel)
 
     def select_device(self, key: str) -> None:
@@ -189,9 +163,8 @@ class Dashboard(QWidget):
         self.view_bar.smoothing.setValue(round(self.session.settings.smoothing * 100))
 
     def set_palette(self, palette: Palette) -> None:
-        """Redraw in other colours."""
-        self.palette_ = palette
-        for part in (self.cards, self.plots, self.panel.fit, self.explanation, self.tabs.output):
+        super().set_palette(palette)
+        for part in (self.cards, self.panel.fit, self.explanation, self.tabs.output):
             part.set_palette(palette)
         self.tabs.operators.set_palette(palette)
 
@@ -205,28 +178,19 @@ class Dashboard(QWidget):
         self._choose_plots()
 
     def refresh(self, *, front: bool = True) -> None:
-        """Take in what is new, and draw it.
-
-        Args:
-            front: whether it is seen; else nothing is drawn.
-        """
-        store = self.session.store
         self._take_events()
-        with store.lock:
-            newest = store.newest_s
-        self.view.set_now(newest)
+        with self.session.store.lock:
+            newest = self.session.store.newest_s
         self.banner.tick(newest)
-        if self._frame % SLOW_REFRESH == 0:
-            self.refresh_figures()
+        super().refresh(front=front)
         if self.fit is not None:
             self.fit.refresh()
-        self._choose_plots()
-        if front:
-            self._balance()
-            self.plots.refresh()
-            self.explanation.refresh()
-            self.tabs.refresh_output(self.session.output)
-        self._frame += 1
+
+    def _draw(self) -> None:
+        self._balance()
+        super()._draw()
+        self.explanation.refresh()
+        self.tabs.refresh_output(self.session.output)
 
     def _take_events(self) -> None:
         store = self.session.store
@@ -278,26 +242,24 @@ class Dashboard(QWidget):
             return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
         return self._selected
 
-    def _choose_plots(self) -> None:
-        selected = self.selected
-        words = self.session.device_words(selected)
-        allocator = next((device.name for device in self.session.devices() if device.uuid == selected), None)
-        with self.session.store.lock:
-            self._to_capacity = reaches_to_capacity(self.session.store, selected, self._to_capacity)
-            specs = plots_for(
-                self.session.store,
+    def wanted_plots(self) -> Sequence[PlotSpec]:
+        session, selected = self.session, self.selected
+        words = session.device_words(selected)
+        allocator = next((device.name for device in session.devices() if device.uuid == selected), None)
+        with session.store.lock:
+            return plots_for(
+                session.store,
                 selected=selected,
                 words=words,
                 allocator=allocator,
-                warn_ratio=self.session.settings.warn_ratio,
-                to_capacity=self._to_capacity,
-                gpu=next((gpu for gpu in self.session.gpus if gpu.uuid == selected), None),
+                warn_ratio=session.settings.warn_ratio,
+                to_capacity=self.memory_to_capacity(),
+                gpu=next((gpu for gpu in session.gpus if gpu.uuid == selected), None),
                 rank=self.tabs.selected_rank,
             )
-        if specs != self.layout_key:
-            self.layout_key = specs
-            self.plots.set_plots(specs)
-            self.plots.set_caption(TITLE, self.caption(selected, words))
+
+    def captions(self) -> tuple[str, str]:
+        return TITLE, self.caption(self.selected, self.session.device_words(self.selected))
 
     def caption(self, selected: str, words: str) -> str:
         """What a picture says of the device ``selected``; ``words`` where the session does not list it."""
@@ -326,7 +288,7 @@ class Dashboard(QWidget):
         words = self.view.status() if self.live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
         draw_forecast(session, self.plots, self.selected)
-        self.refreshed.emit()
+        super().refresh_figures()
 
     def _loading(self) -> str:
         return "" if self.session.torch_ready else "PyTorch loading…"
@@ -352,11 +314,7 @@ class Dashboard(QWidget):
         elif focus is self.tabs.output.text:
             self.tabs.output.copy()
         else:
-            QGuiApplication.clipboard().setText(self.plots.selection_text())
-
-    def copy_picture(self) -> None:
-        """Copy a picture of the plots."""
-        QGuiApplication.clipboard().setImage(self.plots.picture())
+            super().copy_values()
 
     def toggle_tables(self) -> None:
         """Collapse the tables to their bar, or open them."""
@@ -375,8 +333,7 @@ class Dashboard(QWidget):
     def reset_layout(self) -> None:
         """Tables, curves and the balance of both as at the first start."""
         self.tabs.set_collapsed(self.window().height() < LOW_WINDOW)
-        self.plots.choice.begin_again()
-        self.plots.show_all_curves()
+        super().reset_layout()
         self.rebalance()
 
     def rebalance(self) -> None:

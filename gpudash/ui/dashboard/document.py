@@ -11,6 +11,7 @@ from gpudash.ui.colours import Palette
 
 if TYPE_CHECKING:
     from gpudash.ui.dashboard.dashboard import Dashboard
+    from gpudash.ui.dashboard.plots_page import PlotsPage
 
 
 class Document(QWidget):
@@ -22,13 +23,18 @@ class Document(QWidget):
 
     Attributes:
         title: the whole title of its tab.
-        dashboard: what the commands of the plots act on while it is in front; ``None`` without plots of a session.
+        dashboard: over the session it shows, with its tables and forms; ``None`` for other documents.
     """
 
     closed = Signal()
     said = Signal(str)
     title: str = ""
     dashboard: Dashboard | None = None
+
+    @property
+    def plots_page(self) -> PlotsPage | None:
+        """What the commands on plots act on while it is in front; ``None`` without plots of a session."""
+        return self.dashboard
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""

@@ -44,7 +44,7 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
 
 def compare_with(workspace: Workspace) -> CompareDocument | None:
     """Ask for recordings and compare what is in front with them: the recording, else what is being recorded."""
-    dashboard = workspace.meant
+    dashboard = workspace.meant_dashboard
     first: Path | None = dashboard.session.recording
     title = "Choose recordings to compare" if first is None else f"Compare {first.name} with"
     start = recordings_folder() if first is None else first.parent

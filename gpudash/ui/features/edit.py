@@ -11,7 +11,7 @@ from gpudash.ui.features.appearance import choose_theme
 from gpudash.ui.widgets.plain_text import without_mnemonics
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.preferences import Preferences
-from gpudash.ui.window.view_history import ViewHistory
+from gpudash.ui.window.view_history import CurveHistory, LayoutHistory
 from gpudash.ui.window.workspace import Workspace
 
 COPY_KEYS, PICTURE_KEYS = ("Ctrl+C",), ("Ctrl+Shift+C",)
@@ -19,7 +19,8 @@ COPY_KEYS, PICTURE_KEYS = ("Ctrl+C",), ("Ctrl+Shift+C",)
 
 def commands(workspace: Workspace) -> list[Command]:
     """Make what is changed of the dashboards' views undoable; the commands of Edit."""
-    workspace.serve_dashboards(lambda dashboard: ViewHistory(workspace.undo, dashboard))
+    workspace.serve_pages(lambda page: CurveHistory(workspace.undo, page))
+    workspace.serve_dashboards(lambda dashboard: LayoutHistory(workspace.undo, dashboard))
     find = Command(
         "Edit",
         "Find in Output…",
@@ -104,7 +105,7 @@ def _front_has_keys(workspace: Workspace, keys: tuple[str, ...]) -> bool:
     One with a dashboard leaves them to the window.
     """
     document = workspace.front
-    if document is None or document.dashboard is not None:
+    if document is None or document.plots_page is not None:
         return False
     sequences = [QKeySequence(key) for key in keys]
     return any(shortcut.key() in sequences for shortcut in document.findChildren(QShortcut))

@@ -23,7 +23,7 @@ from gpudash.units import format_count
 
 if TYPE_CHECKING:
     from gpudash.telemetry.export import DataFormat, Heed
-    from gpudash.ui.dashboard.dashboard import Dashboard
+    from gpudash.ui.dashboard.plots_page import PlotsPage
 
 MENU = "File/Export"
 
@@ -222,24 +222,24 @@ class Exporting(QObject):
 
     def graph(self, words: Wording) -> None:
         """Write the plots of the dashboard in front as a picture."""
-        self._view(words, lambda dashboard, out: dashboard.plots.save_picture(out))
+        self._view(words, lambda page, out: page.plots.save_picture(out))
 
     def range(self) -> None:
         """Write the visible curves of the selection, else of what is in sight, as a table."""
-        self._view(RANGE, lambda dashboard, out: dashboard.plots.save_csv(out))
+        self._view(RANGE, lambda page, out: page.plots.save_csv(out))
 
-    def _view(self, words: Wording, write: Callable[[Dashboard, Path], object]) -> None:
-        dashboard = self._workspace.front_dashboard
-        if dashboard is None:
+    def _view(self, words: Wording, write: Callable[[PlotsPage, Path], object]) -> None:
+        page = self._workspace.front_page
+        if page is None:
             self._tell(NO_RECORDING)
             return
-        source = dashboard.session.recording
+        source = page.session.recording
         out = self._ask(words, source or Path.home() / "gpudash")
         if out is None:
             return
         if source is not None and source.exists() and out.exists() and out.samefile(source):
             self._tell(f"{out} is the recording itself; choose another name.")
-        elif self._workspace.attempt(lambda: write(dashboard, out)):
+        elif self._workspace.attempt(lambda: write(page, out)):
             self._tell(f"Wrote {out}.", good=True)
 
     @property

@@ -30,7 +30,7 @@ def commands(workspace: Workspace) -> list[Command]:
             "View",
             "Show or Hide Tables",
             "Collapse the tables to their bar, or open them",
-            lambda: workspace.meant.toggle_tables(),
+            lambda: workspace.meant_dashboard.toggle_tables(),
             ("F9",),
             id="view.tables",
             separated=True,
@@ -93,6 +93,6 @@ def reset_layout(workspace: Workspace) -> None:
     window.showNormal()
     window.setGeometry(default_place(window))
     workspace.show_panels(True)
-    for dashboard in workspace.dashboards:
-        dashboard.reset_layout()
+    for page in workspace.pages:
+        page.reset_layout()
     workspace.changed.emit()

@@ -22,7 +22,7 @@ MARK_WORDS = {
 def commands(workspace: Workspace) -> list[Command]:
     """Let the plots ask for marks, and show the kinds that are wanted; the commands around marks."""
     workspace.dashboard.mark_requested.connect(partial(add_mark, workspace))
-    workspace.serve_dashboards(lambda dashboard: dashboard.plots.set_hidden_marks(workspace.hidden_marks))
+    workspace.serve_pages(lambda page: page.plots.set_hidden_marks(workspace.hidden_marks))
     add = Command(
         "Edit",
         "Add Mark…",
@@ -102,5 +102,5 @@ def _shows(workspace: Workspace, category: str) -> bool:
 def _show_marks(workspace: Workspace, category: str, shown: bool) -> None:
     hidden = workspace.hidden_marks
     workspace.hidden_marks = hidden - {category} if shown else hidden | {category}
-    for dashboard in workspace.dashboards:
-        dashboard.plots.set_hidden_marks(workspace.hidden_marks)
+    for page in workspace.pages:
+        page.plots.set_hidden_marks(workspace.hidden_marks)

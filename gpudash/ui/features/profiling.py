@@ -91,7 +91,7 @@ def ask_for_profile(workspace: Workspace) -> None:
 
 def copy_as_python(workspace: Workspace) -> None:
     """Copy what the panel would run, or the run of the recording in front, as a plain PyTorch program."""
-    dashboard = workspace.meant
+    dashboard = workspace.meant_dashboard
 
     def copied() -> None:
         session = dashboard.session

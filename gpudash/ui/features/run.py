@@ -94,7 +94,7 @@ def _answer_banner(workspace: Workspace, action: str) -> None:
     elif action == "explain":
         explain(workspace)
     elif action == "open_report":
-        report = report_of(workspace.meant.banner.shown)
+        report = report_of(workspace.meant_dashboard.banner.shown)
         if report is not None:
             workspace.open(report)
 

@@ -1,24 +1,21 @@
-"""The past of one GPU of a fleet in a tab: the usual plots, and a row that chooses which part of the past.
-
-The dashboard over one GPU's past as a server tells it: the plots alone, with what was told and nothing else.
-"""
+"""The past of one GPU of a fleet in a tab: the usual plots, and a row that chooses which part of the past."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.metrics import SENSORS
-from gpudash.telemetry.plots import CurveSpec, PlotSpec, plots_for, reaches_to_capacity
-from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
+from gpudash.telemetry.plots import CurveSpec, PlotSpec, plots_for
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.plots_page import SLOW_REFRESH, PlotsPage
 from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import clock_words, gpu_name
@@ -62,7 +59,7 @@ class GpuDocument(Document):
         clock: any clock, in seconds.
 
     Signals:
-        ready: the dashboard is there.
+        ready: the plots are there.
     """
 
     ready = Signal()
@@ -88,8 +85,7 @@ class GpuDocument(Document):
         self._awaited = True
         self.view = view
         view.set_settings(settings)
-        self.past = dashboard = PastDashboard(view, palette, self.title)
-        self.dashboard = dashboard
+        self.past = past = PastPlots(view, palette, self.title)
         self.bar = RangeBar(chosen, wall_clock)
         self.bar.changed.connect(self.ask)
         self.bar.whole.clicked.connect(lambda _checked=False: self.show_whole())
@@ -97,14 +93,19 @@ class GpuDocument(Document):
         self.head = PlainLabel()
         self.head.setProperty("role", "figure-small")
         self.head.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        dashboard.rows.insertWidget(0, self.head)
-        dashboard.rows.insertWidget(1, self.bar)
-        dashboard.rows.insertWidget(2, self.problem)
+        past.rows.insertWidget(0, self.head)
+        past.rows.insertWidget(1, self.bar)
+        past.rows.insertWidget(2, self.problem)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(dashboard)
-        dashboard.view.show(0.0, self._span)
+        column.addWidget(past)
+        past.view.show(0.0, self._span)
         self._show_words()
+
+    @property
+    def plots_page(self) -> PlotsPage:
+        """The plots, on which keys act."""
+        return self.past
 
     @property
     def points(self) -> int:
@@ -120,10 +121,9 @@ class GpuDocument(Document):
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""
-        dashboard = self.past
         if self._awaited and not self.view.loading:
             self._awaited = False
-            self._end = dashboard.told_until(self._span)
+            self._end = self.past.told_until(self._span)
             if self._end < self._span:
                 self.view.seek(self._end)  # what is told without a cursor is the newest reading, not what follows it
             if not self._whole:
@@ -131,7 +131,7 @@ class GpuDocument(Document):
         if self._frame % SLOW_REFRESH == 0:
             self._show_words()
         self._roll()
-        dashboard.refresh()
+        self.past.refresh()
         self._frame += 1
 
     def show_whole(self) -> None:
@@ -174,7 +174,7 @@ class GpuDocument(Document):
         self.past.set_palette(palette)
 
     def copy_values(self) -> None:
-        """Copy from the table that has the focus, else the selection of the plots."""
+        """Copy the selection of the plots."""
         self.past.copy_values()
 
     def copy_picture(self) -> None:
@@ -233,7 +233,7 @@ def _further(device: str) -> Iterator[PlotSpec]:
         yield PlotSpec(id=title, title=title.upper(), curves=(curve,), unit="number", unit_name=unit)
 
 
-class PastDashboard(Dashboard):
+class PastPlots(PlotsPage):
     """Plots of the past of one GPU.
 
     Args:
@@ -246,43 +246,35 @@ class PastDashboard(Dashboard):
         super().__init__(view, palette)
         self._name = name
         self.view.time_words = "from the beginning of the range"
-        self._closet = QWidget(self)
-        self._closet.hide()
-        for part in (self.panel, self.cards, self.view_bar, self.tabs):  # they ask for a run, or tell of this computer
-            part.setParent(self._closet)
-
-    @property
-    def device(self) -> str:
-        """What the GPU's readings are called in the store."""
-        return self.session.gpus[0].uuid
+        self.rows.addWidget(self.plots, 1)
+        self.rows.addWidget(self.status_line)
+        self.setLayout(self.rows)
 
     @property
     def selected(self) -> str:
         """The one GPU there is."""
-        return self.device
+        return self.session.gpus[0].uuid
 
     def told_until(self, seconds: float) -> float:
         """Where a range so long is shown to: its newest reading where that is near its end, so that it can be read."""
         store = self.session.store
         with store.lock:
-            series = store.series("gpu", "used_bytes", self.device)
+            series = store.series("gpu", "used_bytes", self.selected)
             last = None if series is None else series.last()
         near = last is not None and not math.isnan(last[1]) and last[0] > NEAR * seconds
         return last[0] if last is not None and near else seconds
 
-    def _choose_plots(self) -> None:
-        session, store, device = self.session, self.session.store, self.device
-        simulated = f" ({SIMULATED})" if session.gpus[0].simulated else ""
-        with store.lock:
-            self._to_capacity = reaches_to_capacity(store, device, self._to_capacity)
-            specs = past_plots(
-                store, device, f"{self._name}{simulated}", session.settings.warn_ratio, to_capacity=self._to_capacity
-            )
-        if specs != self.layout_key:
-            self.layout_key = specs
-            self.plots.set_plots(specs)
-            self.plots.set_caption(self._name, session.gpus[0].product + simulated)
+    @property
+    def _simulated(self) -> str:
+        return f" ({SIMULATED})" if self.session.gpus[0].simulated else ""
 
-    def refresh_figures(self) -> None:
-        """Nothing here is told in figures beside the plots."""
-        self.refreshed.emit()
+    def wanted_plots(self) -> Sequence[PlotSpec]:
+        store, warn_ratio = self.session.store, self.session.settings.warn_ratio
+        with store.lock:
+            to_capacity = self.memory_to_capacity()
+            return past_plots(
+                store, self.selected, f"{self._name}{self._simulated}", warn_ratio, to_capacity=to_capacity
+            )
+
+    def captions(self) -> tuple[str, str]:
+        return self._name, self.session.gpus[0].product + self._simulated

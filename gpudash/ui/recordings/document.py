@@ -21,8 +21,9 @@ from gpudash.specs import workloads
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.dashboard import SLOW_REFRESH, Dashboard
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.forms.workload_panel import WorkloadPanel

@@ -15,7 +15,8 @@ from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, Warning
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.dashboard import TITLE, Dashboard
+from gpudash.ui.dashboard.dashboard import TITLE
+from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.widgets.plain_text import plain_notification, plain_title
 from gpudash.ui.widgets.theme import dress
 from gpudash.ui.window.dropping import Dropping
@@ -67,16 +68,16 @@ class MainWindow(QMainWindow):
 
     def _connect(self) -> None:
         workspace = self.workspace
-        workspace.serve_dashboards(self._serve)
+        workspace.serve_pages(self._serve)
         workspace.dashboard.happened.connect(self._tell_desktop)
         workspace.front_changed.connect(self._front_changed)
         workspace.changed.connect(self.menus.refresh)
         workspace.settings_changed.connect(self._apply_settings)
 
-    def _serve(self, dashboard: Dashboard) -> None:
-        """Let keys act on the plots of a dashboard, and what happens in it show in the menus."""
-        self.menus.serve_plots(dashboard.plots)
-        dashboard.refreshed.connect(self.menus.refresh)
+    def _serve(self, page: PlotsPage) -> None:
+        """Let keys act on these plots, and what happens there show in the menus."""
+        self.menus.serve_plots(page.plots)
+        page.refreshed.connect(self.menus.refresh)
         self.menus.refresh()
 
     def _apply_settings(self, settings: Settings) -> None:
@@ -94,7 +95,7 @@ class MainWindow(QMainWindow):
             notify(self, event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        free = QApplication.focusWidget() in (None, self) and self.workspace.front_dashboard is not None
+        free = QApplication.focusWidget() in (None, self) and self.workspace.front_page is not None
         if free and event.key() == Qt.Key.Key_Space and not event.modifiers():
             self.menus.actions["view.pause"].trigger()
         else:

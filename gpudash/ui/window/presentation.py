@@ -41,7 +41,7 @@ class Presentation(QObject):
         self._workspace = workspace
         self._before: _Before | None = None
         workspace.front_changed.connect(self._follow)
-        workspace.serve_dashboards(lambda _dashboard: self._follow())
+        workspace.serve_pages(lambda _page: self._follow())
         workspace.closing.connect(lambda: self.set_on(False))
 
     @property
@@ -69,7 +69,8 @@ class Presentation(QObject):
         workspace = self._workspace
         parts: list[QWidget] = list(workspace.window().findChildren(QMenuBar))
         for dashboard in workspace.dashboards:
-            parts += [dashboard.panel, dashboard.tabs, dashboard.status_line]
+            parts += [dashboard.panel, dashboard.tabs]
+        parts += [page.status_line for page in workspace.pages]
         for part in parts:
             before.hidden.setdefault(part, part.isHidden())
         for part in (*parts, workspace.bar):

@@ -9,38 +9,31 @@ import shiboken6
 from PySide6.QtCore import QObject
 
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.widgets.undo import Undoing
 
 Hidden = Mapping[str, frozenset[str]]
 """Plot → names of its hidden curves."""
 
 
-class ViewHistory(QObject):
-    """Notices changes and puts them on the stack.
+class CurveHistory(QObject):
+    """Puts on the stack which curves are hidden and shown.
 
     Args:
         undoing: the window's stack.
-        dashboard: whose curves can be hidden, and whose tables can be collapsed.
+        page: whose curves can be hidden.
     """
 
-    def __init__(self, undoing: Undoing, dashboard: Dashboard) -> None:
-        super().__init__(dashboard)
-        plots, tabs, splitter = dashboard.plots, dashboard.tabs, dashboard.splitter
-        self._undoing = undoing
-        self._plots, self._tabs, self._splitter = plots, tabs, splitter
+    def __init__(self, undoing: Undoing, page: PlotsPage) -> None:
+        super().__init__(page)
+        self._undoing, self._plots = undoing, page.plots
         self._hidden: Hidden = self._hidden_now()
-        self._collapsed = tabs.collapsed
-        self._sizes = splitter.sizes()
-        plots.hidden_changed.connect(self._hidden_changed)
-        tabs.collapsed_changed.connect(self._collapsed_changed)
-        splitter.splitterMoved.connect(self._moved)
-        dashboard.refreshed.connect(self.settle)
+        page.plots.hidden_changed.connect(self._hidden_changed)
+        page.refreshed.connect(self._settle)
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Take what is now for what was before the user's next change: the window itself changes some of it too."""
         self._hidden = self._hidden_now()
-        self._collapsed = self._tabs.collapsed
-        self._sizes = self._splitter.sizes()
 
     def _hidden_now(self) -> Hidden:
         return {plot.spec.id: plot.hidden for plot in self._plots.plots}
@@ -58,14 +51,33 @@ class ViewHistory(QObject):
     def _push_hidden(self, text: str, before: Hidden, after: Hidden) -> None:
         self._undoing.push(text, partial(self._hide, before), partial(self._hide, after))
 
-    def _there(self) -> None:
-        if not shiboken6.isValid(self._plots):
-            raise RuntimeError("The tab that this was done in is closed.")
-
     def _hide(self, hidden: Hidden) -> None:
-        self._there()
+        _there(self._plots)
         for plot in self._plots.plots:
             plot.legend.set_hidden(hidden.get(plot.spec.id, frozenset()))
+
+
+class LayoutHistory(QObject):
+    """Puts on the stack how the height is shared between plots and tables.
+
+    Args:
+        undoing: the window's stack.
+        dashboard: whose tables can be collapsed.
+    """
+
+    def __init__(self, undoing: Undoing, dashboard: Dashboard) -> None:
+        super().__init__(dashboard)
+        self._undoing = undoing
+        self._tabs, self._splitter = dashboard.tabs, dashboard.splitter
+        self._settle()
+        dashboard.tabs.collapsed_changed.connect(self._collapsed_changed)
+        dashboard.splitter.splitterMoved.connect(self._moved)
+        dashboard.refreshed.connect(self._settle)
+
+    def _settle(self) -> None:
+        """Take what is now for what was before the user's next change."""
+        self._collapsed = self._tabs.collapsed
+        self._sizes = self._splitter.sizes()
 
     def _collapsed_changed(self) -> None:
         before, after = self._collapsed, self._tabs.collapsed
@@ -75,7 +87,7 @@ class ViewHistory(QObject):
             self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
 
     def _collapse(self, collapsed: bool) -> None:
-        self._there()
+        _there(self._tabs)
         self._tabs.set_collapsed(collapsed)
         self._tabs.collapsed_changed.emit()
 
@@ -90,9 +102,14 @@ class ViewHistory(QObject):
         )
 
     def _resize(self, sizes: list[int]) -> None:
-        self._there()
+        _there(self._tabs)
         self._splitter.setSizes(sizes)
         self._splitter.splitterMoved.emit(sizes[0], 1)
+
+
+def _there(part: QObject) -> None:
+    if not shiboken6.isValid(part):
+        raise RuntimeError("The tab that this was done in is closed.")
 
 
 def _named(names: list[str]) -> str:

@@ -21,6 +21,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.forms.run_again import put_into_panel
 from gpudash.ui.widgets.notice import Notice
@@ -55,7 +56,7 @@ class Workspace(QWidget):
         colours: in force.
         undo: what the user has done, with the way back.
         notice: a strip above what is in front, for what came of opening a file.
-        status_line: below a document that has no dashboard, and so no such line of its own.
+        status_line: below a document without plots of a session, and so without such a line of its own.
         openers: kind of file → a document that reads it; an OSError, ValueError or RuntimeError of it is told.
         commands: what can be done in the window, in the order of its menus; filled by the window.
         theme: what the user has chosen.
@@ -98,6 +99,7 @@ class Workspace(QWidget):
         self.hidden_marks: frozenset[str] = frozenset()
         self.presenting = self.playing_demo = self.escape_taken = False
         self._servers: list[Callable[[Dashboard], object]] = []
+        self._page_servers: list[Callable[[PlotsPage], object]] = []
         self._closers: list[Callable[[], bool]] = []
         self._open: dict[Path | str, Document] = {}
         self._titles: dict[Document, str] = {}
@@ -150,7 +152,18 @@ class Workspace(QWidget):
         return self.dashboard if front is None else front.dashboard
 
     @property
-    def meant(self) -> Dashboard:
+    def front_page(self) -> PlotsPage | None:
+        """The plots in front: of a dashboard, or of a GPU's past."""
+        front = self.front
+        return self.dashboard if front is None else front.plots_page
+
+    @property
+    def meant(self) -> PlotsPage:
+        """The plots that a command means: those in front, else those of the live dashboard."""
+        return self.front_page or self.dashboard
+
+    @property
+    def meant_dashboard(self) -> Dashboard:
         """The dashboard that a command means: the one in front, else the live one."""
         return self.front_dashboard or self.dashboard
 
@@ -168,6 +181,11 @@ class Workspace(QWidget):
     def dashboards(self) -> list[Dashboard]:
         """The live dashboard, and that of every open recording."""
         return [self.dashboard, *(d.dashboard for d in self._open.values() if d.dashboard is not None)]
+
+    @property
+    def pages(self) -> list[PlotsPage]:
+        """All plots of a session that there are: of the dashboards, and of every GPU's past."""
+        return [self.dashboard, *(d.plots_page for d in self._open.values() if d.plots_page is not None)]
 
     def is_open(self, key: Path | str) -> bool:
         """Whether a document was added under ``key``."""
@@ -188,7 +206,7 @@ class Workspace(QWidget):
         """The dashboard in front; the live one comes there when there is none."""
         if self.front_dashboard is None:
             self.show_dashboard()
-        return self.meant
+        return self.meant_dashboard
 
     def show_next(self) -> None:
         """Bring the tab at the right to the front, after the last one the dashboard."""
@@ -253,13 +271,22 @@ class Workspace(QWidget):
         for dashboard in self.dashboards:
             serve(dashboard)
 
+    def serve_pages(self, serve: Callable[[PlotsPage], object]) -> None:
+        """Call ``serve`` with all plots there are, and with those that come, as soon as they can be looked at."""
+        self._page_servers.append(serve)
+        for page in self.pages:
+            serve(page)
+
     def serve(self, document: Document) -> None:
-        """Let the commands act on the dashboard of a document: of a recording that has been read, of a fleet's GPU."""
-        dashboard = document.dashboard
+        """Let the commands act on what a document shows: a recording that has been read, a fleet's GPU."""
+        page, dashboard = document.plots_page, document.dashboard
         if dashboard is not None:
             dashboard.action.connect(self.action)
             for serve in self._servers:
                 serve(dashboard)
+        if page is not None:  # behind its parts: what hides some of them has the last word
+            for serve_page in self._page_servers:
+                serve_page(page)
 
     def _close_button(self, document: Document, title: str) -> QToolButton:
         button = QToolButton()
@@ -309,8 +336,8 @@ class Workspace(QWidget):
 
     def tell(self, text: str) -> None:
         """Say ``text`` for a while in the status line that is in sight."""
-        dashboard = self.front_dashboard
-        (self.status_line if dashboard is None else dashboard.status_line).tell(text)
+        page = self.front_page
+        (self.status_line if page is None else page.status_line).tell(text)
 
     def attempt(self, act: Callable[[], object]) -> bool:
         """Do ``act``; what cannot be done is told in one sentence. Returns whether it was done."""
@@ -375,7 +402,7 @@ class Workspace(QWidget):
 
     def why_no_plots(self) -> str:
         """Why no command can act on plots now; "" when it can."""
-        return "" if self.front_dashboard is not None else "The document in front has no plots of a session."
+        return "" if self.front_page is not None else "The document in front has no plots of a session."
 
     def refresh(self) -> None:
         """Draw what is new; the window's timer calls it."""
@@ -383,7 +410,7 @@ class Workspace(QWidget):
         self.dashboard.refresh(front=front is None)
         if front is not None:
             front.refresh()
-        self.status_line.setVisible(front is not None and front.dashboard is None)
+        self.status_line.setVisible(self.front_page is None)
         self.refreshed.emit()
 
     def set_palette(self, palette: Palette) -> None:

@@ -12,8 +12,12 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.settings import Settings
 from gpudash.telemetry.records import Sample
+from gpudash.ui.dashboard.cards import DeviceCards
+from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
+from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.fleet.gpu_document import ROLL_S, GpuDocument
 from gpudash.ui.fleet.range_bar import Range
+from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.widgets.theme import apply_theme
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
 from tests.ui.fleet.fake_view import FakeView
@@ -103,10 +107,8 @@ def test_the_usual_plots_have_only_curves_of_which_something_was_told(shown: Sho
 
 
 def test_what_asks_for_a_run_is_not_there(shown: Shown) -> None:
-    past = shown.document.past
-    past.panel.setVisible(True)
-    QApplication.processEvents()
-    assert not any(part.isVisible() for part in (past.panel, past.cards, past.tabs, past.view_bar))
+    parts = (WorkloadPanel, DeviceCards, LowerTabs, ViewBar)
+    assert not any(shown.document.findChildren(part) for part in parts)
 
 
 def test_a_failure_is_told_in_place_and_what_was_there_stays(shown: Shown) -> None:

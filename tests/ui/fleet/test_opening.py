@@ -130,7 +130,7 @@ def test_keys_of_the_plots_act_on_the_past_of_a_gpu(window: MainWindow) -> None:
     assert isinstance(past, GpuDocument)
     fake(document).views[0].answer()
     settle(window)
-    assert window.workspace.front_dashboard is past.dashboard
+    assert window.workspace.front_page is past.plots_page
     window.menus.actions["view.zoom_in"].trigger()
     low, high = past.past.view.range()
     assert high - low < 3600.0

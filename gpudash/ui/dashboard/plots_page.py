@@ -1,0 +1,127 @@
+"""The plots of one source on one time axis: what a dashboard is built round, and all that a GPU's past needs of one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from gpudash.session.source import DashboardSource
+from gpudash.telemetry.plots import PlotSpec, reaches_to_capacity
+from gpudash.ui.colours import Palette
+from gpudash.ui.dashboard.status_line import StatusLine
+from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.plots.view import TimeView
+
+SLOW_REFRESH = 4
+"""Figures beside the plots are refreshed every so many frames: nobody reads figures at 15 Hz."""
+
+
+class PlotsPage(QWidget):
+    """Plots, and a status line for what is told of them; what a command on plots acts on. A subclass lays them out.
+
+    Args:
+        session: what is shown; it is not closed here.
+        palette: colours at the start.
+
+    Attributes:
+        live: whether the session can be commanded; a past can only be looked at.
+        palette_: colours in force.
+        rows: from top to bottom; whoever shows the page may insert rows of its own.
+
+    Signals:
+        mark_requested: session time at which a mark is wanted.
+        refreshed: figures and words have been brought up to date.
+    """
+
+    mark_requested = Signal(float)
+    refreshed = Signal()
+
+    def __init__(self, session: DashboardSource, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.session = session
+        self.palette_ = palette
+        self.live = session.live is not None
+        self.view = TimeView(session.settings.window_s, self)
+        self.view.live = self.live
+        self.plots = PlotStack(session.store, self.view, palette)
+        self.plots.set_smoothing(session.settings.smoothing)
+        self.status_line = StatusLine()
+        self.rows = QVBoxLayout()
+        self.rows.setContentsMargins(12, 4, 12, 0)
+        self.rows.setSpacing(6)
+        self.layout_key: object = None
+        self._to_capacity = False
+        self._frame = 0
+        self.plots.mark_requested.connect(self.mark_requested)
+        self.plots.told.connect(self.status_line.tell)
+        self.plots.failed.connect(self.status_line.tell)
+
+    @property
+    @abstractmethod
+    def selected(self) -> str:
+        """The device shown: "host", or a GPU's UUID."""
+
+    @abstractmethod
+    def wanted_plots(self) -> Sequence[PlotSpec]:
+        """The plots that the session calls for now."""
+
+    @abstractmethod
+    def captions(self) -> tuple[str, str]:
+        """What a picture of the plots says of itself: a title, and the device."""
+
+    def refresh(self, *, front: bool = True) -> None:
+        """Take in what is new, and draw it.
+
+        Args:
+            front: whether it is seen; else nothing is drawn.
+        """
+        with self.session.store.lock:
+            newest = self.session.store.newest_s
+        self.view.set_now(newest)
+        if self._frame % SLOW_REFRESH == 0:
+            self.refresh_figures()
+        self._choose_plots()
+        if front:
+            self._draw()
+        self._frame += 1
+
+    def refresh_figures(self) -> None:
+        """Bring up to date what is told in figures and words."""
+        self.refreshed.emit()
+
+    def memory_to_capacity(self) -> bool:
+        """Whether the memory axis reaches to the capacity; called under the store's lock."""
+        self._to_capacity = reaches_to_capacity(self.session.store, self.selected, self._to_capacity)
+        return self._to_capacity
+
+    def _choose_plots(self) -> None:
+        specs = self.wanted_plots()
+        if specs != self.layout_key:
+            self.layout_key = specs
+            self.plots.set_plots(specs)
+            self.plots.set_caption(*self.captions())
+
+    def _draw(self) -> None:
+        self.plots.refresh()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self.palette_ = palette
+        self.plots.set_palette(palette)
+
+    def copy_values(self) -> None:
+        """Copy the selection of the plots."""
+        QGuiApplication.clipboard().setText(self.plots.selection_text())
+
+    def copy_picture(self) -> None:
+        """Copy a picture of the plots."""
+        QGuiApplication.clipboard().setImage(self.plots.picture())
+
+    def reset_layout(self) -> None:
+        """Plots and curves as at the first start."""
+        self.plots.choice.begin_again()
+        self.plots.show_all_curves()
