@@ -8,7 +8,7 @@
 
 ``--quick`` runs ``fast``, ``window`` in one theme, and `SAMPLES` of the rest.
 
-Where several workers share the machine, a test that reads a clock itself runs while no other does.
+Where several workers share the machine, a test that measures time runs while no other does.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def quick(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.
 
 @contextmanager
 def place(item: pytest.Item) -> Iterator[None]:
-    """The machine for one test: shared, or for a test that reads a clock itself alone among this checkout's workers."""
+    """The machine for one test: shared, or for a test that measures time alone among this checkout's workers."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         yield
         return
@@ -151,8 +151,18 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def is_timed(function: FunctionType) -> bool:
-    """Whether a test reads a clock itself; one that waits with a deadline has a function for it."""
-    return not CLOCKS.isdisjoint(_names(function.__code__))
+    """Whether a test measures time: it, or what it names of its module, reads a clock and names no PATIENCE."""
+    waiting, looked_at = [function], set[FunctionType]()
+    while waiting:
+        one = waiting.pop()
+        looked_at.add(one)
+        names = _names(one.__code__)
+        if not CLOCKS.isdisjoint(names) and not any("PATIENCE" in name for name in names):
+            return True
+        others = [one.__globals__[name] for name in names & one.__globals__.keys()]
+        functions = [other for other in others if isinstance(other, FunctionType) and other not in looked_at]
+        waiting += [other for other in functions if other.__module__ == function.__module__]
+    return False
 
 
 def _starts_a_process(item: pytest.Item) -> bool:

@@ -20,7 +20,6 @@ LARGEST_PICTURE = 120_000
 PICTURES = ("demo-1", "demo-2", "demo-3", "demo-guess", "demo-4", "demo-5", "demo-mended")
 
 
-@pytest.mark.window
 @pytest.mark.timeout(280)
 def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(display: str, home: Path, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -79,7 +79,6 @@ def near(image: np.ndarray, colour: tuple[int, int, int]) -> int:
     return int(np.count_nonzero(np.abs(image[:, :, ::-1].astype(int) - colour).max(axis=2) < 12))
 
 
-@pytest.mark.window
 def test_the_report_shows_its_plots_in_a_browser_without_a_network(
     gpudash: Command, recording: Path, tmp_path: Path, browser: str
 ) -> None:
