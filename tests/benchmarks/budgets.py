@@ -75,7 +75,7 @@ BUDGETS = (
     Budget("series_and_recorder", "row_us", "recorder, a row", 25.0, "absolute", "µs"),
     Budget("series_and_recorder", "lost_rows", "committed rows lost by kill -9", 0.5, "ratio", "rows"),
     Budget("reopening", "picture_s", "first picture of a recording of 10 000 000 rows", 3.0, "absolute", "s"),
-    Budget("reopening", "over_scan", "it, over SQLite's own scan of four columns", 3.0, "ratio", "×"),
+    Budget("reopening", "over_scan", "its CPU, over that of SQLite's own scan of four columns", 3.0, "ratio", "×"),
     Budget("reopening", "peak_mib", "memory of the whole process meanwhile", 500.0, "ratio", "MiB"),
     Budget("reopening", "pan_ms", "panning it, a frame", 50.0, "absolute", "ms"),
     Budget("reopening", "seek_ms", "going to any moment of it", 50.0, "absolute", "ms"),
