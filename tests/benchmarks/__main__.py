@@ -45,6 +45,7 @@ SMALL: dict[str, dict[str, float]] = {
     "profiling": {"RUNS": 1},
     "reopening": {"ROWS": 100_000},
     "series_and_recorder": {"ROWS": 5_000, "WINDOWS": 20},
+    "serving": {"SCRAPES": 5},
     "snapshot": {"ROUNDS": 20, "SAMPLER_S": 1.0},
     "snapshot_analysis": {"EVENTS": 50_000},
     "snapshot_reading": {"EVENTS": 50_000},
