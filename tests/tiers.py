@@ -56,6 +56,7 @@ STARTING = frozenset({"executable", "isolate", "OpenedSnapshot", "LineProcess", 
 STARTING_UNSEEN = (
     "ui/test_opening.py::test_a_real_snapshot_is_read_by_a_process_that_ends_with_the_window",
     "unit/cli/test_terminal_text.py::test_a_snapshot_s_names_are_written_out",
+    "unit/cli/test_file_names.py::test_a_snapshot_of_any_name_is_reported",
 )
 """Tests in which the program starts a Python without a word of it in the tests' code."""
 

@@ -105,7 +105,7 @@ def write_report(recording: Path, out: Path, force: bool = False, heed: Heed | N
             notices = replay.notices
             if heed is not None:
                 heed(0)
-            part.write_text(text, encoding="utf-8")
+            part.write_text(text, encoding="utf-8", errors="backslashreplace")
         finally:
             replay.close()
     return notices

@@ -123,7 +123,7 @@ class FlightRecorder:
         if explanation is not None:
             write_json(folder / EXPLANATION_NAME, explanation.to_json())
             text = "\n".join(report(explanation))
-            (folder / "report.txt").write_text(f"{text}\n", encoding="utf-8")
+            (folder / "report.txt").write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
         return explanation
 
     def write_output(self) -> None:
@@ -140,7 +140,7 @@ class FlightRecorder:
 
     def _write_curves(self, path: Path, until_s: float) -> None:
         """The columns of an export, so that both are read alike."""
-        with path.open("w", encoding="utf-8", newline="") as file:
+        with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(CSV_COLUMNS)
             with self._store.lock:

@@ -56,7 +56,7 @@ def export(recording: Recording, to: DataFormat, out: Path, force: bool = False,
             write_parquet(recording, part, counted.rows)
         else:
             write = {"csv": csv_table.write, "json": json_document.write, "trace": trace.write}[to]
-            with part.open("w", encoding="utf-8", newline="") as file:
+            with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 write(recording, file, counted.rows)
         counted.tell()
 

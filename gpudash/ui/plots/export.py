@@ -96,7 +96,7 @@ def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple
         csv.writer(text).writerow(map(harmless, row))
         count += 1
     with written_whole(path) as part:
-        part.write_text(text.getvalue(), encoding="utf-8", newline="")
+        part.write_text(text.getvalue(), encoding="utf-8", errors="backslashreplace", newline="")
     return count
 
 
@@ -302,7 +302,7 @@ class Drawing:
             f'xmlns:xlink="http://www.w3.org/1999/xlink" width="{width}" height="{height}" '
             f'viewBox="0 0 {width} {height}">\n<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n'
             f"{''.join(self._pieces)}</svg>\n"
-        ).encode()
+        ).encode(errors="backslashreplace")
 
     def _clipped(self, piece: str, area: QRectF) -> str:
         self._clips += 1

@@ -259,7 +259,7 @@ class SnapshotDocument(Document):
             return
         try:
             if kind == "csv":
-                path.write_text(as_csv(self.page.table_text()), encoding="utf-8")
+                path.write_text(as_csv(self.page.table_text()), encoding="utf-8", errors="backslashreplace")
             elif kind == "html":
                 self._report(path)
                 return
@@ -328,7 +328,7 @@ class Reporting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._path.write_text(self._make(), encoding="utf-8")
+            self._path.write_text(self._make(), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             self.words = not_written(self._path, error)
         except Exception as error:  # whatever a file's content leads to is told

@@ -27,7 +27,11 @@ def remember(name: str, value: Any) -> None:
     with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(target) as part:
-            part.write_text(json.dumps({**_read(), name: value}, indent=2, ensure_ascii=False), encoding="utf-8")
+            part.write_text(
+                json.dumps({**_read(), name: value}, indent=2, ensure_ascii=False),
+                encoding="utf-8",
+                errors="backslashreplace",
+            )
 
 
 def recent_files() -> list[Path]:
