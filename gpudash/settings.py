@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from gpudash.files import written_whole
+from gpudash.system.files import written_whole
 from gpudash.units import GIB, read_size
 
 LARGEST_BYTES = 16 * 2**10

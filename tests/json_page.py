@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpudash.files import resource
+from gpudash.system.files import resource
 
 ROW = re.compile(r"^\| `(?P<key>\w+)` \|(?P<type>[^|]+)\|[^|]*\|(?P<only>[^|]*)\|$")
 
@@ -32,8 +32,9 @@ PLAIN = {"text": str, "truth": bool, "whole": int, "object": dict}
 
 def problems(value: Any, of: str, where: str) -> list[str]:
     """What of a value is not as the page says; ``of``: a type of the page."""
-    if of.endswith(" or null"):
-        return [] if value is None else problems(value, of.removesuffix(" or null"), where)
+    if of.endswith("null") and value is None:
+        return []
+    of = of.removesuffix(" or null")
     for many in ("list of ", "map of "):
         if of.startswith(many):
             if not isinstance(value, list if many == "list of " else dict):
@@ -41,7 +42,7 @@ def problems(value: Any, of: str, where: str) -> list[str]:
             inside = enumerate(value) if isinstance(value, list) else value.items()
             return [told for key, item in inside for told in problems(item, of.removeprefix(many), f"{where}[{key}]")]
     if of == "number":
-        right = (isinstance(value, int | float) and not isinstance(value, bool)) or value in ("nan", "inf", "-inf")
+        right = isinstance(value, int | float) and not isinstance(value, bool)
         return [] if right else [f"{where} is no number: {value!r}"]
     if of in PLAIN:
         right = isinstance(value, PLAIN[of]) and not (of == "whole" and isinstance(value, bool))
@@ -62,8 +63,11 @@ def keys_of(value: Any, keys: dict[str, Key], where: str) -> list[str]:
 
 def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]:
     """What of the document that ``gpudash`` printed for these arguments is not as the page says."""
-    section = " ".join(["gpudash", arguments[0]])
+    section = f"gpudash {arguments[0]}"
     if "--known" in arguments:
         section += " --known"
-    short = set(document) <= {"format", "status", "error"} and isinstance(document.get("error"), dict)
-    return keys_of(document, OF_EVERY | PAGE["Failure" if short else section], section)
+    if section == "gpudash estimate" and "reason" in document and "error" in document:
+        section += ", without an answer"
+    elif set(document) <= {"format", "status", "error"}:
+        section = "Failure"
+    return keys_of(document, OF_EVERY | PAGE[section], section)

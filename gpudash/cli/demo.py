@@ -14,7 +14,7 @@ from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.qt import has_display, require_qt
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
-from gpudash.processes import TORCH_IMPORT_S
+from gpudash.system.processes import TORCH_IMPORT_S
 
 if TYPE_CHECKING:
     from gpudash.session import Session

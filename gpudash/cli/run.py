@@ -24,11 +24,11 @@ from gpudash.cli.terminal.output import (
 from gpudash.cli.terminal.refusals import DEVICES, refused
 from gpudash.cli.workload_flags import WORDS, Cap, SpecHelp, has_fields, with_nested, without_fields
 from gpudash.devices.names import OFFERED_BYTES, kind_of
-from gpudash.processes import TORCH_IMPORT_S
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads
 from gpudash.specs.invalid import flag
 from gpudash.specs.training import ONE_RANK
+from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Note
 
 if TYPE_CHECKING:

@@ -145,7 +145,7 @@ def _source_line(file: str, line: int) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    from gpudash.files import written_whole
+    from gpudash.system.files import written_whole
 
     try:
         with written_whole(path) as part:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gpudash.processes import end_group
+from gpudash.system.processes import end_group
 
 ENDING_S = 2.0
 """How long a process that has closed its output is waited for, to learn how it ended."""
@@ -23,7 +23,7 @@ _LAST_WORDS = 4_000
 
 
 class ChildProcess:
-    """Starts the process, whose end is `gpudash.processes.Conversation`. Only one thread may use it.
+    """Starts the process, whose end is `gpudash.system.processes.Conversation`. Only one thread may use it.
 
     It leads a process group of its own: a Ctrl+C in the terminal does not reach it, and what it starts ends with it.
 

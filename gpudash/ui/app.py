@@ -17,10 +17,10 @@ from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication
 
 from gpudash.devices.names import Simulation
-from gpudash.files import resource
 from gpudash.session import Session, recording_target
 from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings, load_settings
+from gpudash.system.files import resource
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.colours import Palette

@@ -15,8 +15,7 @@ from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.colours import DARK
-from gpudash.ui.features.guide_pages import keys_page
-from gpudash.ui.features.help import open_palette
+from gpudash.ui.features.help import keys_page, open_palette
 from gpudash.ui.widgets.remembered import add_recent
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.ui.window.menus import PLOT_KEYS

@@ -7,8 +7,8 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
 
-from gpudash.ui.features.guide_pages import GUIDE
 from gpudash.ui.widgets.theme import Choice
+from gpudash.ui.window.guide import pages
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 from tests.ui.words import complaints, weakest, words
@@ -87,7 +87,11 @@ def test_every_character_has_a_glyph(open_window: OpenWindow) -> None:
     texts += [action.text() + action.toolTip() for action in window.menus.actions.values()]
     texts += [label.text for plot in window.workspace.dashboard.plots.plots for label in plot.labels()]
     metrics = QFontMetrics(window.font())
-    missing = {c for c in "".join([*texts, GUIDE, "❚▶■↑●×→·…–"]) if c > " " and not metrics.inFontUcs4(ord(c))}
+    missing = {
+        c
+        for c in "".join([*texts, *(page.text for page in pages()), "❚▶■↑●×→·…–"])
+        if c > " " and not metrics.inFontUcs4(ord(c))
+    }
     assert missing == set()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.files import open_regular, written_whole
+from gpudash.system.files import open_regular, written_whole
 
 
 def test_a_file_is_replaced_when_it_is_whole_and_not_before(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 
-from gpudash.processes import end_group
 from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.system.processes import end_group
 
 CHILD = """
 import os, sys
-from gpudash.processes import Conversation
+from gpudash.system.processes import Conversation
 
 conversation = Conversation()
 conversation.start()

@@ -26,9 +26,9 @@ from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.memory.snapshot.summary import Study, compared, studied
-from gpudash.pages.html_page import document, table
-from gpudash.pages.svg import WIDTH, Axes, text
 from gpudash.telemetry.explanation import Explanation, StackLine, short
+from gpudash.telemetry.export.html_page import document, table
+from gpudash.telemetry.export.svg import WIDTH, Axes, text
 from gpudash.units import format_bytes, format_count
 
 SHOWN_STACKS = 12

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from gpudash.memory.predicting.estimate import Estimate
-from gpudash.processes import TORCH_IMPORT_S
 from gpudash.session.child_process import ChildProcess, Waker
+from gpudash.system.processes import TORCH_IMPORT_S
 
 COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.estimate_process")
 

@@ -12,8 +12,7 @@ from typing import Any
 from gpudash.settings import Settings, recordings_folder
 from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.recording.recorder import log_files
-from gpudash.telemetry.recording.retention import prune, trash_folder
-from gpudash.telemetry.recording.trash import purge_trash
+from gpudash.telemetry.recording.retention import prune, purge_trash, trash_folder
 
 SESSION = "session"
 """Topic of the note with which records that are piped begin; its details are `facts`."""

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import gpudash
-from gpudash.files import written_whole
 from gpudash.settings import data_folder, recordings_folder
-from gpudash.telemetry.marks import set_locked, set_title
+from gpudash.system.files import written_whole
 from gpudash.telemetry.recording.facts import PEAK_S, Facts, read_facts
+from gpudash.telemetry.recording.marks import set_locked, set_title
 from gpudash.telemetry.recording.naming import SUFFIX, TRACE_SUFFIX, traces_of
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
-from gpudash.telemetry.recording.retention import move_recording, move_to_trash, trash_folder
-from gpudash.telemetry.recording.trash import empty_trash
+from gpudash.telemetry.recording.retention import empty_trash, move_recording, move_to_trash, trash_folder
 
 WRITTEN_PEAK_S = 0.05
 """Longest that is looked for the peak of a recording that is still being written, each time it is looked at."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
-from gpudash.files import written_whole
 from gpudash.session.recordings.loading import Progress, load, series_of, take_links
 from gpudash.session.recordings.looking_back import LookingBack
 from gpudash.session.recordings.refining import Sharpening
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
+from gpudash.system.files import written_whole
 from gpudash.telemetry.recording.facts import wall_clock_s
 from gpudash.telemetry.recording.moments import read_moment
 from gpudash.telemetry.recording.pages import Pages

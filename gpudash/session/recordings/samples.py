@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudash.files import resource
+from gpudash.system.files import resource
 
 FOLDER = "samples"
 

@@ -15,17 +15,17 @@ from gpudash import __version__
 from gpudash.devices.names import SIMULATED, shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import evidence_words, remedies_title, remedy_lines
 from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
-from gpudash.pages.html_page import document, facts, table
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.report.drawing import draw, read
 from gpudash.session.report.plots import page_plots
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export import Heed, atomically
-from gpudash.telemetry.marks import standing_marks
+from gpudash.telemetry.export.html_page import document, facts, table
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.plots import PlotSpec
 from gpudash.telemetry.ranks.words import FIGURES, parameters_words
+from gpudash.telemetry.recording.marks import standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import MetricView, RunView

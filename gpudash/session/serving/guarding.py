@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from gpudash.files import open_regular
 from gpudash.session.serving.address import Address, ServingError, is_loopback, resolve
+from gpudash.system.files import open_regular
 
 TOKEN_VARIABLE = "GPUDASH_SERVE_TOKEN"
 

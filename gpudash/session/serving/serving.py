@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpudash.files import resource
 from gpudash.session.serving import catalogue as names
 from gpudash.session.serving.address import Address, ServingError, read_address, resolve
 from gpudash.session.serving.guarding import Token, require_guarded, take_token, tls_context
 from gpudash.session.serving.request import BadRequestError, Request, names_a_domain, takes_gzip, takes_openmetrics
 from gpudash.session.serving.server import Answer, Server
+from gpudash.system.files import resource
 from gpudash.telemetry.records import Warning
 
 if TYPE_CHECKING:

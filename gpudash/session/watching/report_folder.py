@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from gpudash.files import written_whole
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
+from gpudash.system.files import written_whole
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.telemetry.records import plain
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpudash.files import open_regular
+from gpudash.system.files import open_regular
 
 PREFIX = "prometheus:"
 """What an address begins with where files are named as well."""

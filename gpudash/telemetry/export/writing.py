@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from gpudash.files import written_whole
+from gpudash.system.files import written_whole
 from gpudash.telemetry.export import csv_table, json_document, measured, trace
 from gpudash.telemetry.export.csv_table import Passing
 from gpudash.telemetry.recording.reading import ReadingRow, Recording

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gpudash
-from gpudash.files import written_whole
+from gpudash.system.files import written_whole
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.page_writer import PageWriter
 from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, plain

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Iterable
 from functools import partial
+from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyqtgraph
 import PySide6
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction, QGuiApplication
+from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QMessageBox, QTextBrowser, QVBoxLayout
 
 from gpudash import __version__
 from gpudash.devices.names import shown_name
-from gpudash.ui.features.guide_pages import GUIDE, keys_page
 from gpudash.ui.widgets.remembered import recent_files
+from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.palette import BETWEEN, CommandPalette, PaletteEntry, command_entries
 from gpudash.ui.window.workspace import Workspace
+
+if TYPE_CHECKING:
+    from gpudash.ui.window.guide import Guide
 
 PAGE_SIZE = (620, 640)
 """Logical pixels of the pages behind the Help menu."""
@@ -48,8 +54,8 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "Help",
             "Guide",
-            "What the window shows and how to use it",
-            partial(_show_page, workspace, "Guide", GUIDE),
+            "What gpudash does and how to use it, page by page",
+            partial(show_guide, workspace),
             ("F1",),
             id="help.guide",
         ),
@@ -70,6 +76,15 @@ def commands(workspace: Workspace) -> list[Command]:
             role=QAction.MenuRole.AboutRole,
         ),
     ]
+
+
+def show_guide(workspace: Workspace) -> Guide:
+    """Show the guide beside the window."""
+    from gpudash.ui.window.guide import Guide
+
+    guide = Guide(workspace.window())
+    guide.show()
+    return guide
 
 
 def open_palette(workspace: Workspace) -> CommandPalette:
@@ -135,3 +150,56 @@ def _recent(workspace: Workspace) -> list[PaletteEntry]:
 
 def _gone(path: Path) -> str:
     return "" if path.exists() else "The file is not there any more."
+
+
+MOUSE = (
+    ("drag", "Select a range; drag one of its edges to change it"),
+    ("double-click", "Zoom to the selection"),
+    ("wheel", "Zoom time at the pointer"),
+    ("Ctrl+wheel", "Zoom the value axis"),
+    ("Shift+drag, middle drag, Shift+wheel, two fingers sideways", "Move through time"),
+    ("right click", "Menu of the plot"),
+    ("click in the legend", "Hide the curve, or show it again"),
+    ("Ctrl+click in the legend, “only”", "Show the curve alone; once more restores the others"),
+    ("drop a file on the window", "Open a snapshot or a recording, or take a Python file for the script to run"),
+)
+
+SNAPSHOT = (
+    ("1 to 4", "Go to a pane"),
+    ("/", "Search"),
+    ("P, O", "Go to the peak, to the out-of-memory"),
+    ("T", "Own or total sizes"),
+    ("I", "Icicle"),
+    ("Esc", "Clear what is selected, step by step"),
+)
+
+LIBRARY = (
+    ("Enter", "From the search box into the table; there, open the selected recordings"),
+    ("Ctrl+click, Shift+click", "Select several"),
+    ("Del", "Move the selected recordings to the trash"),
+)
+
+KEY_PX = 190
+"""Logical pixels of the column of keys at the usual text size."""
+
+
+def keys_page(commands: Iterable[Command]) -> str:
+    """Every command that has a key, menu by menu, with what it does; then the mouse, and the keys of documents."""
+    menus: dict[str, list[tuple[str, str]]] = {}
+    for command in commands:
+        keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
+        if keys:
+            menus.setdefault(command.menu.partition("/")[0], []).append((", ".join(keys), command.tip))
+    sections = [
+        *menus.items(),
+        ("Mouse, in a plot", MOUSE),
+        ("In a memory snapshot", SNAPSHOT),
+        ("In the session library", LIBRARY),
+    ]
+    return "".join(f"<h3>{escape(title)}</h3>{_table(rows)}" for title, rows in sections)
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    width = scaled(KEY_PX)
+    lines = (f'<tr><td width="{width}"><b>{escape(key)}</b></td><td>{escape(words)}</td></tr>' for key, words in rows)
+    return f'<table cellspacing="0" cellpadding="3" width="100%">{"".join(lines)}</table>'

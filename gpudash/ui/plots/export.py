@@ -23,7 +23,7 @@ from PySide6.QtGui import QColor, QFont, QImage, QImageWriter, QPainter
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
-from gpudash.files import written_whole
+from gpudash.system.files import written_whole
 from gpudash.telemetry.export import harmless
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.store import Store

@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 from gpudash.session.recordings.library import Entry, Librarian, Library
 from gpudash.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.recording.trash import KEPT_S
+from gpudash.telemetry.recording.retention import KEPT_S
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.recordings.library_details import Details

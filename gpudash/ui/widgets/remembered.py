@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpudash.files import written_whole
 from gpudash.settings import data_folder
+from gpudash.system.files import written_whole
 
 RECENT_FILES = 10
 """Files that Open Recent lists."""

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from string import Template
 
-from gpudash.files import resource
+from gpudash.system.files import resource
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import text_scale
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
-from gpudash.processes import Conversation
 from gpudash.specs import build, workloads
+from gpudash.system.processes import Conversation
 from gpudash.workloads.running.context import MemoryLevel
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import shown_name
-from gpudash.files import written_whole
+from gpudash.system.files import written_whole
 from gpudash.telemetry.recording.naming import trace_name
 from gpudash.telemetry.records import OPERATORS
 from gpudash.units import format_duration

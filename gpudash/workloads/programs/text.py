@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudash.files import resource
+from gpudash.system.files import resource
 
 LIMIT = 2**20
 """Bytes of text used: enough for hundreds of steps, read in a few milliseconds."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from gpudash.processes import TORCH_IMPORT_S
+from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, OutOfMemory, Record
 from gpudash.units import format_bytes
 from gpudash.workloads.profiling.profiler import ProfileWish

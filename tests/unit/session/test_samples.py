@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.files import resource
 from gpudash.session import Replay
 from gpudash.session.recordings import samples as samples_module
 from gpudash.session.recordings.file_kinds import find_file
 from gpudash.session.recordings.samples import Sample, sample, samples
 from gpudash.session.watching.report_folder import beside
+from gpudash.system.files import resource
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDINGS = [found for found in samples() if found.path.suffix == ".gpudash"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.marks import set_locked, set_title
 from gpudash.telemetry.recording.facts import read_facts
+from gpudash.telemetry.recording.marks import set_locked, set_title
 from gpudash.telemetry.recording.reading import is_locked, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.retention import prune

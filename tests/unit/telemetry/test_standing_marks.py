@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.telemetry.marks import standing_marks
+from gpudash.telemetry.recording.marks import standing_marks
 from gpudash.telemetry.records import REMOVED, Marker
 
 MADE = Marker(time_s=1.0, label="a")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.recording.retention import move_to_trash
-from gpudash.telemetry.recording.trash import INDEX, KEPT_S, empty_trash, purge_trash
+from gpudash.telemetry.recording.retention import INDEX, KEPT_S, empty_trash, move_to_trash, purge_trash
 from tests.unit.telemetry.recordings import dated, record
 
 DAY_S = 86400.0

@@ -4,7 +4,7 @@ import hashlib
 import math
 from pathlib import Path
 
-from gpudash.files import resource
+from gpudash.system.files import resource
 from gpudash.workloads.programs.text import LIMIT, SMALLEST, corpus
 
 

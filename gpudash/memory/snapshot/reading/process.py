@@ -23,7 +23,7 @@ from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.reading.source import name_of
 from gpudash.memory.snapshot.reading.stored import store
-from gpudash.processes import Conversation, die_with
+from gpudash.system.processes import Conversation, die_with
 from gpudash.units import MIB
 
 if TYPE_CHECKING:

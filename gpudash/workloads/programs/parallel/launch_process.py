@@ -16,7 +16,7 @@ from typing import Any
 from gpudash.agent.channel import Channel
 from gpudash.agent.wire import PROTOCOL
 from gpudash.devices.names import kind_of
-from gpudash.processes import die_with
+from gpudash.system.processes import die_with
 from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, read_job
 
 NAME = b"gpudash-torchrun"[:15]

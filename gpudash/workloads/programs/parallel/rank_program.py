@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.devices.names import kind_of
-from gpudash.processes import TORCH_IMPORT_S, die_with
+from gpudash.system.processes import TORCH_IMPORT_S, die_with
 from gpudash.telemetry.records import EpochFinished, Event, StepFinished
 from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, Job, read_job
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudash.devices.names import shown_name
-from gpudash.processes import TORCH_IMPORT_S
+from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.units import format_duration
 
 SILENT_S = 3.0

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError
-from gpudash.processes import die_with
+from gpudash.system.processes import die_with
 from gpudash.telemetry.records import Event, RunFailed, RunStarted
 from gpudash.workloads.profiling.profiler import ProfileWish
 from gpudash.workloads.running.context import Wishes

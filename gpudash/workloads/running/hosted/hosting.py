@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
-from gpudash.processes import end_group
+from gpudash.system.processes import end_group
 
 PROGRAM = (
     "import sys; sys.path[:] = sys.argv[4:]; from gpudash.workloads.running.hosted.host_process import main; main()"

@@ -10,7 +10,7 @@ from typing import Any
 from gpudash.agent.wire import Message
 from gpudash.devices.names import kind_of
 from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
-from gpudash.processes import TORCH_IMPORT_S
+from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import (
     OPERATORS,

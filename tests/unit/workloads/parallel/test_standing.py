@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudash.processes import TORCH_IMPORT_S
+from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.workloads.programs.parallel.standing import COLLECTIVE, Standing, held_up, overdue, waited_s
 
 

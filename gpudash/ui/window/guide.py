@@ -1,0 +1,219 @@
+"""Help > Guide: the pages of ``resources/guide``, offline and searched as one types."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QImage, QKeySequence, QResizeEvent, QShortcut, QTextCursor
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QTextBrowser,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.system.files import resource
+from gpudash.ui.widgets.text_size import scaled
+
+ORDER = (
+    "window",
+    "fit",
+    "out-of-memory",
+    "watch",
+    "snapshots",
+    "workloads",
+    "terminal",
+    "recordings",
+    "comparison",
+    "several-gpus",
+    "many-machines",
+    "json",
+    "speed",
+)
+"""The pages from first to last; others follow by name."""
+
+SIZE = (1040, 720)
+"""Logical pixels of the guide when it opens."""
+
+STYLE = """
+h1 {{ font-size: x-large; }} h2 {{ font-size: large; margin-top: 18px; }} h3 {{ font-size: medium; }}
+p, li {{ margin-bottom: 6px; }} pre, th {{ background: {soft}; }} th {{ text-align: left; }}
+pre {{ margin: 6px 0; white-space: pre-wrap; }}
+"""
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+LIST_PX = 210
+"""Logical pixels of the list of pages at the usual text size."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page.
+
+    Attributes:
+        file: Markdown, by which links name it.
+        title: its first heading.
+        text: all of it.
+    """
+
+    file: Path
+    title: str
+    text: str
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """Every page, in the order in which they are read.
+
+    Raises:
+        FileNotFoundError: when an installation lacks them.
+    """
+    found = sorted(resource("guide").glob("*.md"), key=lambda file: (*_place(file.stem), file.stem))
+    texts = [(file, file.read_text(encoding="utf-8")) for file in found]
+    return tuple(Page(file, text.partition("\n")[0].lstrip("# "), text) for file, text in texts)
+
+
+def _place(name: str) -> tuple[int]:
+    return (ORDER.index(name) if name in ORDER else len(ORDER),)
+
+
+def hits(page: Page, sought: str) -> int:
+    """How often the words are on a page, upper case or lower; 0 when one of them is not."""
+    text = page.text.casefold()
+    counts = [text.count(word) for word in sought.casefold().split()]
+    return sum(counts) if all(counts) else 0
+
+
+class Guide(QDialog):
+    """The pages at the right, their titles at the left, and what is sought above.
+
+    Belongs to Qt's thread. Nothing is fetched: links lead to other pages, addresses elsewhere are shown and not opened.
+
+    Attributes:
+        search: narrows the list to the pages that have all words; Enter goes from one place to the next.
+        titles, text: the list, and the page.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle("Guide")
+        self.search = QLineEdit()
+        self.search.setPlaceholderText("Search the guide")
+        self.search.setAccessibleName("Search the guide")
+        self.search.setClearButtonEnabled(True)
+        self.titles = QListWidget()
+        self.titles.setAccessibleName("Pages of the guide")
+        self.titles.setFixedWidth(scaled(LIST_PX))
+        self.text = _PageView()
+        self.text.setAccessibleName("Guide")
+        self._none = QLabel("No page has all of these words.")
+        self._none.setWordWrap(True)
+        self._none.hide()
+        for page in pages():
+            item = QListWidgetItem(page.title)
+            item.setData(Qt.ItemDataRole.UserRole, page)
+            self.titles.addItem(item)
+        left = QVBoxLayout()
+        left.addWidget(self.search)
+        left.addWidget(self.titles, 1)
+        left.addWidget(self._none)
+        rows = QHBoxLayout(self)
+        rows.addLayout(left)
+        rows.addWidget(self.text, 1)
+        self.search.textChanged.connect(self._narrow)
+        self.search.returnPressed.connect(self._next)
+        self.titles.currentItemChanged.connect(self._show_current)
+        self.text.anchorClicked.connect(self._follow)
+        QShortcut(QKeySequence.StandardKey.Find, self, self.search.setFocus)
+        self.titles.setCurrentRow(0)
+        self.resize(*SIZE)
+        self.search.setFocus()
+
+    def show_page(self, name: str) -> None:
+        """Show the page of a file's name, such as "fit.md"; one that there is not is left alone."""
+        for row, page in enumerate(pages()):
+            if page.file.name == name:
+                self.search.clear()
+                self.titles.setCurrentRow(row)
+
+    def _narrow(self, sought: str) -> None:
+        found = [not sought.strip() or hits(page, sought) > 0 for page in pages()]
+        for row, there in enumerate(found):
+            self.titles.item(row).setHidden(not there)
+        self._none.setVisible(not any(found))
+        if any(found) and not found[self.titles.currentRow()]:
+            best = max(range(len(found)), key=lambda row: hits(pages()[row], sought))
+            self.titles.setCurrentRow(best)
+        else:
+            self._next(from_start=True)
+
+    def _next(self, *, from_start: bool = False) -> None:
+        """Select the next place of the first word."""
+        words = self.search.text().split()
+        if from_start or not words:
+            self.text.moveCursor(QTextCursor.MoveOperation.Start)
+        if words and not self.text.find(words[0]):
+            self.text.moveCursor(QTextCursor.MoveOperation.Start)
+            self.text.find(words[0])
+
+    def _show_current(self, item: QListWidgetItem | None) -> None:
+        if item is not None:
+            self.text.show_page(item.data(Qt.ItemDataRole.UserRole))
+            self._next(from_start=True)
+
+    def _follow(self, link: QUrl) -> None:
+        if not link.scheme():
+            self.show_page(Path(link.path()).name)
+
+
+class _PageView(QTextBrowser):
+    """Draws Markdown; pictures are as wide as the page at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setOpenLinks(False)
+        # a bar that came with the text would change the width while the text is being laid out
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+        self._page: Page | None = None
+        self._width = 0
+
+    def show_page(self, page: Page) -> None:
+        self._page = page
+        self._width = self.viewport().width()
+        self.document().setDefaultStyleSheet(STYLE.format(soft=self.palette().alternateBase().color().name()))
+        # a picture within a table would make the table wider than the page
+        text = re.sub(r"^\| !\[.*\n(?:\|.*\n)*", "", page.text, flags=re.MULTILINE)
+        self.setHtml(_MARKDOWN.render(text).replace("<table>", '<table cellspacing="0" cellpadding="4">'))
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:
+        """A picture beside the page, or nothing: neither other files nor other machines are asked."""
+        link = QUrl(name)
+        if self._page is None or link.scheme():
+            return None
+        base = self._page.file.parent.parent.resolve()
+        file = (self._page.file.parent / link.path()).resolve()
+        picture = QImage(str(file)) if file.is_relative_to(base) else QImage()
+        if picture.isNull():
+            return None
+        width = max(1, self._width - 2 * int(self.document().documentMargin()) - 4)
+        if picture.width() <= width:
+            return picture
+        return picture.scaledToWidth(width, Qt.TransformationMode.SmoothTransformation)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._page is not None and self.viewport().width() != self._width:
+            self.show_page(self._page)

@@ -1,0 +1,77 @@
+"""Help > Guide: the pages of the guide in the window."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QTextDocument
+from pytestqt.qtbot import QtBot
+
+from gpudash.ui.window.guide import ORDER, Guide, hits, pages
+
+
+@pytest.fixture
+def guide(qtbot: QtBot) -> Guide:
+    made = Guide()
+    made.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def shown(guide: Guide) -> list[str]:
+    rows = [guide.titles.item(row) for row in range(guide.titles.count())]
+    return [item.text() for item in rows if not item.isHidden()]
+
+
+def test_every_page_is_listed_in_the_order_in_which_they_are_read(guide: Guide) -> None:
+    assert [page.file.stem for page in pages()] == list(ORDER)
+    assert shown(guide) == [page.title for page in pages()]
+    assert guide.text.toPlainText().startswith("The window")
+
+
+def test_the_list_is_narrowed_to_the_pages_that_have_all_words(guide: Guide, qtbot: QtBot) -> None:
+    qtbot.keyClicks(guide.search, "straggler DistributedDataParallel")
+    assert shown(guide) == ["Several GPUs"]
+    assert guide.text.toPlainText().startswith("Several GPUs")
+    assert guide.text.textCursor().selectedText().lower() == "straggler"
+
+
+def test_enter_goes_from_place_to_place_and_begins_anew_after_the_last(guide: Guide, qtbot: QtBot) -> None:
+    qtbot.keyClicks(guide.search, "sawtooth")
+    first = guide.text.textCursor().position()
+    seen = {first}
+    for _ in range(hits(pages()[guide.titles.currentRow()], "sawtooth")):
+        qtbot.keyClick(guide.search, Qt.Key.Key_Return)
+        seen.add(guide.text.textCursor().position())
+    assert guide.text.textCursor().position() == first or len(seen) > 1
+    assert guide.text.textCursor().selectedText().lower() == "sawtooth"
+
+
+def test_words_that_are_nowhere_are_said_to_be(guide: Guide, qtbot: QtBot) -> None:
+    qtbot.keyClicks(guide.search, "zeppelin")
+    assert shown(guide) == [] and guide._none.isVisible()
+    guide.search.clear()
+    assert len(shown(guide)) == len(ORDER) and not guide._none.isVisible()
+
+
+def test_a_page_is_there_once_whatever_its_length_and_the_window_s_width(guide: Guide) -> None:
+    for page in pages():
+        guide.show_page(page.file.name)
+        guide.resize(guide.width() + 60, guide.height())
+        assert guide.text.toPlainText().splitlines().count(page.title) == 1, page.title
+
+
+def test_a_link_leads_to_the_page_it_names(guide: Guide) -> None:
+    guide.text.anchorClicked.emit(QUrl("speed.md"))
+    assert guide.text.toPlainText().startswith("How fast it is")
+    guide.text.anchorClicked.emit(QUrl("https://example.org/fit.md"))
+    assert guide.text.toPlainText().startswith("How fast it is")
+
+
+def test_pictures_are_no_wider_than_the_page_and_come_from_nowhere_else(guide: Guide) -> None:
+    guide.show_page("out-of-memory.md")
+    picture = guide.text.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl("../readme/explained.png"))
+    assert picture is not None and 0 < picture.width() <= guide.text.viewport().width()
+    for elsewhere in ("file:///etc/passwd", "https://example.org/a.png", "../../../../etc/hostname"):
+        assert guide.text.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl(elsewhere)) is None
