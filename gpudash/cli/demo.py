@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from rich.padding import Padding
 from rich.text import Text
 
-from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.qt import has_display, require_qt
+from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_notice, stdout
 from gpudash.system.processes import TORCH_IMPORT_S
@@ -54,9 +54,9 @@ def demo(
         print_notice("There is no display, so the demo runs in the terminal.")
         return _in_terminal(scene, simulated)
     require_qt()
-    from gpudash.ui.demo_window import show
+    from gpudash.ui.app import run_demo
 
-    return leave(*show(simulation, scene, auto=auto))
+    return leave(*run_demo(simulation, scene, auto=auto))
 
 
 def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:

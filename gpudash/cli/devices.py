@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.table import Table
 
-from gpudash.cli.flags import SimulateOptions
+from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.output import Exit, print_json, stdout
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import (

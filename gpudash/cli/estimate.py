@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.flags import SimulateOptions
+from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     Exit,
@@ -22,7 +22,7 @@ from gpudash.cli.terminal.output import (
     stderr,
 )
 from gpudash.cli.terminal.refusals import DEVICES, refused
-from gpudash.cli.workload_flags import Cap, SpecHelp, has_fields
+from gpudash.cli.terminal.workload_flags import Cap, SpecHelp, has_fields
 from gpudash.devices.names import kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads

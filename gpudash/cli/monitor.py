@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.flags import ServeOptions, SimulateOptions
+from gpudash.cli.terminal.flags import ServeOptions, SimulateOptions
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
 

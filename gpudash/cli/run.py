@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gpudash.cli.flags import ServeOptions, SimulateOptions, Size
+from gpudash.cli.terminal.flags import ServeOptions, SimulateOptions, Size
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     OF_STATUS,
@@ -22,7 +22,7 @@ from gpudash.cli.terminal.output import (
     print_notice,
 )
 from gpudash.cli.terminal.refusals import DEVICES, refused
-from gpudash.cli.workload_flags import WORDS, Cap, SpecHelp, has_fields, with_nested, without_fields
+from gpudash.cli.terminal.workload_flags import WORDS, Cap, SpecHelp, has_fields, with_nested, without_fields
 from gpudash.devices.names import OFFERED_BYTES, kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads

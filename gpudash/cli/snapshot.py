@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.flags import CardSize
+from gpudash.cli.terminal.flags import CardSize
 from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, print_notice, stderr, stdout
 
 if TYPE_CHECKING:

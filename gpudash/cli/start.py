@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from gpudash.cli.flags import SimulateOptions
 from gpudash.cli.qt import has_display, open_window
+from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_notice
 
 PICTURE_SIZE = (1600, 1000)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from gpudash.cli.flags import ServeOptions, Simulated, SimulateOptions
+from gpudash.cli.terminal.flags import ServeOptions, Simulated, SimulateOptions
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
 

@@ -137,6 +137,40 @@ def run(
     return 0, (serving is None or serving.close()) and window.joined
 
 
+def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) -> tuple[int, bool]:
+    """Show the window and play the demo in it.
+
+    Args:
+        simulation: GPUs to simulate.
+        scene: number of the one scene that is played; ``None``: all.
+        auto: go on without being asked, and close the window at the end.
+
+    Returns:
+        The exit code, and whether every thread could be joined.
+    """
+    from gpudash.session.demo import SCENES
+    from gpudash.ui.demo.demo import Demo
+
+    demos: list[Demo] = []
+
+    def begin(workspace: Workspace) -> None:
+        demo = Demo(
+            workspace,
+            auto=auto,
+            simulate=simulation is not None and bool(simulation.sizes),
+            scenes=SCENES if scene is None else SCENES[scene - 1 : scene],
+            first=scene or 1,
+        )
+        demos.append(demo)
+        if auto:
+            demo.over.connect(lambda: QTimer.singleShot(0, workspace, lambda: workspace.window().close()))
+        demo.start()
+
+    code, joined = run(simulation, begin=begin)
+    failed = any(demo.tour.failures for demo in demos)
+    return code or int(auto and failed), joined
+
+
 def _served(session: Session, address: str) -> Serving | None:
     """What serves the readings for Prometheus, if the settings ask for it."""
     if not address:

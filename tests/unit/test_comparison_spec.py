@@ -9,7 +9,7 @@ import pytest
 
 from gpudash.cli import run
 from gpudash.cli.terminal.output import RequestError
-from gpudash.cli.workload_flags import with_nested
+from gpudash.cli.terminal.workload_flags import with_nested
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
 
 

@@ -1,1 +1,1 @@
-"""What the terminal shows, and how a command is broken off."""
+"""What the terminal takes and shows: flags in common, reports, and how a command is broken off."""

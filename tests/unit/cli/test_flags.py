@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpudash.cli import run
-from gpudash.cli.flags import size_text
+from gpudash.cli.terminal.flags import size_text
 from gpudash.specs import workloads
 from gpudash.units import GIB, parse_size
 

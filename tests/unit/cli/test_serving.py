@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli import build_app, run
-from gpudash.cli.flags import ServeOptions
+from gpudash.cli.terminal.flags import ServeOptions
 from gpudash.cli.terminal.output import RequestError
 from tests.unit.session.serving.certificates import certificate
 

@@ -1,7 +1,7 @@
 """The flags of a workload, made from its spec: a memory cap, the fields of a workload that another one runs
 (``run comparison`` depends on its ``--workload``), and sizes in ``--help``.
 
-Annotations are evaluated, as in `gpudash.cli.flags`.
+Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from cyclopts.help import DefaultFormatter
 from pydantic import create_model
 
-from gpudash.cli.flags import size_text
+from gpudash.cli.terminal.flags import size_text
 from gpudash.cli.terminal.output import RequestError
 from gpudash.specs import Spec
 from gpudash.specs.comparison import spec_of
