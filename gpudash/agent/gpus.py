@@ -40,7 +40,7 @@ class Gpus:
         self._keep = keep
         self._allocators = Allocators()
         self._snapshots = Snapshots(config.get("report"), keep, lambda: steps.present)
-        self._history = history.History(int(config.get("history_entries") or HISTORY_ENTRIES), keep, steps)
+        self._history = history.AgentHistory(int(config.get("history_entries") or HISTORY_ENTRIES), keep, steps)
         self._problems: list[str] = []
         self._failed = False
         self._followed: Any = None

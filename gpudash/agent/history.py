@@ -28,7 +28,7 @@ Holding = tuple[int, int, int, Any]
 Line = tuple[str, int, str]
 
 
-class History:
+class AgentHistory:
     """Records and digests.
 
     Args:

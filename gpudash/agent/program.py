@@ -40,10 +40,10 @@ def begin(environment: Mapping[str, str]) -> None:
     Raises:
         OSError: when none does.
     """
-    Program(environment["GPUDASH_SOCKET"], environment.get("GPUDASH_AGENT", "")).start()
+    Agent(environment["GPUDASH_SOCKET"], environment.get("GPUDASH_AGENT", "")).start()
 
 
-class Program:
+class Agent:
     """Watches the process it runs in. Nothing it does may be seen by the program, save that it takes a little time.
 
     Args:

@@ -62,7 +62,7 @@ def demo(
 def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     from gpudash.session import Session
     from gpudash.session.demo import SCENES, Tour
-    from gpudash.session.demo.tour import Pace
+    from gpudash.session.demo.tour import TourPace
     from gpudash.settings import load_settings
 
     settings, _notices = load_settings()
@@ -73,7 +73,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
         auto=True,
         guesses=False,
         simulate=bool(simulated.simulate),
-        pace=Pace(ask=0.0, act=0.0, read=0.0, told=0.0),
+        pace=TourPace(ask=0.0, act=0.0, read=0.0, told=0.0),
         scenes=scenes,
     )
     with interruptible("Stopping after this step…") as interruption:

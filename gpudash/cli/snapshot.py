@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpudash.memory.snapshot.history.model import Snapshot
-    from gpudash.memory.snapshot.summary import Study
+    from gpudash.memory.snapshot.summary import DeviceStudy
     from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 
 POLL_S = 0.1
@@ -155,7 +155,7 @@ def _write(path: Path, text: str) -> None:
     print_notice(f"Wrote {path}")
 
 
-def _print(path: Path, read: "Snapshot", studies: "Sequence[Study]") -> None:
+def _print(path: Path, read: "Snapshot", studies: "Sequence[DeviceStudy]") -> None:
     from gpudash.memory.explaining.explanation_text import remedy_rows, report, ways_title
     from gpudash.memory.snapshot.reading.source import name_of
     from gpudash.memory.snapshot.summary import compared

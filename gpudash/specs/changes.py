@@ -20,7 +20,7 @@ SMALLEST_WIDTH = 8
 
 
 @dataclass(frozen=True)
-class Change:
+class SpecChange:
     """One change.
 
     Attributes:
@@ -42,7 +42,7 @@ class Change:
         return type(spec).model_validate({**spec.model_dump(exclude_defaults=True), **self.fields})
 
 
-def changes(spec: Spec) -> list[Change]:
+def changes(spec: Spec) -> list[SpecChange]:
     """What may be changed of ``spec`` to need less memory, the least harmful first."""
     for kind, found in _CHANGES.items():
         if isinstance(spec, kind):
@@ -65,63 +65,63 @@ def batch_words(spec: TrainingSpec, size: int) -> str:
     return f"batch {size} on each rank" if spec.device_names else f"batch {size}"
 
 
-def _of_training(spec: TrainingSpec) -> Iterator[Change]:
+def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
     if spec.mode == "train":
         if spec.keep_intermediates:
-            yield Change("delete intermediates", {"keep_intermediates": False})
+            yield SpecChange("delete intermediates", {"keep_intermediates": False})
         if spec.device_names and spec.parallel == "ddp":
-            yield Change("FSDP2 instead of DDP", {"parallel": "fsdp"})
+            yield SpecChange("FSDP2 instead of DDP", {"parallel": "fsdp"})
         if not spec.checkpointing:
-            yield Change("activation checkpointing", {"checkpointing": True})
+            yield SpecChange("activation checkpointing", {"checkpointing": True})
         for parts in (2, 4, 8, 16):
             if spec.rank_batch % parts == 0:
                 size = spec.rank_batch // parts
                 fields = {**batch_fields(spec, size), "accumulation": spec.accumulation * parts}
-                yield Change(f"{batch_words(spec, size)}, accumulated over {fields['accumulation']}", fields)
+                yield SpecChange(f"{batch_words(spec, size)}, accumulated over {fields['accumulation']}", fields)
     if spec.batches == "resident":
-        yield Change("batches moved each step", {"batches": "moved"})
+        yield SpecChange("batches moved each step", {"batches": "moved"})
     if spec.precision == "fp32":
-        yield Change("bf16 autocast", {"precision": "bf16"}, changes_training=True)
-        yield Change("fp16 autocast with scaled gradients", {"precision": "fp16"}, changes_training=True)
+        yield SpecChange("bf16 autocast", {"precision": "bf16"}, changes_training=True)
+        yield SpecChange("fp16 autocast with scaled gradients", {"precision": "fp16"}, changes_training=True)
     if spec.mode == "train":
         for optimizer in ("momentum", "sgd"):
             if spec.optimizer not in ("sgd", optimizer):
                 words = f"{OPTIMIZER_WORDS[optimizer]} instead of {spec.optimizer}"
-                yield Change(words, {"optimizer": optimizer}, changes_training=True)
+                yield SpecChange(words, {"optimizer": optimizer}, changes_training=True)
         if not spec.checkpointing and spec.precision == "fp32":
             both = {"checkpointing": True, "precision": "bf16"}
-            yield Change("checkpointing and bf16 autocast", both, changes_training=True)
+            yield SpecChange("checkpointing and bf16 autocast", both, changes_training=True)
     if spec.depth > 1:
-        yield Change(f"depth {spec.depth // 2}", {"depth": spec.depth // 2}, changes_training=True)
+        yield SpecChange(f"depth {spec.depth // 2}", {"depth": spec.depth // 2}, changes_training=True)
     if spec.width // 2 >= SMALLEST_WIDTH:
-        yield Change(f"width {spec.width // 2}", {"width": spec.width // 2}, changes_training=True)
+        yield SpecChange(f"width {spec.width // 2}", {"width": spec.width // 2}, changes_training=True)
 
 
-def _of_matmul(spec: MatmulSpec) -> Iterator[Change]:
+def _of_matmul(spec: MatmulSpec) -> Iterator[SpecChange]:
     if DTYPE_BYTES[spec.dtype] > 4:
-        yield Change("float32", {"dtype": "float32"})
+        yield SpecChange("float32", {"dtype": "float32"})
     if DTYPE_BYTES[spec.dtype] > 2:
-        yield Change("bfloat16", {"dtype": "bfloat16"})
+        yield SpecChange("bfloat16", {"dtype": "bfloat16"})
     for size in (spec.size // 2, spec.size // 4):
         if size >= 1:
-            yield Change(f"size {size}", {"size": size})
+            yield SpecChange(f"size {size}", {"size": size})
 
 
-def _of_pipeline(spec: PipelineSpec) -> Iterator[Change]:
+def _of_pipeline(spec: PipelineSpec) -> Iterator[SpecChange]:
     rows, columns = spec.shape
     for parts in (2, 4):
         if rows // parts >= 1:
             fields = {"rows": rows // parts, "columns": columns, "size": None}
-            yield Change(f"{rows // parts} rows", fields)
+            yield SpecChange(f"{rows // parts} rows", fields)
 
 
-def _of_transfer(spec: TransferSpec) -> Iterator[Change]:
+def _of_transfer(spec: TransferSpec) -> Iterator[SpecChange]:
     sizes = spec.block_sizes
     if len(sizes) > 1:
-        yield Change("without the largest block", {"blocks": ",".join(map(str, sizes[:-1]))})
+        yield SpecChange("without the largest block", {"blocks": ",".join(map(str, sizes[:-1]))})
 
 
-def _of_pressure(spec: PressureSpec) -> Iterator[Change]:
+def _of_pressure(spec: PressureSpec) -> Iterator[SpecChange]:
     """Of a run that ends at a cap; where another may end is a question of the memory there is: see `capped`."""
     if spec.until == "cap" and spec.cap is not None:
         for parts in (2, 4):
@@ -129,12 +129,12 @@ def _of_pressure(spec: PressureSpec) -> Iterator[Change]:
                 yield capped(spec.cap // parts)
 
 
-def capped(cap: int) -> Change:
+def capped(cap: int) -> SpecChange:
     """Ending a memory pressure at ``cap`` bytes."""
-    return Change(f"stop at {format_bytes(cap)}", {"until": "cap", "cap": cap})
+    return SpecChange(f"stop at {format_bytes(cap)}", {"until": "cap", "cap": cap})
 
 
-_CHANGES: dict[type[Spec], Callable[[Any], Iterator[Change]]] = {
+_CHANGES: dict[type[Spec], Callable[[Any], Iterator[SpecChange]]] = {
     TrainingSpec: _of_training,
     MatmulSpec: _of_matmul,
     PipelineSpec: _of_pipeline,

@@ -14,7 +14,7 @@ WIDTH = 16
 """Samples of one bucket before any merge: five points are kept of them, so the first buckets save a factor of three."""
 
 
-class Row(IntEnum):
+class BucketRow(IntEnum):
     """What is kept of a bucket. Times are those of the samples named; NaN where there is no such sample."""
 
     START_T = 0
@@ -35,7 +35,12 @@ class Row(IntEnum):
 POINTS = 5
 """Points that are drawn of a bucket, at most: the four below and the first gap."""
 
-_PAIRS = ((Row.FIRST_T, Row.FIRST), (Row.MIN_T, Row.MIN), (Row.MAX_T, Row.MAX), (Row.LAST_T, Row.LAST))
+_PAIRS = (
+    (BucketRow.FIRST_T, BucketRow.FIRST),
+    (BucketRow.MIN_T, BucketRow.MIN),
+    (BucketRow.MAX_T, BucketRow.MAX),
+    (BucketRow.LAST_T, BucketRow.LAST),
+)
 
 
 class Buckets:
@@ -47,7 +52,7 @@ class Buckets:
     """
 
     def __init__(self, capacity: int, chunk: int) -> None:
-        self._rows = np.full((len(Row), capacity), np.nan)
+        self._rows = np.full((len(BucketRow), capacity), np.nan)
         self._chunk = chunk
         self._width = max(min(WIDTH, chunk), 2 * chunk // capacity)
         self._open = 0
@@ -60,7 +65,7 @@ class Buckets:
         """Buckets that were summarised before, with room for more.
 
         Args:
-            rows: ascending in time, shape (13, n), rows as in `Row`.
+            rows: ascending in time, shape (13, n), rows as in `BucketRow`.
             room: how many more there may be before neighbours merge.
             chunk: as above.
             width: samples of a bucket to come, a power of two.
@@ -75,13 +80,13 @@ class Buckets:
         """These buckets as far as ``t``: whole ones as rows, every kept point; shares memory until the next `fold`."""
         times, _values = self.points()
         view: Self = copy.copy(self)
-        view.size = int(np.searchsorted(self.rows[Row.END_T], t, "right"))
+        view.size = int(np.searchsorted(self.rows[BucketRow.END_T], t, "right"))
         view._point_count = int(np.searchsorted(times, t, "right"))
         return view
 
     @property
     def rows(self) -> Floats:
-        """The buckets in use, shape (13, n), rows as in `Row`, ascending in time; a view."""
+        """The buckets in use, shape (13, n), rows as in `BucketRow`, ascending in time; a view."""
         return self._rows[:, : self.size]
 
     def fold(self, times: Floats, values: Floats) -> None:
@@ -118,7 +123,7 @@ class Buckets:
 
     def _sorted_points(self) -> tuple[Floats, Floats]:
         rows = self.rows
-        times = np.stack([rows[t] for t, _ in _PAIRS] + [rows[Row.GAP_T]], axis=1)
+        times = np.stack([rows[t] for t, _ in _PAIRS] + [rows[BucketRow.GAP_T]], axis=1)
         values = np.stack([rows[v] for _, v in _PAIRS] + [np.full(self.size, np.nan)], axis=1)
         order = np.argsort(times, axis=1, kind="stable")
         t = np.take_along_axis(times, order, axis=1).ravel()
@@ -133,22 +138,22 @@ class Buckets:
 def merge(left: Floats, right: Floats) -> Floats:
     """Buckets that each span a bucket of ``left`` and the one of ``right`` behind it; shapes (13, n)."""
     merged = np.empty(left.shape)
-    merged[Row.START_T] = left[Row.START_T]
-    merged[Row.END_T] = right[Row.END_T]
-    in_left, in_right = left[Row.COUNT] > 0, right[Row.COUNT] > 0
+    merged[BucketRow.START_T] = left[BucketRow.START_T]
+    merged[BucketRow.END_T] = right[BucketRow.END_T]
+    in_left, in_right = left[BucketRow.COUNT] > 0, right[BucketRow.COUNT] > 0
     choices = (
         in_left,
-        in_left & ~(right[Row.MIN] < left[Row.MIN]),
-        in_left & ~(right[Row.MAX] > left[Row.MAX]),
+        in_left & ~(right[BucketRow.MIN] < left[BucketRow.MIN]),
+        in_left & ~(right[BucketRow.MAX] > left[BucketRow.MAX]),
         ~in_right,
     )
     for (time, value), from_left in zip(_PAIRS, choices, strict=True):
         merged[time] = np.where(from_left, left[time], right[time])
         merged[value] = np.where(from_left, left[value], right[value])
-    merged[Row.GAP_T] = np.fmin(left[Row.GAP_T], right[Row.GAP_T])
+    merged[BucketRow.GAP_T] = np.fmin(left[BucketRow.GAP_T], right[BucketRow.GAP_T])
     with np.errstate(invalid="ignore"):
-        merged[Row.SUM] = left[Row.SUM] + right[Row.SUM]
-    merged[Row.COUNT] = left[Row.COUNT] + right[Row.COUNT]
+        merged[BucketRow.SUM] = left[BucketRow.SUM] + right[BucketRow.SUM]
+    merged[BucketRow.COUNT] = left[BucketRow.COUNT] + right[BucketRow.COUNT]
     return merged
 
 
@@ -173,8 +178,8 @@ def _even_summary(times: Floats, values: Floats, width: int) -> Floats:
     missing = np.isnan(v)
     count = width - missing.sum(axis=1)
     which = np.arange(len(t))
-    rows = np.empty((len(Row), len(t)))
-    rows[Row.START_T], rows[Row.END_T] = t[:, 0], t[:, -1]
+    rows = np.empty((len(BucketRow), len(t)))
+    rows[BucketRow.START_T], rows[BucketRow.END_T] = t[:, 0], t[:, -1]
     positions = (
         (~missing).argmax(axis=1),
         (v == np.fmin.reduce(v, axis=1)[:, None]).argmax(axis=1),
@@ -184,8 +189,8 @@ def _even_summary(times: Floats, values: Floats, width: int) -> Floats:
     for (time, value), position in zip(_PAIRS, positions, strict=True):
         rows[time] = np.where(count > 0, t[which, position], np.nan)
         rows[value] = np.where(count > 0, v[which, position], np.nan)
-    rows[Row.GAP_T] = np.where(count < width, t[which, missing.argmax(axis=1)], np.nan)
+    rows[BucketRow.GAP_T] = np.where(count < width, t[which, missing.argmax(axis=1)], np.nan)
     with np.errstate(invalid="ignore"):
-        rows[Row.SUM] = np.where(missing, 0.0, v).sum(axis=1)
-    rows[Row.COUNT] = count
+        rows[BucketRow.SUM] = np.where(missing, 0.0, v).sum(axis=1)
+    rows[BucketRow.COUNT] = count
     return rows

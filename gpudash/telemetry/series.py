@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from gpudash.telemetry.buckets import Buckets, Row
+from gpudash.telemetry.buckets import BucketRow, Buckets
 from gpudash.telemetry.thinning import Floats, cell_start, cell_width, thin
 
 _NAN = math.nan
@@ -81,13 +81,13 @@ class Series:
         """A series whose older part was summarised before; newer samples are appended to it.
 
         Args:
-            rows: buckets in order of time, at least one; shape (13, n), rows as in `Row`.
+            rows: buckets in order of time, at least one; shape (13, n), rows as in `BucketRow`.
             count: samples they stand for.
             width: samples of the buckets that newer samples are folded into, a power of two.
         """
         series = cls()
         series._buckets = Buckets.of(rows, ROOM, series._chunk, width)
-        series._folded, series._newest = count, float(rows[Row.END_T, -1])
+        series._folded, series._newest = count, float(rows[BucketRow.END_T, -1])
         return series
 
     def until(self, t: float, seen: Series | None = None) -> Self:
@@ -144,7 +144,7 @@ class Series:
             return None
         rows = self._buckets.rows
         if rows.shape[1]:
-            return float(rows[Row.START_T, 0]), self._newest
+            return float(rows[BucketRow.START_T, 0]), self._newest
         first = self._buckets.points()[0][0] if self._folded else self._t[0]
         return float(first), self._newest
 
@@ -188,29 +188,35 @@ class Series:
         counts when its centre lies inside.
         """
         rows = self._buckets.rows
-        centre = (rows[Row.START_T] + rows[Row.END_T]) / 2
-        rows = rows[:, (centre >= t0) & (centre <= t1) & (rows[Row.COUNT] > 0)]
+        centre = (rows[BucketRow.START_T] + rows[BucketRow.END_T]) / 2
+        rows = rows[:, (centre >= t0) & (centre <= t1) & (rows[BucketRow.COUNT] > 0)]
         recent = self._times[: self._size]
         part = slice(np.searchsorted(recent, t0, "left"), np.searchsorted(recent, t1, "right"))
         values = self._values[part]
         there = ~np.isnan(values)
         values, times = values[there], self._times[part][there]
-        count = int(rows[Row.COUNT].sum()) + len(values)
+        count = int(rows[BucketRow.COUNT].sum()) + len(values)
         if count == 0:
             return None
-        ends = np.concatenate((rows[Row.FIRST, :1], values[:1])), np.concatenate((rows[Row.LAST, -1:], values[-1:]))
-        spans = np.concatenate((rows[Row.FIRST_T, :1], times[:1])), np.concatenate((rows[Row.LAST_T, -1:], times[-1:]))
+        ends = (
+            np.concatenate((rows[BucketRow.FIRST, :1], values[:1])),
+            np.concatenate((rows[BucketRow.LAST, -1:], values[-1:])),
+        )
+        spans = (
+            np.concatenate((rows[BucketRow.FIRST_T, :1], times[:1])),
+            np.concatenate((rows[BucketRow.LAST_T, -1:], times[-1:])),
+        )
         start, end = float(ends[0][0]), float(ends[1][-1])
         with np.errstate(invalid="ignore"):
-            mean = float((rows[Row.SUM].sum() + values.sum()) / count)
+            mean = float((rows[BucketRow.SUM].sum() + values.sum()) / count)
         return Statistics(
             count=count,
             start=start,
             end=end,
             delta=end - start,
-            min=float(np.concatenate((rows[Row.MIN], values)).min()),
+            min=float(np.concatenate((rows[BucketRow.MIN], values)).min()),
             mean=mean,
-            max=float(np.concatenate((rows[Row.MAX], values)).max()),
+            max=float(np.concatenate((rows[BucketRow.MAX], values)).max()),
             duration_s=float(spans[1][-1] - spans[0][0]),
         )
 

@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage, QImageWriter
 
 from gpudash.session.demo import Tour
-from gpudash.session.demo.tour import Pace
+from gpudash.session.demo.tour import TourPace
 from gpudash.ui.demo.demo import Demo
 from gpudash.ui.features.first_minute import FirstMinute
 from gpudash.ui.window.main_window import MainWindow
@@ -21,8 +21,8 @@ from tests.ui.parts import part
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player
 
-PACE = Pace(ask=0.2, act=0.2, read=0.2, told=0.2)
-HELD = Pace(ask=3600.0, act=3600.0, read=3600.0, told=3600.0)
+PACE = TourPace(ask=0.2, act=0.2, read=0.2, told=0.2)
+HELD = TourPace(ask=3600.0, act=3600.0, read=3600.0, told=3600.0)
 """While a picture is taken, however long this machine takes for it."""
 
 

@@ -32,7 +32,7 @@ with nullcontext() if atheris is None else atheris.instrument_imports(include=["
     from gpudash.memory.snapshot.history import model
     from gpudash.memory.snapshot.history.model import SnapshotError
     from gpudash.memory.snapshot.reading import reader as reading
-    from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+    from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 
 ROOM = str(Path(model.__file__).parents[1])
 MEMORY_BYTES = 512 * MIB
@@ -74,7 +74,7 @@ def check(content: bytes, path: Path, choice: int) -> None:
     sparing = choice & 1
     times = TimeRange(2, 5) if choice & 2 else None
     # a small limit makes the reader go the sparing way
-    limits = Limits(expanded_bytes=4 * MIB, memory_bytes=4 * len(content) + 1 if sparing else MEMORY_BYTES)
+    limits = ReadLimits(expanded_bytes=4 * MIB, memory_bytes=4 * len(content) + 1 if sparing else MEMORY_BYTES)
     began = time.process_time()
     try:
         snapshot = reading.read_snapshot(path, limits=limits, times=times)

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request, other_process
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest, other_process
 from gpudash.session import Replay
 from gpudash.telemetry.explanation import Evidence, Explanation, Findings, Remedy
 from gpudash.telemetry.recording.recorder import Recorder
@@ -56,7 +56,7 @@ STATE = MemoryState(
     idle=60 * MIB,
     usable_idle=60 * MIB,
     largest_free_block=18 * MIB,
-    request=Request(64 * MIB, 64 * MIB, 24, "forward", "forward", "Net.Linear", (TORCH, MODEL, MAIN)),
+    request=RefusedRequest(64 * MIB, 64 * MIB, 24, "forward", "forward", "Net.Linear", (TORCH, MODEL, MAIN)),
     step=25,
     time_s=6.0,
     recorded=Evidence(41_203, 41_203, 0.9),
@@ -131,7 +131,7 @@ def test_under_a_cap_the_bar_ends_where_the_cap_does(qtbot: QtBot) -> None:
         context_bytes=300 * MIB,
         groups=(AllocationGroup(1536 * MIB, 9, WEIGHTS),),
         allowed=2 * GIB,
-        request=Request(600 * MIB, 600 * MIB),
+        request=RefusedRequest(600 * MIB, 600 * MIB),
     )
     bar = PartsBar(DARK)
     qtbot.addWidget(bar)

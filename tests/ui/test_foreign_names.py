@@ -31,7 +31,7 @@ from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.records import EVENTS, Event, Note, RunStarted, Sample, event_from_json
 from gpudash.ui.compare.document import CompareDocument
-from gpudash.ui.fleet.compare_document import FleetComparison, Side
+from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
 from gpudash.ui.fleet.gpu_document import GpuDocument
 from gpudash.ui.fleet.range_bar import Range
 from gpudash.ui.snapshot.document import SnapshotDocument
@@ -257,7 +257,7 @@ def test_over_a_fleet_and_in_the_past_of_its_gpus(qapp: QApplication, qtbot: QtB
     view_of_past = FakeView(told, NOW_S - 60, NOW_S)
     past = GpuDocument(view_of_past, told, palette, Settings())  # type: ignore[arg-type]
     views = [view_of_past, FakeView(told, NOW_S - 60, NOW_S), FakeView(told, NOW_S - 60, NOW_S)]
-    sides = tuple(Side(view, told) for view in views[1:])  # type: ignore[arg-type]
+    sides = tuple(GpuSide(view, told) for view in views[1:])  # type: ignore[arg-type]
     compared = FleetComparison(sides, palette, chosen=Range(), days=0, wall_clock=lambda: NOW_S)  # type: ignore[arg-type]
     for document in (past, compared):
         qtbot.addWidget(document)

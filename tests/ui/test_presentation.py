@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.ui.features.help import open_palette
 from gpudash.ui.forms.workload_panel import WIDTH
-from gpudash.ui.plots.legend import Entry
+from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
@@ -90,7 +90,7 @@ def test_no_word_is_cut(open_window: OpenWindow, session: FakeSession, size: tup
         if button.isVisible():
             assert button.height() >= button.fontMetrics().height(), button.text()
     for plot in window.workspace.dashboard.plots.plots:
-        for entry in plot.legend.findChildren(Entry):
+        for entry in plot.legend.findChildren(LegendEntry):
             if entry.isVisible():
                 assert entry.height() >= entry.fontMetrics().height(), entry.spec.name
                 assert entry.geometry().right() <= plot.legend.width()

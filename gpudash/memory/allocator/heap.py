@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from gpudash.memory.allocator.blocks import ALLOCATED, FREE, UNMAPPED, WAITING, Block, FreeList, Pool, PrivatePool
 from gpudash.memory.allocator.device_memory import DeviceMemory
 from gpudash.memory.allocator.settings import AllocatorSettings
-from gpudash.memory.allocator.statistics import Statistics
+from gpudash.memory.allocator.statistics import AllocatorStatistics
 
 Observer = Callable[[str, int, int, int], None]
 """Called with an action in the words of torch's trace, an address, a size in bytes, and a stream."""
@@ -46,7 +46,7 @@ class Heap:
         self.reserved = 0
         self.blocks: dict[int, Block] = {}
         self.freed_at: dict[int, int] | None = None
-        self.statistics = Statistics()
+        self.statistics = AllocatorStatistics()
         self.small = Pool(True, self.statistics.all, self.statistics.small, None)
         self.large = Pool(False, self.statistics.all, self.statistics.large, None)
         self.private: dict[Hashable, PrivatePool] = {}

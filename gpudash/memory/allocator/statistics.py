@@ -156,7 +156,7 @@ class PoolStatistics:
         return found
 
 
-class Statistics:
+class AllocatorStatistics:
     """All that an allocator counts."""
 
     EVENTS = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free")

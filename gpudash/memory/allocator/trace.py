@@ -14,7 +14,7 @@ WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE =
 
 
 @dataclass(frozen=True)
-class Mark:
+class TraceMark:
     """Where in the events a phase of a step begins.
 
     Attributes:
@@ -44,7 +44,7 @@ class Trace:
     events: array[int] = field(default_factory=lambda: array("q"))
     sizes: array[int] = field(default_factory=lambda: array("q"))
     categories: list[str] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[TraceMark] = field(default_factory=list)
     followed: int = 0
     streams: dict[int, int] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class Trace:
             array("q", written["events"]),
             array("q", written["sizes"]),
             [CATEGORIES[number] for number in written["categories"]],
-            [Mark(*mark) for mark in written["marks"]],
+            [TraceMark(*mark) for mark in written["marks"]],
             written["followed"],
             dict(written["streams"]),
         )
@@ -95,7 +95,7 @@ class Trace:
     def with_constant(self, size: int, category: str = GRADIENTS) -> Trace:
         """The same beside a block of ``size`` bytes that is there from the beginning to the end."""
         shifted = array("q", (event + 1 if event > 0 else event - 1 for event in self.events))
-        marks = [Mark(mark.at + 1, mark.step, mark.phase) for mark in self.marks]
+        marks = [TraceMark(mark.at + 1, mark.step, mark.phase) for mark in self.marks]
         sizes, categories = array("q", [size, *self.sizes]), [category, *self.categories]
         streams = {block + 1: stream for block, stream in self.streams.items()}
         return Trace(array("q", [1, *shifted]), sizes, categories, marks, self.followed, streams)
@@ -131,7 +131,7 @@ def repeated(trace: Trace, steps: int) -> Trace:
     blocks_of = [made]
     for step in range(last + 1, steps + 1):
         offset = len(events) - first
-        marks += [Mark(mark.at + offset, step, mark.phase) for mark in inner]
+        marks += [TraceMark(mark.at + offset, step, mark.phase) for mark in inner]
         fresh: list[int] = []
         for event in template:
             if event > 0:

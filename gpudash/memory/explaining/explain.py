@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
-from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, Request, site_of
+from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, RefusedRequest, site_of
 from gpudash.memory.explaining.verdict import verdict
 from gpudash.memory.explaining.wording import cap_words, capacity_words, headline, others_words, request_words
 from gpudash.telemetry.explanation import Evidence, Explanation, Part, Where
@@ -84,7 +84,7 @@ def parts_of(state: MemoryState) -> tuple[tuple[Part, ...], int]:
     return tuple(part for part in parts if part.bytes), max(0, taken - state.capacity)
 
 
-def _where(request: Request, source: SourceLine) -> Where:
+def _where(request: RefusedRequest, source: SourceLine) -> Where:
     site = site_of(request.stack)
     return Where(
         stage=request.stage,
@@ -129,7 +129,7 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
         ours = found.part_bytes("category", "idle", "pending", "private", "context")
         words = others_words(processes, found.capacity_bytes, ours)
         return replace(found, verdict="other process", headline=words)
-    refused = Request(request, found.segment_bytes or request)
+    refused = RefusedRequest(request, found.segment_bytes or request)
     context = 0 if found.allowed_bytes is not None else found.part_bytes("context")
     words = capacity_words(limit, found.part_bytes("free"), found.by_category, found.owners, refused, context)
     free = found.part_bytes("free", "barred")

@@ -118,7 +118,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RefusedRequest:
     """The request that could not be served.
 
     Attributes:
@@ -180,7 +180,7 @@ class MemoryState:
     largest_free_block: int = 0
     allowed: int | None = None
     expandable: bool = False
-    request: Request | None = None
+    request: RefusedRequest | None = None
     step: int = 0
     time_s: float = 0.0
     product: str = ""

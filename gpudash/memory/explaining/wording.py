@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpudash.memory.explaining.memory_state import MemoryState, Request
+from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
 from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, short
 from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_number, format_pair, memory_unit
 
@@ -198,7 +198,7 @@ def capacity_words(
     free: int,
     by_category: Mapping[str, int],
     owners: Sequence[Owner],
-    request: Request,
+    request: RefusedRequest,
     context: int = 0,
 ) -> str:
     """What most of the memory went to.

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpudash.memory.allocator.blocks import LARGEST_SMALL
 from gpudash.memory.allocator.layout import SHARED
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest
 from gpudash.memory.snapshot.history.categories import category_of_role
 from gpudash.memory.snapshot.history.roles import role_of
 from gpudash.telemetry.explanation import Evidence
@@ -50,7 +50,9 @@ class Known:
         return self.steps[at][1] if at >= 0 else 0
 
 
-def held_in(snapshot: Mapping[str, Any], device: int, known: Known, request: Request | None = None) -> MemoryState:
+def held_in(
+    snapshot: Mapping[str, Any], device: int, known: Known, request: RefusedRequest | None = None
+) -> MemoryState:
     """The state of one device in a snapshot with or without history, as ``torch.cuda.memory._snapshot`` gives it."""
     segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
     traces = snapshot.get("device_traces") or []
@@ -125,7 +127,7 @@ def _sizes(segments: Sequence[Mapping[str, Any]], state: str) -> Iterator[int]:
     return (block["size"] for segment in segments for block in segment["blocks"] if block["state"] == state)
 
 
-def _asked(shared: Sequence[Mapping[str, Any]], request: Request) -> list[Mapping[str, Any]]:
+def _asked(shared: Sequence[Mapping[str, Any]], request: RefusedRequest) -> list[Mapping[str, Any]]:
     kind = "small" if request.bytes <= LARGEST_SMALL else "large"
     return [segment for segment in shared if segment["segment_type"] == kind]
 

@@ -25,7 +25,7 @@ from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
-from gpudash.memory.snapshot.summary import Study, compared, studied
+from gpudash.memory.snapshot.summary import DeviceStudy, compared, studied
 from gpudash.telemetry.explanation import Explanation, StackLine, short
 from gpudash.telemetry.export.html_page import document, table
 from gpudash.telemetry.export.svg import WIDTH, Axes, text
@@ -65,7 +65,7 @@ def report(
     return page(snapshot, studied(snapshot, capacity, settings, device, source, known), title, capacity)
 
 
-def page(snapshot: Snapshot, studies: Sequence[Study], title: str, capacity: int | None = None) -> str:
+def page(snapshot: Snapshot, studies: Sequence[DeviceStudy], title: str, capacity: int | None = None) -> str:
     """The same of devices that were studied already."""
     body = [f"<h1>Memory of {escape(title)}</h1>", f'<p class="soft">{escape(_about(snapshot))}</p>']
     body += [f"<p>{escape(warning)}</p>" for warning in snapshot.warnings]
@@ -166,7 +166,7 @@ def _about(snapshot: Snapshot) -> str:
     return f"{kind}{format_count(events)} events on {count} device{'s' if count != 1 else ''}."
 
 
-def _device(study: Study, capacity: int | None) -> list[str]:
+def _device(study: DeviceStudy, capacity: int | None) -> list[str]:
     found = study.found
     parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
     remedies = [line.strip() for line in remedy_lines(found)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import Request, Surroundings
+from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
     NOTHING_BEFORE,
@@ -46,7 +46,7 @@ class OutsideView:
     time_s: float = 0.0
     capacity: int = 0
     around: Surroundings = field(default_factory=Surroundings)
-    request: Request | None = None
+    request: RefusedRequest | None = None
     free: int = 0
 
 
@@ -123,7 +123,7 @@ def card_of(told: Explanation) -> OutsideView:
     where = told.where
     request = None
     if asked is not None:
-        request = Request(asked, told.segment_bytes or asked, where.step, where.phase, where.stage, where.module)
+        request = RefusedRequest(asked, told.segment_bytes or asked, where.step, where.phase, where.stage, where.module)
     return OutsideView(
         device=told.device,
         product=told.product,

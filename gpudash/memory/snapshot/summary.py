@@ -15,9 +15,9 @@ from gpudash.memory.snapshot.explaining import chosen_moment, remedies
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import ALLOC, NONE, DeviceSnapshot, Snapshot, SnapshotError, Stack, is_python
 from gpudash.memory.snapshot.replay.card_limits import card_limits
-from gpudash.memory.snapshot.replay.placements import Replay, replay
+from gpudash.memory.snapshot.replay.placements import ReplayOutcome, replay
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
-from gpudash.memory.snapshot.replay.trace_replay import Ran
+from gpudash.memory.snapshot.replay.trace_replay import ReplayRun
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.units import format_bytes
@@ -26,7 +26,7 @@ TOP = 10
 """Stacks that are told."""
 
 
-class Study:
+class DeviceStudy:
     """A device of a snapshot, looked at once for all that is told of it.
 
     Attributes:
@@ -50,7 +50,7 @@ class Study:
         self.history: History = known.history(snapshot, device)
         self.what_if = what_if_of(device, lambda: self.history)
         self.found: Explanation = known.explained(self.history, source=source, what_if=self.what_if)
-        self.outcome: Ran | None = None
+        self.outcome: ReplayRun | None = None
         self.outcome_words = ""
         if self.history.is_recorded and (capacity is not None or settings):
             chosen = AllocatorSettings.parse(settings) if settings else device.settings
@@ -69,7 +69,7 @@ def studied(
     device: int | None = None,
     source: SourceLine = no_source,
     known: Sidecar = NOTHING,
-) -> list[Study]:
+) -> list[DeviceStudy]:
     """The devices of a snapshot, or the one asked for; those that ran out of memory come first.
 
     Args:
@@ -87,11 +87,11 @@ def studied(
     if not chosen:
         there = ", ".join(str(one.index) for one in snapshot.devices)
         raise ValueError(f"The snapshot has no device {device}: it has {there}.")
-    studies = [Study(snapshot, one, capacity, settings, source, known) for one in chosen]
+    studies = [DeviceStudy(snapshot, one, capacity, settings, source, known) for one in chosen]
     return sorted(studies, key=lambda study: study.found.requested_bytes is None)
 
 
-def compared(studies: Sequence[Study]) -> str:
+def compared(studies: Sequence[DeviceStudy]) -> str:
     """What the devices of a snapshot had reserved, in a sentence; "" for one device, or where none had anything."""
     had = [(study, int(study.history.reserved.max())) for study in studies]
     if len(had) < 2 or not any(size for _, size in had):
@@ -118,7 +118,7 @@ def summary(
     return figures(snapshot, studied(snapshot, capacity, settings, device))
 
 
-def figures(snapshot: Snapshot, studies: Sequence[Study]) -> dict[str, Any]:
+def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any]:
     """The same of devices that were studied already."""
     warnings = list(snapshot.warnings)
     replays = []
@@ -141,7 +141,7 @@ def figures(snapshot: Snapshot, studies: Sequence[Study]) -> dict[str, Any]:
     }
 
 
-def _device(study: Study) -> dict[str, Any]:
+def _device(study: DeviceStudy) -> dict[str, Any]:
     history, device = study.history, study.device
     # of a trace that contradicts itself nobody knows the level
     recorded = history.is_recorded and not history.disagreeing
@@ -203,10 +203,10 @@ def _frames(device: DeviceSnapshot, stack: int) -> list[dict[str, Any]]:
     return [{"file": file, "line": line, "name": name} for file, line, name in kept]
 
 
-def _replay(study: Study) -> tuple[dict[str, Any], str]:
+def _replay(study: DeviceStudy) -> tuple[dict[str, Any], str]:
     """What came of the replay, and in a sentence why it could not be followed."""
     problem = ""
-    checked: Replay | None = None
+    checked: ReplayOutcome | None = None
     try:
         checked = replay(study.device)
     except SnapshotError as error:

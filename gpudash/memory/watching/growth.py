@@ -53,7 +53,7 @@ SLOWS_BELOW = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class GrowthTrend:
     """A growth along a line, in bytes and seconds.
 
     Attributes:
@@ -93,7 +93,7 @@ class Growth:
         return self.at_level + self.median * max(0.0, now_s - self.at_s)
 
 
-def growth_of(table: Array, capacity: int, least_bins: int = MIN_BINS) -> Growth | None:
+def growth_of(table: Array, capacity: int, least_bins: int = MIN_BINS) -> GrowthTrend | None:
     """The growth of a level's newest `FITTED` rows; ``None`` when they do not grow, too little, or not along a line.
 
     Theil–Sen over the highs, restricted to pairs at least a third of the window apart: close pairs of a staircase, as
@@ -123,10 +123,10 @@ def growth_of(table: Array, capacity: int, least_bins: int = MIN_BINS) -> Growth
         return None
     level = min(float(np.median(projected[-NEWEST:])), float(highs[-NEWEST:].max()))
     swing = float(np.median(highs - lows))
-    return Growth(low, median, high, float(times[-1]), level, span, swing)
+    return GrowthTrend(low, median, high, float(times[-1]), level, span, swing)
 
 
-def lasting(growth: Growth, tables: Sequence[Array]) -> float:
+def lasting(growth: GrowthTrend, tables: Sequence[Array]) -> float:
     """For how long the growth's line, drawn backwards from its end, has been followed; at least what was fitted."""
     longest = growth.lasted_s
     for table in tables:
@@ -139,11 +139,11 @@ def lasting(growth: Growth, tables: Sequence[Array]) -> float:
     return longest
 
 
-def settled(growth: Growth, table: Array, now_s: float, now: float) -> Growth | None:
+def settled(growth: GrowthTrend, table: Array, now_s: float, now: float) -> GrowthTrend | None:
     """``growth`` with what its whole time shows: whether it slows down and how it pauses; ``None`` when it has ended.
 
     Args:
-        growth: with `Growth.lasted_s` known.
+        growth: with `GrowthTrend.lasted_s` known.
         table: the finest rows that reach back to its beginning.
         now_s: time of the newest reading.
         now: its peak in bytes.
@@ -179,7 +179,7 @@ def _slowing(times: Array, peaks: Array) -> tuple[float, float]:
     return math.log(early / late) / float(middle - times[0]), late * late / (early - late)
 
 
-def has_precedent(growth: Growth, tables: Sequence[Array]) -> bool:
+def has_precedent(growth: GrowthTrend, tables: Sequence[Array]) -> bool:
     """Whether the memory was as high before and fell: the rise may be one more of the same kind."""
     began_s, began = growth.at_s - growth.lasted_s, growth.at_level - growth.median * growth.lasted_s
     grown = growth.at_level - began

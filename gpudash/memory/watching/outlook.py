@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudash.memory.watching.growth import Growth
+from gpudash.memory.watching.growth import GrowthTrend
 
 HORIZON_S = 600.0
 """Ten minutes: a growth that needs longer is no forecast."""
@@ -66,7 +66,9 @@ class Forecast:
     cause: str | None = None
 
 
-def outlook(growth: Growth, now_s: float, limit: Literal["capacity", "guard"], limit_bytes: int) -> Forecast | None:
+def outlook(
+    growth: GrowthTrend, now_s: float, limit: Literal["capacity", "guard"], limit_bytes: int
+) -> Forecast | None:
     """When ``growth`` reaches ``limit_bytes``; ``None`` when it ends before, takes more than ten minutes, or is unsure.
 
     The confidence is T / (T + s) for a growth that has lasted T and must last s more: the probability of lasting that
@@ -107,7 +109,7 @@ def is_due(ahead: Forecast) -> bool:
     return ahead.confidence >= (SURE if near else VERY_SURE) and (near or ratio >= FAIRLY_FULL)
 
 
-def _slowed(left: float, growth: Growth) -> float | None:
+def _slowed(left: float, growth: GrowthTrend) -> float | None:
     """Seconds that ``left`` bytes take a growth that slows down as it has; ``None`` when it ends before.
 
     With a rate that falls as exp(−k·t), the part 1 − exp(−k·t) of what is still to come has come after t.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.watching.growth import FITTED, Growth, growth_of, has_precedent, lasting, settled
+from gpudash.memory.watching.growth import FITTED, GrowthTrend, growth_of, has_precedent, lasting, settled
 
 STEP_BIN_S = 0.25
 """Shortest bin of steps: several readings lie in it also at 10 Hz."""
@@ -79,12 +79,12 @@ class Turns:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundGrowth:
     """What a level shows: computed when a bin of it closes, the whole time of a growth again from `due_s` on."""
 
     closed: int
-    growth: Growth | None
-    whole: Growth | None = None
+    growth: GrowthTrend | None
+    whole: GrowthTrend | None = None
     due_s: float = -math.inf
 
 
@@ -96,7 +96,7 @@ class Track:
         self._stepped = Pyramid(STEP_LEVELS)
         self._cycled = Pyramid(STEP_LEVELS)
         self._turns = Turns()
-        self._found: dict[tuple[int, int], Found] = {}
+        self._found: dict[tuple[int, int], FoundGrowth] = {}
         self._newest_s = self._newest = 0.0
         self.stepping = False
 
@@ -133,17 +133,17 @@ class Track:
         self._found = {key: found for key, found in self._found.items() if key[0] != STEPPED}
         self.stepping = False
 
-    def growths(self, capacity: int) -> Iterator[Growth]:
+    def growths(self, capacity: int) -> Iterator[GrowthTrend]:
         """Every growth that is there now: of whole steps first, then of cycles, then by the clock; finest first."""
         for which in (STEPPED, CYCLED, TIMED):
             yield from self._growths(which, capacity)
 
-    def _growths(self, which: int, capacity: int) -> Iterator[Growth]:
+    def _growths(self, which: int, capacity: int) -> Iterator[GrowthTrend]:
         pyramid = (self._timed, self._stepped, self._cycled)[which]
         for number, level in enumerate(pyramid.levels):
             found = self._found.get((which, number))
             if found is None or found.closed != level.closed:
-                found = Found(level.closed, self._fitted(level.table, capacity, number, which))
+                found = FoundGrowth(level.closed, self._fitted(level.table, capacity, number, which))
                 self._found[which, number] = found
             if found.growth is None:
                 continue
@@ -153,7 +153,7 @@ class Track:
             if found.whole is not None:
                 yield found.whole
 
-    def _fitted(self, table: NDArray[np.float64], capacity: int, number: int, which: int) -> Growth | None:
+    def _fitted(self, table: NDArray[np.float64], capacity: int, number: int, which: int) -> GrowthTrend | None:
         if which != TIMED:
             return growth_of(table, capacity, LEAST_CYCLES)
         spans = BRIEF_BINS if number == 0 else ()
@@ -169,7 +169,7 @@ class Track:
                 self._cycled.close()
         self._cycled.add(time_s, high, low)
 
-    def _whole(self, growth: Growth, pyramid: Pyramid, number: int, which: int) -> Growth | None:
+    def _whole(self, growth: GrowthTrend, pyramid: Pyramid, number: int, which: int) -> GrowthTrend | None:
         """``growth`` over all of its time; ``None`` when it has ended, or is one more rise such as fell before."""
         coarser = []
         for level in pyramid.levels[number:]:
@@ -184,7 +184,7 @@ class Track:
         reaching = next((table for table in finer if table[0, 0] <= began + 1e-9), coarser[0])
         return settled(lasted, reaching, self._newest_s, self._newest)
 
-    def _is_within_a_step(self, growth: Growth) -> bool:
+    def _is_within_a_step(self, growth: GrowthTrend) -> bool:
         """Whether it stays below what the newest steps needed at their peaks, or hardly passes that."""
         steps = self._stepped.levels[0].table[-STEPS_SEEN:]
         if not self.stepping or len(steps) < STEPS_LEAST:
@@ -206,7 +206,7 @@ class Bin(NamedTuple):
         return Bin(self.began_s, later.ended_s, max(self.high, later.high), min(self.low, later.low))
 
 
-class Level:
+class TrackLevel:
     """Closed bins of one resolution.
 
     Attributes:
@@ -245,7 +245,7 @@ class Pyramid:
     """
 
     def __init__(self, levels: int = LEVELS) -> None:
-        self.levels = [Level() for _ in range(levels)]
+        self.levels = [TrackLevel() for _ in range(levels)]
         self._open: Bin | None = None
 
     def add(self, time_s: float, high: float, low: float) -> None:
@@ -272,5 +272,5 @@ class Pyramid:
 
     def clear(self) -> None:
         """Forget everything, as after a gap or at the beginning of a run."""
-        self.levels = [Level() for _ in self.levels]
+        self.levels = [TrackLevel() for _ in self.levels]
         self._open = None

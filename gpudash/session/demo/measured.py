@@ -27,7 +27,7 @@ MUCH_FASTER = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredScene:
     """What came out.
 
     Attributes:
@@ -42,7 +42,7 @@ class Measured:
 _OFTEN = {1: "once", 2: "twice"}
 
 
-def moved_and_back(runs: Runs) -> Measured:
+def moved_and_back(runs: Runs) -> MeasuredScene:
     """Scene 1: the peak in sizes of the tensor, or on the CPU that nothing was copied."""
     run = _finished(runs, 0)
     if run is None:
@@ -51,21 +51,21 @@ def moved_and_back(runs: Runs) -> Measured:
     size = _stage(run, "create")["bytes"] / _stage(run, "create")["count"]
     device = shown_name(run["device"])
     if not move["copied"]:
-        return Measured(f"The tensor of {format_bytes(size)} was on {device} already: 0 bytes were copied.")
+        return MeasuredScene(f"The tensor of {format_bytes(size)} was on {device} already: 0 bytes were copied.")
     words = f"{format_bytes(move['bytes'])} went to {device}"
     words += "" if run["simulated"] else f" at {format_rate(move['bytes_per_second'])}"
     peak = run["memory"]["peak_allocated_bytes"]
     if peak is None:
-        return Measured(f"{words}.")
+        return MeasuredScene(f"{words}.")
     times = max(1, round(peak / size))
-    return Measured(
+    return MeasuredScene(
         f"{words}, {format_bytes(size)} each time. At the peak {format_bytes(peak)} were allocated there: "
         f"{_OFTEN.get(times, f'{times} times')} the tensor.",
         min(times, 3) - 1,
     )
 
 
-def mistakes(runs: Runs) -> Measured:
+def mistakes(runs: Runs) -> MeasuredScene:
     """Scene 2: how many mistakes torch spoke up at, and where the tensor of the first one was."""
     told = [run["result"]["pitfall"] for run in runs if run is not None and "pitfall" in run["result"]]
     if not told:
@@ -75,8 +75,8 @@ def mistakes(runs: Runs) -> Measured:
     sentence = f"torch spoke up at {len(told) - silent} of {len(told)} mistakes"
     sentence += f" and let {silent} pass without a word" if silent else ""
     if where is None:
-        return Measured(f"{sentence}.")
-    return Measured(f"{sentence}; after x.to(device) alone, x was on {where}.", 1 if where == "cpu" else 0)
+        return MeasuredScene(f"{sentence}.")
+    return MeasuredScene(f"{sentence}; after x.to(device) alone, x was on {where}.", 1 if where == "cpu" else 0)
 
 
 def pitfall(run: Run) -> str:
@@ -89,7 +89,7 @@ def pitfall(run: Run) -> str:
     return f"{words} {found['remedy']}"
 
 
-def copies(runs: Runs) -> Measured:
+def copies(runs: Runs) -> MeasuredScene:
     """Scene 3: bytes that crossed by placement of the batches, and on a GPU the speed beside them."""
     placements: dict[str, Run] = {}
     for run in runs:
@@ -100,7 +100,7 @@ def copies(runs: Runs) -> Measured:
     carried = {name: _copied_bytes(run) for name, run in placements.items()}
     device = shown_name(placements["moved"]["device"])
     if not carried["moved"]:
-        return Measured(f"On {device} nothing was copied: the batches were there already.")
+        return MeasuredScene(f"On {device} nothing was copied: the batches were there already.")
     ratio = carried["pingpong"] / carried["moved"]
     sentence = (
         f"Moved each step, {format_bytes(carried['moved'])} crossed to {device}; there and back, "
@@ -109,7 +109,7 @@ def copies(runs: Runs) -> Measured:
     if "resident" in placements and not placements["moved"]["simulated"]:
         speeds = ", ".join(f"{name} {_speed(run)}" for name, run in placements.items())
         sentence += f" Throughput: {speeds}."
-    return Measured(sentence, 0 if ratio < 1.5 else 1 if ratio < 5 else 2)
+    return MeasuredScene(sentence, 0 if ratio < 1.5 else 1 if ratio < 5 else 2)
 
 
 def placement(run: Run) -> str:
@@ -127,7 +127,7 @@ def trained(run: Run) -> str:
     return f"{shown_name(run['device'])}: {words}{speed}."
 
 
-def both_trained(runs: Runs) -> Measured:
+def both_trained(runs: Runs) -> MeasuredScene:
     """Scene 4: whether both devices reach the same loss; the speeds only where both are real."""
     first, second = _finished(runs, 0), _finished(runs, 1)
     if first is None or second is None:
@@ -142,7 +142,7 @@ def both_trained(runs: Runs) -> Measured:
     )
     if second["simulated"]:
         sentence += " The arithmetic was the CPU's both times, so nothing is said of speed."
-        return Measured(sentence, 1 if agreeing else 0 if before < after else 2)
+        return MeasuredScene(sentence, 1 if agreeing else 0 if before < after else 2)
     ratio = second["metrics"]["throughput"]["median"] / first["metrics"]["throughput"]["median"]
     if ratio > ABOUT_AS_FAST:
         sentence += f" {second['device']} was {_times(ratio)} as fast."
@@ -150,7 +150,7 @@ def both_trained(runs: Runs) -> Measured:
         sentence += f" {first['device']} was {_times(1 / ratio)} as fast: this model is too small for the GPU."
     else:
         sentence += " Both took as long."
-    return Measured(sentence, 0 if ratio <= ABOUT_AS_FAST else 1 if ratio <= MUCH_FASTER else 2)
+    return MeasuredScene(sentence, 0 if ratio <= ABOUT_AS_FAST else 1 if ratio <= MUCH_FASTER else 2)
 
 
 def ran_out(run: Run) -> str:
@@ -171,7 +171,7 @@ FILLERS = ({"weights"}, {"activations"}, {"optimizer state"})
 """Categories of memory that each guess of scene 5 stands for."""
 
 
-def mended(runs: Runs) -> Measured:
+def mended(runs: Runs) -> MeasuredScene:
     """Scene 5: what filled the memory, and whether the mend let the run reach its end."""
     first = runs[0] if runs else None
     error = None if first is None else first["error"]
@@ -184,7 +184,7 @@ def mended(runs: Runs) -> Measured:
     sentence = f"Memory was full of {category}: {format_bytes(held[category])}."
     second = runs[1] if len(runs) > 1 else None
     if second is None:
-        return Measured(f"{sentence} No change was found that could be tried.", answer)
+        return MeasuredScene(f"{sentence} No change was found that could be tried.", answer)
     changed = ", ".join(
         _changed(name, value, first["spec"].get(name))
         for name, value in second["spec"].items()
@@ -192,8 +192,10 @@ def mended(runs: Runs) -> Measured:
     )
     changed = changed or "a larger memory cap"
     if second["status"] != "finished":
-        return Measured(f"{sentence} With {changed} it still did not come to its end: {ending(second)}", answer)
-    return Measured(f"{sentence} With {changed} the run finished all {format_count(second['steps'])} steps.", answer)
+        return MeasuredScene(f"{sentence} With {changed} it still did not come to its end: {ending(second)}", answer)
+    return MeasuredScene(
+        f"{sentence} With {changed} the run finished all {format_count(second['steps'])} steps.", answer
+    )
 
 
 def ending(run: Run) -> str:
@@ -220,10 +222,12 @@ def _finished(runs: Runs, number: int) -> Run | None:
     return run if run is not None and run["status"] == "finished" else None
 
 
-def _nothing(runs: Runs) -> Measured:
+def _nothing(runs: Runs) -> MeasuredScene:
     """What is said of a scene whose runs did not all reach their end."""
     stopped = any(run is not None and run["status"] == "cancelled" for run in runs)
-    return Measured("A run was stopped, so there is nothing to show." if stopped else "There is nothing to show here.")
+    return MeasuredScene(
+        "A run was stopped, so there is nothing to show." if stopped else "There is nothing to show here."
+    )
 
 
 def _stage(run: Run, name: str) -> Mapping[str, Any]:

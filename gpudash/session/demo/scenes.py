@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpudash.session.demo.measured import (
-    Measured,
+    MeasuredScene,
     Runs,
     both_trained,
     copies,
@@ -31,7 +31,7 @@ Place = Literal["cards", "memory", "transfer", "loss", "utilisation", "stages", 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SceneQuestion:
     """A guess that can be made before it is measured.
 
     Attributes:
@@ -86,11 +86,11 @@ class Scene:
     title: str
     look: str
     acts: tuple[Act, ...]
-    measured: Callable[[Runs], Measured]
-    questions: tuple[Question, ...] = ()
+    measured: Callable[[Runs], MeasuredScene]
+    questions: tuple[SceneQuestion, ...] = ()
     points_at: Place = "memory"
 
-    def question(self, kind: str) -> Question | None:
+    def question(self, kind: str) -> SceneQuestion | None:
         """What may be guessed where the runs are on a device of this kind; ``None`` when nothing may."""
         return next((question for question in self.questions if kind in question.kinds), None)
 
@@ -130,7 +130,7 @@ SCENES = (
         ),
         measured=moved_and_back,
         questions=(
-            Question(
+            SceneQuestion(
                 "A tensor of 64 MiB is moved to the GPU and y = x + 10 is computed there. "
                 "How much GPU memory is allocated at the peak?",
                 ("64 MiB", "128 MiB", "192 MiB or more"),
@@ -150,7 +150,7 @@ SCENES = (
         ),
         measured=mistakes,
         questions=(
-            Question(
+            SceneQuestion(
                 "x.to(device) stands on a line of its own. Where is x afterwards?",
                 ("On the GPU", "Still on the CPU", "Nowhere: torch raises an error"),
             ),
@@ -167,7 +167,7 @@ SCENES = (
         ),
         measured=copies,
         questions=(
-            Question(
+            SceneQuestion(
                 "Each batch goes there and back every step, in place of only there. How many bytes cross?",
                 ("As many", "About twice as many", "Five times as many or more"),
             ),
@@ -183,12 +183,12 @@ SCENES = (
         ),
         measured=both_trained,
         questions=(
-            Question(
+            SceneQuestion(
                 "This model is small. How fast is the GPU compared with the CPU?",
                 ("No faster", "Up to five times as fast", "More than five times as fast"),
                 ("cuda",),
             ),
-            Question(
+            SceneQuestion(
                 "Same seed, same data, another device. After 120 steps the loss is …",
                 ("… lower on the CPU", "… the same within 1 %", "… lower on the GPU"),
                 ("sim",),
@@ -213,7 +213,7 @@ SCENES = (
         ),
         measured=mended,
         questions=(
-            Question(
+            SceneQuestion(
                 "The training runs out of memory. What is the memory full of?",
                 ("Weights", "Activations of past steps", "Optimizer state"),
             ),

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from gpudash.devices.names import Device, kind_of
-from gpudash.session.demo.measured import Measured
-from gpudash.session.demo.scenes import SCENES, Act, Place, Question, Scene
+from gpudash.session.demo.measured import MeasuredScene
+from gpudash.session.demo.scenes import SCENES, Act, Place, Scene, SceneQuestion
 from gpudash.specs import Spec, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.explanation import Remedy
@@ -75,7 +75,7 @@ class Playing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TourPace:
     """Seconds that something stays before a tour that goes on by itself goes on.
 
     Attributes:
@@ -124,7 +124,7 @@ class Tour:
         guesses: bool = True,
         simulate: bool = False,
         isolate: Callable[[], bool | None] = lambda: None,
-        pace: Pace | None = None,
+        pace: TourPace | None = None,
         scenes: Sequence[Scene] = SCENES,
     ) -> None:
         self.scenes = tuple(scenes)
@@ -133,14 +133,14 @@ class Tour:
         self.state: State = "ready"
         self.paused = False
         self.act: Act | None = None
-        self.question: Question | None = None
+        self.question: SceneQuestion | None = None
         self.guess: int | None = None
-        self.measured: Measured | None = None
+        self.measured: MeasuredScene | None = None
         self.log: list[str] = []
         self.failures: list[str] = []
         self.playing_spec: Spec | None = None
         self.playing_device = ""
-        self._session, self._simulate, self._isolate, self._pace = session, simulate, isolate, pace or Pace()
+        self._session, self._simulate, self._isolate, self._pace = session, simulate, isolate, pace or TourPace()
         self._runs: list[Mapping[str, Any] | None] = []
         self._ended: RunView | None = None
         self._run_id: int | None = None

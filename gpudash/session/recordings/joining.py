@@ -18,7 +18,7 @@ from typing import Any
 from gpudash.session.recordings.replay import origin
 from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
 from gpudash.session.watching.ranks import ranks_words
-from gpudash.telemetry.ranks import Findings, RankMemory, Ranks, RankStep, findings
+from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, OutOfMemory, Record, RunEnded, RunFailed, Sample
@@ -194,7 +194,7 @@ class _Joining:
                 put(one)
         if self._ending is None:
             return
-        for finding in Findings(newest_s).at_end(self._ranks):
+        for finding in RankFindings(newest_s).at_end(self._ranks):
             details = dict(finding.details)
             put(
                 Note(

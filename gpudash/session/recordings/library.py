@@ -35,7 +35,7 @@ JOIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LibraryEntry:
     """A recording in the folder, or in the trash.
 
     Attributes:
@@ -70,8 +70,8 @@ class Entry:
 class Library:
     """What is known of the folder at one moment; newest first. `reading` is true until every file has been read."""
 
-    entries: tuple[Entry, ...] = ()
-    trash: tuple[Entry, ...] = ()
+    entries: tuple[LibraryEntry, ...] = ()
+    trash: tuple[LibraryEntry, ...] = ()
     reading: bool = True
     problem: str = ""
 
@@ -285,13 +285,13 @@ class Librarian:
             save_cache(self._cache)
             self._saved = dict(self._cache)
 
-    def _show(self, entries: list[Entry], *, reading: bool) -> None:
+    def _show(self, entries: list[LibraryEntry], *, reading: bool) -> None:
         there = tuple(entry for entry in entries if not entry.trashed)
         library = Library(there, tuple(entry for entry in entries if entry.trashed), reading)
         if library != self.library:
             self.library = library
 
-    def _listed(self, folder: Path, *, trashed: bool) -> list[tuple[Path, Stamp, Entry]]:
+    def _listed(self, folder: Path, *, trashed: bool) -> list[tuple[Path, Stamp, LibraryEntry]]:
         """The recordings in ``folder``, newest first, without what they are about."""
         found = []
         traced = any(folder.glob(f"*{TRACE_SUFFIX}"))
@@ -306,12 +306,12 @@ class Librarian:
                 stamp = Stamp(changed, status.st_ctime_ns, size)
                 kept = self._cache.get(path)  # nobody goes on writing a recording that was ended when it was read
                 written = not (trashed or (kept is not None and kept.stamp == stamp)) and being_written(path)
-                found.append((path, stamp, Entry(path, None, size, changed / 1e9, written, trashed)))
+                found.append((path, stamp, LibraryEntry(path, None, size, changed / 1e9, written, trashed)))
         return sorted(found, key=lambda item: item[2].changed_s, reverse=True)
 
 
-def _with(entry: Entry, facts: Facts | None) -> Entry:
-    return Entry(entry.path, facts, entry.bytes, entry.changed_s, entry.written, entry.trashed)
+def _with(entry: LibraryEntry, facts: Facts | None) -> LibraryEntry:
+    return LibraryEntry(entry.path, facts, entry.bytes, entry.changed_s, entry.written, entry.trashed)
 
 
 @dataclass(frozen=True, slots=True)

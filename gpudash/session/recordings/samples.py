@@ -11,7 +11,7 @@ FOLDER = "samples"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleRecording:
     """Something to open.
 
     Attributes:
@@ -69,16 +69,16 @@ _KNOWN = (
 )
 
 
-def samples() -> list[Sample]:
+def samples() -> list[SampleRecording]:
     """The samples that this installation has, in the order in which they are listed; none where it has none."""
     try:
         folder = resource(FOLDER)
     except FileNotFoundError:
         return []
     paths = ((folder / name, title, words) for name, title, words in _KNOWN)
-    return [Sample(path.stem, title, words, path) for path, title, words in paths if path.exists()]
+    return [SampleRecording(path.stem, title, words, path) for path, title, words in paths if path.exists()]
 
 
-def sample(name: str) -> Sample | None:
+def sample(name: str) -> SampleRecording | None:
     """The first sample called ``name``; ``None`` where this installation lacks it."""
     return next((found for found in samples() if found.name == name), None)

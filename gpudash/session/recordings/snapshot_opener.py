@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.source import name_of
 from gpudash.memory.snapshot.reading.stored import load
 from gpudash.session.child_process import ChildProcess, Waker
@@ -42,7 +42,7 @@ class OpenedSnapshot:
     Args:
         path: of the file.
         times: the part of its traces that is wanted.
-        memory_bytes: for the process; a file that needs more is read in part. That of `Limits` unless given.
+        memory_bytes: for the process; a file that needs more is read in part. That of `ReadLimits` unless given.
         process: program and arguments, instead of `command`.
     """
 
@@ -56,7 +56,7 @@ class OpenedSnapshot:
     ) -> None:
         self.path = Path(path)
         self._name = name_of(self.path)
-        self._times, self._memory_bytes = times, memory_bytes or Limits().memory_bytes
+        self._times, self._memory_bytes = times, memory_bytes or ReadLimits().memory_bytes
         self._command = process or command()
         self._changed = threading.Condition()
         self._progress = (0, 0)

@@ -26,7 +26,7 @@ ALLOCATOR = ("device",)
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedMetric:
     """One metric.
 
     Attributes:
@@ -44,61 +44,61 @@ class Served:
     reading: tuple[Table, str] | None = None
 
 
-def _of_run(name: str, words: str, labels: tuple[str, ...] = ()) -> Served:
-    return Served(f"gpudash_run_{name}", "gauge", words, (*RUN, *labels))
+def _of_run(name: str, words: str, labels: tuple[str, ...] = ()) -> ServedMetric:
+    return ServedMetric(f"gpudash_run_{name}", "gauge", words, (*RUN, *labels))
 
 
 _LABELS: dict[Table, tuple[str, ...]] = {"gpu": GPU, "host": (), "allocator": ALLOCATOR, "rank": RANK}
 
-READINGS: tuple[Served, ...] = tuple(
-    Served(metric.served, metric.kind, metric.help, labels, (table, metric.name))
+READINGS: tuple[ServedMetric, ...] = tuple(
+    ServedMetric(metric.served, metric.kind, metric.help, labels, (table, metric.name))
     for table, labels in _LABELS.items()
     for metric in METRICS[table]
     if metric.served
 )
 """The newest value of a reading each. One that could not be taken is left out: it is never 0, and never an old one."""
 
-BUILD = Served("gpudash_build_info", "info", "Version of gpudash.", ("version",))
-HOST_INFO = Served("gpudash_host_info", "info", "The machine.", ("host", "product", "capacity_source"))
-GPU_INFO = Served(
+BUILD = ServedMetric("gpudash_build_info", "info", "Version of gpudash.", ("version",))
+HOST_INFO = ServedMetric("gpudash_host_info", "info", "The machine.", ("host", "product", "capacity_source"))
+GPU_INFO = ServedMetric(
     "gpudash_gpu_info",
     "info",
     "The GPU: its product, what torch calls it, and whether it is SIMULATED.",
     (*GPU, "index", "product", "torch_name", "simulated", "host"),
 )
-GPU_STATE = Served(
+GPU_STATE = ServedMetric(
     "gpudash_gpu_state",
     "gauge",
     "1 for what came of the newest attempt to read the GPU's memory, 0 for every other state.",
     (*GPU, "state"),
 )
-GPU_PROCESS = Served(
+GPU_PROCESS = ServedMetric(
     "gpudash_gpu_process_memory_bytes",
     "gauge",
     "GPU memory of a process: the 5 largest of each GPU.",
     (*GPU, "pid", "name"),
 )
-READING_AGE = Served(
+READING_AGE = ServedMetric(
     "gpudash_reading_age_seconds",
     "gauge",
     "Time since memory was last read, or was tried to be read.",
     MEMORY,
 )
-GPU_FORECAST = Served(
+GPU_FORECAST = ServedMetric(
     "gpudash_gpu_memory_forecast_seconds",
     "gauge",
     "Time until the GPU's memory runs out if it goes on growing as it does; absent when it does not grow.",
     GPU,
 )
-HOST_FORECAST = Served(
+HOST_FORECAST = ServedMetric(
     "gpudash_host_memory_forecast_seconds",
     "gauge",
     "Time until host memory runs out if it goes on growing as it does; absent when it does not grow.",
 )
-WARNING = Served("gpudash_warning", "gauge", "1 for every warning that stands.", ("level", *MEMORY))
-WARNINGS = Served("gpudash_warnings_total", "counter", "Warnings that were raised.", ("level",))
+WARNING = ServedMetric("gpudash_warning", "gauge", "1 for every warning that stands.", ("level", *MEMORY))
+WARNINGS = ServedMetric("gpudash_warnings_total", "counter", "Warnings that were raised.", ("level",))
 
-RUN_INFO = Served("gpudash_run_info", "info", "The newest run.", (*RUN, "simulated", "host"))
+RUN_INFO = ServedMetric("gpudash_run_info", "info", "The newest run.", (*RUN, "simulated", "host"))
 RUN_STATUS = _of_run("status", "1 for how the newest run stands or ended, 0 for every other status.", ("status",))
 RUN_STEP = _of_run("step", "Newest step.")
 RUN_STEPS = _of_run("steps", "Steps of the whole run, where they are known.")
@@ -114,16 +114,16 @@ RUN_FORECAST = _of_run(
 )
 RUN_RANKS = _of_run("world_size_ranks", "Ranks of a run on several devices.")
 
-RANK_WAITING = Served(
+RANK_WAITING = ServedMetric(
     "gpudash_rank_waiting_ratio", "gauge", "Share of the rank's newest step spent waiting for other ranks.", RANK
 )
 
-MISSED = Served("gpudash_readings_missed_total", "counter", "Readings that could not be taken in time.")
-OWN_CPU = Served("gpudash_monitor_cpu_cores", "gauge", "Cores' worth of time that reading and recording use.")
-ANSWERS = Served("gpudash_serve_answers_total", "counter", "Requests answered, by status.", ("code",))
-DROPPED = Served("gpudash_serve_dropped_connections_total", "counter", "Connections ended without an answer.")
+MISSED = ServedMetric("gpudash_readings_missed_total", "counter", "Readings that could not be taken in time.")
+OWN_CPU = ServedMetric("gpudash_monitor_cpu_cores", "gauge", "Cores' worth of time that reading and recording use.")
+ANSWERS = ServedMetric("gpudash_serve_answers_total", "counter", "Requests answered, by status.", ("code",))
+DROPPED = ServedMetric("gpudash_serve_dropped_connections_total", "counter", "Connections ended without an answer.")
 
-OTHERS: tuple[Served, ...] = (
+OTHERS: tuple[ServedMetric, ...] = (
     BUILD,
     HOST_INFO,
     GPU_INFO,
@@ -155,5 +155,5 @@ OTHERS: tuple[Served, ...] = (
 )
 """What is worked out."""
 
-CATALOGUE: tuple[Served, ...] = (*READINGS, *OTHERS)
+CATALOGUE: tuple[ServedMetric, ...] = (*READINGS, *OTHERS)
 """Every metric there is, in the order of a scrape."""

@@ -11,7 +11,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from gpudash.session.serving.catalogue import CATALOGUE, Served
+from gpudash.session.serving.catalogue import CATALOGUE, ServedMetric
 from gpudash.session.serving.run_figures import Rows
 
 KEPT_S = 0.25
@@ -27,7 +27,7 @@ COMPRESSION = 5
 """Level of gzip: about as small as the highest, in half the time."""
 
 
-class Page(NamedTuple):
+class ScrapePage(NamedTuple):
     """A rendered scrape."""
 
     body: bytes
@@ -43,13 +43,13 @@ class Exposition(Collector):
         clock: monotonic seconds.
     """
 
-    def __init__(self, gather: Callable[[], Mapping[Served, Rows]], clock: Callable[[], float]) -> None:
+    def __init__(self, gather: Callable[[], Mapping[ServedMetric, Rows]], clock: Callable[[], float]) -> None:
         self._gather = gather
         self._clock = clock
         self._registry = CollectorRegistry()  # not the global one, to which others may add
         self._registry.register(self)
-        self._pages: dict[tuple[bool, bool], Page] = {}
-        self._rows: Mapping[Served, Rows] = {}
+        self._pages: dict[tuple[bool, bool], ScrapePage] = {}
+        self._rows: Mapping[ServedMetric, Rows] = {}
         self._gathered_s: float | None = None
 
     def describe(self) -> Iterable[Metric]:
@@ -60,7 +60,7 @@ class Exposition(Collector):
         """The metrics in the order of the catalogue, without those that have no rows."""
         return (family(served, rows) for served in CATALOGUE if (rows := self._rows.get(served)))
 
-    def page(self, *, as_openmetrics: bool, compressed: bool) -> Page:
+    def page(self, *, as_openmetrics: bool, compressed: bool) -> ScrapePage:
         """The scrape, not older than `KEPT_S`."""
         now_s = self._clock()
         if self._gathered_s is None or now_s - self._gathered_s >= KEPT_S:
@@ -72,16 +72,16 @@ class Exposition(Collector):
             page = self._pages[as_openmetrics, compressed] = self._rendered(as_openmetrics, compressed)
         return page
 
-    def _rendered(self, as_openmetrics: bool, compressed: bool) -> Page:
+    def _rendered(self, as_openmetrics: bool, compressed: bool) -> ScrapePage:
         if compressed:
             plain = self.page(as_openmetrics=as_openmetrics, compressed=False)
-            return Page(gzip.compress(plain.body, COMPRESSION, mtime=0), plain.content_type, True)
+            return ScrapePage(gzip.compress(plain.body, COMPRESSION, mtime=0), plain.content_type, True)
         if as_openmetrics:
-            return Page(openmetrics.generate_latest(self._registry), OPENMETRICS, False)  # type: ignore[no-untyped-call]
-        return Page(generate_latest(self._registry), TEXT, False)
+            return ScrapePage(openmetrics.generate_latest(self._registry), OPENMETRICS, False)  # type: ignore[no-untyped-call]
+        return ScrapePage(generate_latest(self._registry), TEXT, False)
 
 
-def family(served: Served, rows: Rows) -> Metric:
+def family(served: ServedMetric, rows: Rows) -> Metric:
     """A metric with its samples, as prometheus-client knows it."""
     if served.kind == "info":
         info = InfoMetricFamily(served.name.removesuffix("_info"), served.words, labels=())

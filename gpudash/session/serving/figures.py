@@ -11,7 +11,7 @@ from gpudash import __version__
 from gpudash.devices.names import Gpu
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.serving import catalogue as names
-from gpudash.session.serving.catalogue import READINGS, Served
+from gpudash.session.serving.catalogue import READINGS, ServedMetric
 from gpudash.session.serving.run_figures import Rows, rank_names, run_rows
 from gpudash.telemetry.records import State
 from gpudash.telemetry.store import NEVER_READ, Reading, Store
@@ -36,7 +36,7 @@ class Figures:
         self._warnings = warnings
         self._host = socket.gethostname()
 
-    def gather(self, predicted: Estimate | None) -> Mapping[Served, Rows]:
+    def gather(self, predicted: Estimate | None) -> Mapping[ServedMetric, Rows]:
         """Rows of every metric that has any. Holds the store's lock for as long as copying takes.
 
         Args:
@@ -51,7 +51,7 @@ class Figures:
             for memory in (HOST, *(gpu.uuid for gpu in gpus))
             if (found := session.forecast(memory))
         }
-        rows: defaultdict[Served, Rows] = defaultdict(list)
+        rows: defaultdict[ServedMetric, Rows] = defaultdict(list)
         with session.store.lock:
             store, run = session.store, session.store.run
             self._warnings.follow(store)
@@ -73,7 +73,7 @@ class Figures:
         rows[names.OWN_CPU] = [((), status.own_cpu_ratio)]
         return rows
 
-    def _gpu(self, store: Store, gpu: Gpu, now_s: float, rows: defaultdict[Served, Rows]) -> None:
+    def _gpu(self, store: Store, gpu: Gpu, now_s: float, rows: defaultdict[ServedMetric, Rows]) -> None:
         labels = _labels(gpu)
         told = (str(gpu.nvml_index), gpu.product, store.torch_name(gpu.uuid) or "", _flag(gpu.simulated), self._host)
         rows[names.GPU_INFO].append(((*labels, *told), 1.0))
@@ -101,7 +101,7 @@ def _devices(gpus: Iterable[Gpu], torch_names: Iterable[str], ranks: Iterable[st
 
 
 def _readings(
-    store: Store, now_s: float, devices: Devices, run_began_s: float, rows: defaultdict[Served, Rows]
+    store: Store, now_s: float, devices: Devices, run_began_s: float, rows: defaultdict[ServedMetric, Rows]
 ) -> None:
     for served in READINGS:
         assert served.reading is not None
@@ -122,7 +122,7 @@ def _fresh(reading: Reading, now_s: float) -> bool:
     return reading.time_s is not None and now_s - reading.time_s <= FRESH_S
 
 
-def _age(rows: defaultdict[Served, Rows], memory: str, reading: Reading, now_s: float) -> None:
+def _age(rows: defaultdict[ServedMetric, Rows], memory: str, reading: Reading, now_s: float) -> None:
     if reading.time_s is not None:
         rows[names.READING_AGE].append(((memory,), max(0.0, now_s - reading.time_s)))
 

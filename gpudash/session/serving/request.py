@@ -15,12 +15,12 @@ _VALUE = re.compile(r"[\t -~\x80-\xff]*")
 
 REASONS = {
     200: "OK",
-    400: "Bad Request",
+    400: "Bad HttpRequest",
     401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
-    421: "Misdirected Request",
-    431: "Request Header Fields Too Large",
+    421: "Misdirected HttpRequest",
+    431: "HttpRequest Header Fields Too Large",
     500: "Internal Server Error",
 }
 """Every status that is answered with."""
@@ -35,7 +35,7 @@ class BadRequestError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What is asked for; header names are in lower case."""
 
     method: str
@@ -43,7 +43,7 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def checked_request(line: str, fields: Message) -> Request:
+def checked_request(line: str, fields: Message) -> HttpRequest:
     """The request of a line and header fields that the standard library has read, which it does more leniently.
 
     Raises:
@@ -66,7 +66,7 @@ def checked_request(line: str, fields: Message) -> Request:
         raise BadRequestError(400, "A header field cannot be read.")
     if asked[3] == "1" and "host" not in headers:
         raise BadRequestError(400, "The Host field is missing.")
-    return Request(asked[1], asked[2].partition("?")[0], headers)
+    return HttpRequest(asked[1], asked[2].partition("?")[0], headers)
 
 
 def begins_like_one(received: bytes) -> bool:
@@ -91,7 +91,7 @@ def names_a_domain(host: str) -> bool:
     return False
 
 
-def takes_gzip(request: Request) -> bool:
+def takes_gzip(request: HttpRequest) -> bool:
     """Whether the answer may be compressed."""
     for part in request.headers.get("accept-encoding", "").split(","):
         coding, _, weight = part.partition(";")
@@ -100,7 +100,7 @@ def takes_gzip(request: Request) -> bool:
     return False
 
 
-def takes_openmetrics(request: Request) -> bool:
+def takes_openmetrics(request: HttpRequest) -> bool:
     """Whether the answer is wanted in the OpenMetrics format rather than in the older text format."""
     return any(
         part.partition(";")[0].strip().lower() == "application/openmetrics-text"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 from gpudash.session.serving import catalogue as names
-from gpudash.session.serving.catalogue import Served
+from gpudash.session.serving.catalogue import ServedMetric
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import Store
@@ -34,7 +34,7 @@ def run_rows(
     forecast_s: float | None,
     predicted: Estimate | None,
     host: str,
-    rows: defaultdict[Served, Rows],
+    rows: defaultdict[ServedMetric, Rows],
 ) -> None:
     """Put the newest run's figures into ``rows``; the caller holds the store's lock.
 
@@ -47,7 +47,7 @@ def run_rows(
     rows[names.RUN_INFO].append(((*labels, "true" if run.simulated else "false", host), 1.0))
     rows[names.RUN_STATUS] += [((*labels, status), float(status == run.status)) for status in STATUSES]
     seconds = now_s - run.began_s if run.seconds is None else run.seconds
-    told: list[tuple[Served, float | None]] = [
+    told: list[tuple[ServedMetric, float | None]] = [
         (names.RUN_STEP, run.step if run.stepped_s is not None or not run.running else None),
         (names.RUN_STEPS, run.steps or None),
         (names.RUN_DURATION, max(0.0, seconds)),
@@ -85,7 +85,7 @@ def _world_size(run: RunView) -> int:
     return size if isinstance(size, int) else 0
 
 
-def _ranks(run: RunView, store: Store, labels: tuple[str, ...], rows: defaultdict[Served, Rows]) -> None:
+def _ranks(run: RunView, store: Store, labels: tuple[str, ...], rows: defaultdict[ServedMetric, Rows]) -> None:
     size = _world_size(run)
     if not size:
         return
@@ -109,8 +109,8 @@ def _newest(store: Store, run: RunView, name: str) -> float | None:
 
 
 def _by_kind(
-    rows: defaultdict[Served, Rows],
-    served: Served,
+    rows: defaultdict[ServedMetric, Rows],
+    served: ServedMetric,
     labels: tuple[str, ...],
     values: Sequence[tuple[str, int | None]],
 ) -> None:

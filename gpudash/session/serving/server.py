@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NoReturn
 
-from gpudash.session.serving.request import REASONS, BadRequestError, Request, begins_like_one, checked_request
+from gpudash.session.serving.request import REASONS, BadRequestError, HttpRequest, begins_like_one, checked_request
 
 TURN_S = 0.25
 """Longest that the accepting thread sleeps; as late may a slow client be cut off."""
@@ -39,7 +39,7 @@ PIECE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What a request is answered with; `fields` are header fields beside those of every answer."""
 
     code: int
@@ -49,7 +49,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """What a client may take.
 
     Attributes:
@@ -85,9 +85,9 @@ class Server(ThreadingMixIn, TCPServer):
         self,
         listener: socket.socket,
         tls: ssl.SSLContext | None,
-        reply: Callable[[Request], Answer],
+        reply: Callable[[HttpRequest], HttpResponse],
         on_trouble: Callable[[Exception], None],
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
     ) -> None:
         super().__init__(listener.getsockname(), _Client, bind_and_activate=False)
         self.socket.close()
@@ -96,7 +96,7 @@ class Server(ThreadingMixIn, TCPServer):
         self.answers: Counter[int] = Counter()
         self.dropped = 0
         self._tls, self._reply, self._on_trouble = tls, reply, on_trouble
-        self._limits = limits or Limits()
+        self._limits = limits or ServerLimits()
         self._open: dict[socket.socket, float] = {}  # connection, oldest first → time at which it is cut off
         self._changed = threading.Condition()  # guards the connections and the counts
         self._replying = threading.Lock()
@@ -166,7 +166,7 @@ class Server(ThreadingMixIn, TCPServer):
         if isinstance(error, Exception):
             self._on_trouble(error)
 
-    def answered(self, request: Request | BadRequestError) -> Answer:
+    def answered(self, request: HttpRequest | BadRequestError) -> HttpResponse:
         """The answer to a request, or to what is none, counted."""
         try:
             if isinstance(request, BadRequestError):
@@ -174,10 +174,10 @@ class Server(ThreadingMixIn, TCPServer):
             with self._replying:
                 answer = self._reply(request)
         except BadRequestError as error:
-            answer = Answer(error.code, f"{error}\n".encode())
+            answer = HttpResponse(error.code, f"{error}\n".encode())
         except Exception as error:
             self._on_trouble(error)
-            answer = Answer(500, b"The figures could not be gathered.\n")
+            answer = HttpResponse(500, b"The figures could not be gathered.\n")
         with self._changed:
             self.answers[answer.code] += 1
         return answer
@@ -252,7 +252,7 @@ class _Client(BaseHTTPRequestHandler):
             if isinstance(self.connection, ssl.SSLSocket):
                 self.connection.do_handshake()
             try:
-                asked: Request | BadRequestError = self._request()
+                asked: HttpRequest | BadRequestError = self._request()
             except BadRequestError as error:
                 asked = error
             self._send(self.server.answered(asked))
@@ -271,7 +271,7 @@ class _Client(BaseHTTPRequestHandler):
         """Nobody is told to go on: no request needs a body."""
         return True
 
-    def _request(self) -> Request:
+    def _request(self) -> HttpRequest:
         """What is asked for, read as far as the blank line that ends the head."""
         head = bytearray()
         while not (b"\n\r\n" in head or b"\n\n" in head):
@@ -294,7 +294,7 @@ class _Client(BaseHTTPRequestHandler):
             raise BadRequestError(400, "This is no HTTP request.")
         return checked_request(self.requestline, self.headers)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpResponse) -> None:
         self.request_version = self.protocol_version  # a request without a version is answered with a head as well
         self.send_response_only(answer.code, REASONS[answer.code])
         fields = (

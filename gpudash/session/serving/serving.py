@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from gpudash.session.serving import catalogue as names
 from gpudash.session.serving.address import Address, ServingError, read_address, resolve
 from gpudash.session.serving.guarding import Token, require_guarded, take_token, tls_context
-from gpudash.session.serving.request import BadRequestError, Request, names_a_domain, takes_gzip, takes_openmetrics
-from gpudash.session.serving.server import Answer, Server
+from gpudash.session.serving.request import BadRequestError, HttpRequest, names_a_domain, takes_gzip, takes_openmetrics
+from gpudash.session.serving.server import HttpResponse, Server
 from gpudash.system.files import resource
 from gpudash.telemetry.records import Warning
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session.live.session import Session
-    from gpudash.session.serving.catalogue import Served
+    from gpudash.session.serving.catalogue import ServedMetric
     from gpudash.session.serving.run_figures import Rows
     from gpudash.specs import Spec
 
@@ -100,7 +100,7 @@ class Serving:
             return True
         return self._server.close()
 
-    def _gather(self) -> Mapping[Served, Rows]:
+    def _gather(self) -> Mapping[ServedMetric, Rows]:
         assert self._server is not None
         rows = dict(self._figures.gather(self._predicted()))
         rows[names.ANSWERS] = [((str(code),), float(count)) for code, count in sorted(self._server.answers.items())]
@@ -112,7 +112,7 @@ class Serving:
         answer = None if self._prediction is None else self._session.estimates.newest()
         return answer.estimate if answer is not None and answer.id == self._prediction else None
 
-    def _reply(self, request: Request) -> Answer:
+    def _reply(self, request: HttpRequest) -> HttpResponse:
         """The answer to a request.
 
         Raises:
@@ -121,16 +121,16 @@ class Serving:
         if self._token is None and names_a_domain(request.headers.get("host", "localhost")):
             raise BadRequestError(421, "Ask for this machine by its address or as localhost.")
         if request.method not in ("GET", "HEAD"):
-            return Answer(405, b"Only GET and HEAD are answered.\n", fields=(("Allow", "GET, HEAD"),))
+            return HttpResponse(405, b"Only GET and HEAD are answered.\n", fields=(("Allow", "GET, HEAD"),))
         if self._token is not None and not self._token.admits(request.headers.get("authorization", "")):
-            return Answer(401, b"The token is missing or wrong.\n", fields=(("WWW-Authenticate", "Bearer"),))
+            return HttpResponse(401, b"The token is missing or wrong.\n", fields=(("WWW-Authenticate", "Bearer"),))
         if request.path == "/":
-            return Answer(200, GREETING)
+            return HttpResponse(200, GREETING)
         if request.path != "/metrics":
-            return Answer(404, b"There is nothing here; the figures are at /metrics.\n")
+            return HttpResponse(404, b"There is nothing here; the figures are at /metrics.\n")
         page = self._exposition.page(as_openmetrics=takes_openmetrics(request), compressed=takes_gzip(request))
         coding = (("Content-Encoding", "gzip"),) if page.compressed else ()
-        return Answer(200, page.body, page.content_type, (("Vary", "Accept, Accept-Encoding"), *coding))
+        return HttpResponse(200, page.body, page.content_type, (("Vary", "Accept, Accept-Encoding"), *coding))
 
     def _tell(self, error: Exception) -> None:
         """Make a warning of an exception, once."""

@@ -83,7 +83,7 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class EndedRun:
     """What is known of a program that has ended.
 
     Attributes:
@@ -119,7 +119,7 @@ class Ran:
     why_full: Callable[[int | None], str] = lambda _rank: ""
 
 
-def ending_of(ran: Ran) -> RunEnded:
+def ending_of(ran: EndedRun) -> RunEnded:
     """The event that ends the run; an explanation is added by whoever has one."""
     if ran.refusal:
         return _failed(ran, "simulation", ran.refusal, "Run it without --simulate, or with a torch that can.")
@@ -142,7 +142,7 @@ def ending_of(ran: Ran) -> RunEnded:
     return _failed(ran, _kind(ran.code), f"{ran.name} {exit_words(ran.code)}.", _remedy(ran))
 
 
-def cause_of(ran: Ran) -> Raised | None:
+def cause_of(ran: EndedRun) -> Raised | None:
     """The exception that ended the program: its own, unless that only passes on another process's."""
     own = next((raised for raised in reversed(ran.raised) if not raised.who), None)
     others = [raised for raised in ran.raised if raised.who]
@@ -158,7 +158,7 @@ def cause_of(ran: Ran) -> Raised | None:
     )
 
 
-def _rank_ended(ran: Ran) -> RunEnded | None:
+def _rank_ended(ran: EndedRun) -> RunEnded | None:
     """The end of a run of which one rank died or hangs, and no rank has an exception of its own to tell."""
     launcher = next((raised for raised in reversed(ran.raised) if not raised.who), None)
     if launcher is None or launcher.error not in _PASSED_ON:
@@ -205,13 +205,13 @@ def _is_ours(file: str) -> bool:
     return Path(gpudash.__file__).parent in Path(file).parents
 
 
-def _finished(ran: Ran, status: Literal["finished", "cancelled"]) -> RunFinished:
+def _finished(ran: EndedRun, status: Literal["finished", "cancelled"]) -> RunFinished:
     return RunFinished(
         time_s=ran.time_s, run_id=ran.run_id, status=status, seconds=ran.seconds, steps=ran.steps, result=ran.result
     )
 
 
-def _failed(ran: Ran, error: str, message: str, remedy: str, raised: Raised | None = None) -> RunFailed:
+def _failed(ran: EndedRun, error: str, message: str, remedy: str, raised: Raised | None = None) -> RunFailed:
     return RunFailed(
         time_s=ran.time_s,
         run_id=ran.run_id,
@@ -225,7 +225,7 @@ def _failed(ran: Ran, error: str, message: str, remedy: str, raised: Raised | No
     )
 
 
-def _raised(ran: Ran, raised: Raised) -> RunFailed:
+def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     who = f"{raised.who[:1].upper()}{raised.who[1:]}: " if raised.who else ""
     first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
     first = _TOLD_PLACE.sub("", first) if raised.place else first
@@ -241,7 +241,7 @@ def _raised(ran: Ran, raised: Raised) -> RunFailed:
     return _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
 
 
-def _out_of_memory(ran: Ran, raised: Raised | None) -> OutOfMemory:
+def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
     refused = ran.out_of_memory or {}
     device = str(refused.get("device") or ran.device)
     kind = kind_of(device)
@@ -267,7 +267,7 @@ def _out_of_memory(ran: Ran, raised: Raised | None) -> OutOfMemory:
     )
 
 
-def _killed_by_the_kernel(ran: Ran, who: str = "", why: str = "") -> OutOfMemory:
+def _killed_by_the_kernel(ran: EndedRun, who: str = "", why: str = "") -> OutOfMemory:
     words = f"{who or ran.name} was killed by the system because this computer's memory, or this container's, was full."
     return OutOfMemory(
         time_s=ran.time_s,
@@ -285,7 +285,7 @@ def _kind(code: int) -> str:
     return "exit" if code >= 0 else "signal"
 
 
-def _remedy(ran: Ran) -> str:
+def _remedy(ran: EndedRun) -> str:
     last = next((line.strip() for line in reversed(ran.errors) if line.strip()), "")
     return f"The last it printed was: {last[:200]}" if last else "It printed nothing that says why."
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpudash.devices.names import kind_of
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.explaining.memory_state import Request, Surroundings
+from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
 from gpudash.memory.watching.growth_notice import source_line
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.output_log import OutputLog
@@ -220,7 +220,9 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         time_s=refused.time_s,
         capacity=refused.capacity_bytes or 0,
         around=refused.around,
-        request=None if asked is None else Request(asked, asked, step=refused.step, is_context=refused.is_context),
+        request=None
+        if asked is None
+        else RefusedRequest(asked, asked, step=refused.step, is_context=refused.is_context),
         free=refused.free_bytes or 0,
     )
     known = Sidecar(tuple(refused.steps), {index: card})

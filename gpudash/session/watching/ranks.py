@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import Peer
-from gpudash.telemetry.ranks import Finding, Findings, RankMemory, Ranks, RankStep, findings
+from gpudash.telemetry.ranks import Finding, RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.records import Note, Record
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class WatchedRanks:
         self._facts: dict[int, dict[str, Any]] = {}
         self._about: dict[str, Any] = {}
         self._rows, self._rows_s = float(ROWS_PER_SECOND), clock()
-        self._findings = Findings(clock())
+        self._findings = RankFindings(clock())
 
     def take(self, peer: Peer, message: Message) -> bool:
         """Take in a message of a rank; whether it was one."""

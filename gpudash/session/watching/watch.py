@@ -20,7 +20,7 @@ import psutil
 import gpudash
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.devices.names import kind_of, written
-from gpudash.session.watching.ending import Ran, ending_of
+from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.out_of_memory import OutOfMemoryReports
 from gpudash.session.watching.output_log import OutputReader
@@ -274,7 +274,7 @@ class Watching:
             "memory": peaks,
             **self._ranks.result(),
         }
-        ran = Ran(
+        ran = EndedRun(
             name=self._name,
             code=code,
             time_s=now_s,
@@ -316,7 +316,7 @@ class Watching:
         now_s = self._wiring.clock()
         text = f"Watching the program failed ({type(error).__name__}: {error}); it was ended."
         self._warn(text, "critical")
-        ran = Ran(self._name, -int(signal.SIGKILL), now_s, self._run_id, now_s - self._began_s, 0, self._device)
+        ran = EndedRun(self._name, -int(signal.SIGKILL), now_s, self._run_id, now_s - self._began_s, 0, self._device)
         return ending_of(ran)
 
     def _tell_output(self, *, last: bool = False) -> None:

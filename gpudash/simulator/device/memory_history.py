@@ -112,7 +112,7 @@ Event = tuple[str, int, int, int, int, Stack]
 """Action, address, size, stream, nanoseconds since 1970, stack."""
 
 
-class Held(NamedTuple):
+class HeldBlock(NamedTuple):
     """Live blocks of one stack and one step: bytes as requested, how many, number of the step, stack."""
 
     bytes: int
@@ -246,12 +246,14 @@ class MemoryHistory:
         """The Python stack of the running thread at an event."""
         return self._taken.take(2 + BETWEEN.get(action, 0))
 
-    def held(self, card: SimulatedGpu) -> list[Held]:
+    def held(self, card: SimulatedGpu) -> list[HeldBlock]:
         """What is live of what was allocated on ``card`` since recording began; any thread may ask."""
         recording = self._recordings.get(card.uuid)
         # a copy is made in one go, whatever another thread allocates
         groups = {} if recording is None else recording.groups.copy()
-        return [Held(group.bytes, group.blocks, group.step, group.stack) for group in groups.values() if group.blocks]
+        return [
+            HeldBlock(group.bytes, group.blocks, group.step, group.stack) for group in groups.values() if group.blocks
+        ]
 
     def snapshot(self) -> dict[str, Any]:
         """Segments, traces and settings in the form of torch's snapshots (torch/cuda/memory.py, ``_snapshot``)."""

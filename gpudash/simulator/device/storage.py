@@ -28,7 +28,7 @@ AS_ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 OutOfMemoryError: Any = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
 
 BLOCK = "_sim_block"
-"""Attribute of a simulated storage: its `Block`."""
+"""Attribute of a simulated storage: its `StorageBlock`."""
 
 BACKED = "_sim_storage"
 """Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
@@ -71,7 +71,7 @@ class _DLManagedTensor(ctypes.Structure):
     _fields_ = [("dl_tensor", _DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter)]
 
 
-class Block:
+class StorageBlock:
     """What backs one storage: the card's block and, unless nothing is computed, the bytes on the host.
 
     The storage's Python object holds it, which torch keeps for as long as the storage lives.
@@ -101,13 +101,13 @@ class Storages:
         self._kept: list[Any] = []
         self.on_full: list[Callable[[SimulatedGpu, AllocationRefused], None]] = []
 
-    def block(self, storage: torch.UntypedStorage) -> Block | None:
+    def block(self, storage: torch.UntypedStorage) -> StorageBlock | None:
         """What backs ``storage``; ``None`` when it has no bytes."""
         return getattr(storage, BLOCK, None)
 
     def host(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         """The bytes of the host that hold the contents of ``storage``; not in a dry run."""
-        block: Block | None = getattr(storage, BLOCK, None)
+        block: StorageBlock | None = getattr(storage, BLOCK, None)
         if block is not None and block.host is not None:
             return block.host
         if not storage.nbytes():
@@ -139,7 +139,7 @@ class Storages:
             address = card.allocate(size)
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
-        block = Block(card, address, host)
+        block = StorageBlock(card, address, host)
         pointer = address
         if card.computes:
             # the pointer is that of bytes of the host, so that what reads it by mistake does not crash
@@ -169,7 +169,7 @@ class Storages:
             address = card.allocate(storage.nbytes())
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
-        setattr(storage, BLOCK, Block(card, address, None))
+        setattr(storage, BLOCK, StorageBlock(card, address, None))
         return True
 
     def tensor(

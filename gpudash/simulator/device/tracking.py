@@ -32,7 +32,7 @@ MOST_FRAMES = 48
 """Frames kept of a stack; deeper ones are those of the program's start."""
 
 
-class Frame(NamedTuple):
+class TrackedFrame(NamedTuple):
     """One line of a stack."""
 
     file: str
@@ -59,9 +59,9 @@ class Tag:
         self.module = module
         self.stack = stack
 
-    def frames(self) -> list[Frame]:
+    def frames(self) -> list[TrackedFrame]:
         """The stack, innermost line first."""
-        return [Frame(code.co_filename, line_of(code, place), code.co_name) for code, place in self.stack]
+        return [TrackedFrame(code.co_filename, line_of(code, place), code.co_name) for code, place in self.stack]
 
 
 class Tracker:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._library import custom_ops, simple_registry
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Mark, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace, TraceMark
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device import registration
 from gpudash.simulator.device.backend import Backend, register
@@ -38,7 +38,7 @@ class LeftTheDeviceError(RuntimeError):
     """The code allocated nothing on the device it was given."""
 
 
-class Recorder:
+class RequestRecorder:
     """Turns what happens on the first card into a `Trace`.
 
     Attributes:
@@ -119,7 +119,7 @@ class Recorder:
         now = self._tracker.step, self._tracker.phase
         if now != self._marked:
             self._marked = now
-            self.trace.marks.append(Mark(len(self.trace.events), *now))
+            self.trace.marks.append(TraceMark(len(self.trace.events), *now))
 
     def _category(self, block: int, learns: bool) -> str:
         """What the forward pass leaves for the backward pass are activations; without one, all it allocates."""
@@ -187,7 +187,7 @@ class DryRun:
         engine.integers = None if trusting else KnownIntegers(engine.storages)
         engine.replace([_card(capacity or ENDLESS, architecture)])
         tracker = Tracker(engine, stacks=False)
-        recorder = Recorder(self.backend, tracker)
+        recorder = RequestRecorder(self.backend, tracker)
         tracker.on_roots = recorder.classify
         tracker.start()
         recorder.start()
@@ -238,4 +238,4 @@ def _card(capacity: int, architecture: Architecture) -> SimulatedGpu:
     return SimulatedGpu(0, capacity, context=0, computes=False, architecture=architecture)
 
 
-__all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "Recorder"]
+__all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "RequestRecorder"]

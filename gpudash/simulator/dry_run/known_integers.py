@@ -94,7 +94,7 @@ class KnownIntegers:
         try:
             inner = [self._inward(value) for value in args]
             named = {name: self._inward(value) for name, value in kwargs.items()}
-        except UnknownError:
+        except UnknownIntegerError:
             return None
         return plan.compute(*inner, **named)
 
@@ -115,14 +115,14 @@ class KnownIntegers:
         if isinstance(value, torch.Tensor):
             known = self.of(value)
             if known is None:
-                raise UnknownError
+                raise UnknownIntegerError
             return known
         if isinstance(value, (list, tuple)):
             return [self._inward(item) for item in value]
         return _CPU if isinstance(value, torch.device) and value.type == DEVICE else value
 
 
-class UnknownError(Exception):
+class UnknownIntegerError(Exception):
     """A tensor's numbers are not known."""
 
 

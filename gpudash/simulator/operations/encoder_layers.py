@@ -35,7 +35,7 @@ _activated = torch.ops.aten._addmm_activation
 def install(engine: Engine) -> list[Any]:
     """Register the layer, its attention and the parts that only it uses."""
     library = registration.library("aten")
-    parts = Attention(engine)
+    parts = EncoderAttention(engine)
     for name, kernel in {
         "_transformer_encoder_layer_fwd": layer,
         "_native_multi_head_attention": parts.attend,
@@ -95,7 +95,7 @@ def layer(
     return x
 
 
-class Attention:
+class EncoderAttention:
     """Attention of several heads, from its inputs to its projection."""
 
     def __init__(self, engine: Engine) -> None:

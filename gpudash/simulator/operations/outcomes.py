@@ -35,7 +35,7 @@ class Given(NamedTuple):
     place: Any
 
 
-class UnknownError(Exception):
+class UnknownOutcomeError(Exception):
     """An argument or a result of which more matters than can be compared."""
 
 
@@ -72,7 +72,7 @@ class Outcomes:
         if _key(operation, args, kwargs, where) == key:  # else it gave an argument another size
             try:
                 kept = _kept(result, args, kwargs)
-            except UnknownError:
+            except UnknownOutcomeError:
                 return result
             if len(self._known) >= MOST:
                 self._known.clear()
@@ -84,7 +84,7 @@ def _key(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], where: Any
     try:
         given = tuple(map(_described, args))
         named = tuple((name, _described(value)) for name, value in kwargs.items()) if kwargs else ()
-    except UnknownError:
+    except UnknownOutcomeError:
         return None
     return operation, where, given, named
 
@@ -92,7 +92,7 @@ def _key(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], where: Any
 def _described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if value.device.type != DEVICE and value.dim():
-            raise UnknownError
+            raise UnknownOutcomeError
         if value.dtype.is_complex:
             return value.shape, value.stride(), value.dtype, value.device, value.is_conj(), value.is_neg()
         return value.shape, value.stride(), value.dtype, value.device
@@ -103,7 +103,7 @@ def _described(value: Any) -> Any:
         return value
     if kind is list or kind is tuple:
         return tuple(map(_described, value))
-    raise UnknownError
+    raise UnknownOutcomeError
 
 
 def _kept(result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -113,7 +113,7 @@ def _kept(result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             if value is result:
                 return Given(place)
         if result.device.type != DEVICE or result.is_conj() or result.is_neg():
-            raise UnknownError
+            raise UnknownOutcomeError
         size, stride, offset = tuple(result.shape), result.stride(), int(result.storage_offset())
         stored = result.untyped_storage().nbytes()
         return Fresh(result.device.index, size, stride, offset, result.dtype, stored)
@@ -122,7 +122,7 @@ def _kept(result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return inner if type(result) is list else tuple(inner)
     if type(result) in NUMBERS or type(result) in PLAIN:
         return result
-    raise UnknownError
+    raise UnknownOutcomeError
 
 
 def _again(kept: Any, make: Maker, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -24,7 +24,7 @@ class Finding:
     details: Mapping[str, Any]
 
 
-class Findings:
+class RankFindings:
     """Tells each finding once. Belongs to one thread.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudash.telemetry.buckets import Row, merged_pairs, summary
+from gpudash.telemetry.buckets import BucketRow, merged_pairs, summary
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.page_writer import Samples, crc32, width_of
 from gpudash.telemetry.recording.reading import Recording
@@ -89,7 +89,7 @@ class Pages:
                 data = np.ascontiguousarray(summary(times, values, width_of(len(times))).T).tobytes()
                 found[page] = data, len(times)
         whole = b"".join(found[page][0] for page in sorted(found))
-        rows = np.frombuffer(whole).reshape(-1, len(Row)).T
+        rows = np.frombuffer(whole).reshape(-1, len(BucketRow)).T
         while rows.shape[1] > MOST_BUCKETS:
             rows = merged_pairs(rows)
         return np.ascontiguousarray(rows), sum(count for _data, count in found.values())

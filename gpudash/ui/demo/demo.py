@@ -18,7 +18,7 @@ from shiboken6 import isValid
 
 from gpudash.session.demo import SCENES, Scene, Tour
 from gpudash.session.demo.scenes import Place
-from gpudash.session.demo.tour import Pace, Playing
+from gpudash.session.demo.tour import Playing, TourPace
 from gpudash.specs import Spec
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
@@ -54,7 +54,7 @@ class Demo(QObject):
         simulate: bool = False,
         scenes: Sequence[Scene] = SCENES,
         first: int = 1,
-        pace: Pace | None = None,
+        pace: TourPace | None = None,
     ) -> None:
         super().__init__(workspace)
         self._workspace = workspace

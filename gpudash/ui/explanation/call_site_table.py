@@ -50,7 +50,7 @@ class CallSiteTable(Table):
         self.row_changed.emit(self._stand_for[at] if 0 <= at < len(self._stand_for) else None)
 
 
-class Arrangement(QWidget):
+class CallSiteArrangement(QWidget):
     """What rows stand for, and what they are ordered by.
 
     Args:

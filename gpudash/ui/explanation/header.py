@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from gpudash.telemetry.explanation import Explanation
-from gpudash.ui.explanation.remedies import Remedies
+from gpudash.ui.explanation.remedies import RemediesView
 from gpudash.ui.widgets.labels import worded_label
 
 
@@ -25,7 +25,7 @@ class CauseHeader(QFrame):
         self.headline = worded_label("figure-small")
         self.headline.setStyleSheet("font-size: 13pt")
         self.request = worded_label("muted")
-        self.remedies = Remedies()
+        self.remedies = RemediesView()
         head = QHBoxLayout()
         head.setSpacing(8)
         head.addWidget(self.title, 1)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBox
 from gpudash.memory.explaining.explanation_text import growth_words, place
 from gpudash.memory.explaining.wording import innermost
 from gpudash.telemetry.explanation import Explanation, Owner, short
-from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, Arrangement, CallSiteTable
+from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
 from gpudash.ui.widgets.labels import title_label
 from gpudash.ui.widgets.plain_text import without_mnemonics
 from gpudash.ui.widgets.tables import Column
@@ -53,7 +53,7 @@ class OwnersPanel(QFrame):
         self.chip.setProperty("role", "chip")
         self.chip.setToolTip("Show all categories again (Esc)")
         self.chip.clicked.connect(self.category_cleared)
-        self.arrangement = Arrangement(GROUPS)
+        self.arrangement = CallSiteArrangement(GROUPS)
         self.arrangement.grouped.connect(self._changed)
         self.arrangement.ordered.connect(self._changed)
         self.group, self.total = self.arrangement.group, self.arrangement.total

@@ -27,7 +27,7 @@ LEAST_WORDS = 80
 LOOKING = "Looking for what would have fitted…"
 
 
-class Remedies(QWidget):
+class RemediesView(QWidget):
     """A line of remedies and the note that belongs to them.
 
     Signals:

@@ -115,7 +115,7 @@ def open_gpu(workspace: Workspace, fleet: Fleet, gpu: FleetGpu) -> GpuDocument |
 
 def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -> FleetComparison | None:
     """Lay two GPUs over one another in a tab, or one over the day before."""
-    from gpudash.ui.fleet.compare_document import FleetComparison, Side
+    from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
     from gpudash.ui.fleet.gpu_document import FIRST, points_for
 
     a, b = gpus[0], gpus[-1]
@@ -131,7 +131,7 @@ def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -
         workspace.notice.tell(str(error))
         return None
     document = FleetComparison(
-        (Side(views[0], a), Side(views[1], b)), workspace.colours, chosen=FIRST, days=days, wall_clock=fleet.now_s
+        (GpuSide(views[0], a), GpuSide(views[1], b)), workspace.colours, chosen=FIRST, days=days, wall_clock=fleet.now_s
     )
     workspace.add(document, key, document.title)
     return document

@@ -46,7 +46,7 @@ MIN_SHARE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class GpuSide:
     """One of the two: the look at its past, and the GPU it is of."""
 
     view: FleetView
@@ -71,7 +71,7 @@ class FleetComparison(Document):
 
     def __init__(
         self,
-        sides: tuple[Side, Side],
+        sides: tuple[GpuSide, GpuSide],
         palette: Palette,
         *,
         chosen: Range,

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.fleet.arranging import Section
-from gpudash.ui.fleet.layout import Density, Layout
+from gpudash.ui.fleet.layout import Density, FleetLayout
 from gpudash.ui.fleet.painting import LEFT, CellPainter
 from gpudash.ui.fleet.words import Cell
 from gpudash.ui.widgets.plain_text import plain_tip
@@ -76,7 +76,7 @@ class FleetGrid(QAbstractScrollArea):
         self.cells: Mapping[str, Cell] = {}
         self.current = ""
         self.chosen: list[str] = []
-        self.layout_ = Layout((), 400, self._density)
+        self.layout_ = FleetLayout((), 400, self._density)
         self._painter = CellPainter(palette, self._density, self.font())
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -140,7 +140,7 @@ class FleetGrid(QAbstractScrollArea):
 
     def _lay_out(self) -> None:
         bar, room = self.verticalScrollBar(), self.viewport().height()
-        self.layout_ = Layout(self._sections, self.viewport().width() - 2, self._density, room)
+        self.layout_ = FleetLayout(self._sections, self.viewport().width() - 2, self._density, room)
         bar.setRange(0, max(0, self.layout_.height - room))
         bar.setPageStep(room)
         bar.setSingleStep(self.layout_.row_height)

@@ -54,7 +54,7 @@ class _Block:
     cells_top: int
 
 
-class Layout:
+class FleetLayout:
     """Cells in rows; small groups stand side by side.
 
     Args:

@@ -26,9 +26,9 @@ from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsIt
 from gpudash.telemetry.plots import CurveSpec, Style
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry
-from gpudash.ui.plots.layers import Bands, Frame
+from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.mouse import Gestures
-from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, Overlay
+from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
 from gpudash.ui.plots.shaping import Floats, Points, dashes
 from gpudash.ui.widgets.text_size import text_scale
 
@@ -101,8 +101,8 @@ class Canvas(pyqtgraph.GraphicsView):  # type: ignore[misc]
         self._palette = palette
         font = label_font(self)
         self.bands = Bands()
-        self.frame = Frame(font, palette)
-        self.overlay = Overlay(font, palette)
+        self.frame = PlotFrame(font, palette)
+        self.overlay = PlotOverlay(font, palette)
         self.box = pyqtgraph.ViewBox(enableMenu=False, enableMouse=False)
         self.box.disableAutoRange()
         self.box.setDefaultPadding(0)

@@ -17,8 +17,8 @@ from gpudash.ui.plots.overlay import Mark, Marks
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import (
     Group,
-    Levels,
     PlotData,
+    PlotLevels,
     Row,
     Smoothing,
     read_plot,
@@ -60,7 +60,7 @@ class FrameReader:
     def __init__(self, store: Store, view: TimeView, clock: Callable[[], float]) -> None:
         self.smoothing = Smoothing()
         self.marks_kept = Marks(store)
-        self._levels = Levels(store)
+        self._levels = PlotLevels(store)
         self._store = store
         self._view = view
         self._clock = clock

@@ -121,7 +121,7 @@ def _finite_runs(values: Floats) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a > 1]
 
 
-class Frame(Layer):
+class PlotFrame(Layer):
     """Border, grid, tick labels and axis names; kept as a picture while nothing of it changes."""
 
     def __init__(self, font: QFont, palette: Palette) -> None:

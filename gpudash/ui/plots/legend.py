@@ -44,7 +44,7 @@ class Button(QToolButton):
         return super().event(event)
 
 
-class Entry(QWidget):
+class LegendEntry(QWidget):
     """One curve of the legend.
 
     Signals:
@@ -164,7 +164,7 @@ class Legend(QWidget):
         self._palette = palette
         self._hidden: set[str] = set()
         self._hidden_before: set[str] = set()
-        self._entries: list[Entry] = []
+        self._entries: list[LegendEntry] = []
         self.setFixedHeight(scaled(HEIGHT_PX))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._row = QHBoxLayout(self)
@@ -225,8 +225,8 @@ class Legend(QWidget):
             self._row.insertWidget(_BEFORE_ENTRIES + position, entry)
         self._entries = entries
 
-    def _entry(self, curve: CurveSpec) -> Entry:
-        entry = Entry(curve, self._palette, self)
+    def _entry(self, curve: CurveSpec) -> LegendEntry:
+        entry = LegendEntry(curve, self._palette, self)
         entry.clicked.connect(self._clicked)
         return entry
 

@@ -1,6 +1,6 @@
 """What lies over the curves: named moments of the session, levels, selection, cursor, forecast, arrows.
 
-`Marks` follows the store's named moments, `place` finds room for their labels, `Overlay` paints everything.
+`Marks` follows the store's named moments, `place` finds room for their labels, `PlotOverlay` paints everything.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ _MARK_COLOURS = {"user": "accent", "warning": "warn", "source": "critical"}
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class PlotLevel:
     """A line across the plot at a drawn value."""
 
     text: str
@@ -217,7 +217,7 @@ class Arrow:
 class OverlayContent:
     """Everything the overlay draws; `dots` are drawn values at the cursor with their colours."""
 
-    levels: Sequence[Level] = ()
+    levels: Sequence[PlotLevel] = ()
     marks: Sequence[PlacedMark] = ()
     mark_labels: bool = False
     selection: tuple[float, float] | None = None
@@ -227,7 +227,7 @@ class OverlayContent:
     forecast: Sequence[tuple[float, float]] = field(default=())
 
 
-class Overlay(Layer):
+class PlotOverlay(Layer):
     """Draws an `OverlayContent` in canvas pixels."""
 
     def __init__(self, font: QFont, palette: Palette) -> None:

@@ -18,7 +18,7 @@ from gpudash.ui.plots.curve import format_value
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.mouse import Gestures
-from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Level, Mark, OverlayContent, place
+from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.reading import PlotData, Row
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.ui.plots.view import TimeView
@@ -268,9 +268,9 @@ class TimePlot(QWidget):
         )
         overlay.show_content(geometry, content)
 
-    def _levels(self) -> list[Level]:
+    def _levels(self) -> list[PlotLevel]:
         return [
-            Level(self._words(line, value), self._level(value), self._palette.curves[line.colour], line.style)
+            PlotLevel(self._words(line, value), self._level(value), self._palette.curves[line.colour], line.style)
             for line, value in zip(self.spec.lines, self._data.levels, strict=False)
             if value is not None and not (self._scale.log and value <= 0)
         ]

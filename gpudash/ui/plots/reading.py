@@ -163,7 +163,7 @@ def value_at(series: Series, time_s: float) -> float | None:
     return series.at(time_s)
 
 
-class Levels:
+class PlotLevels:
     """The levels of lines across plots; a capacity is still the capacity while its source is lost."""
 
     def __init__(self, store: Store) -> None:

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.session.recordings.library import Entry, Librarian, Library
+from gpudash.session.recordings.library import Librarian, Library, LibraryEntry
 from gpudash.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.retention import KEPT_S
@@ -297,7 +297,7 @@ class LibraryDocument(Document):
         if self.notice.text == self._offer:
             self.notice.dismiss()
 
-    def _to_trash(self, entries: Iterable[Entry]) -> tuple[list[tuple[Entry, Path]], list[str]]:
+    def _to_trash(self, entries: Iterable[LibraryEntry]) -> tuple[list[tuple[LibraryEntry, Path]], list[str]]:
         moved, problems = [], []
         for entry in entries:
             try:

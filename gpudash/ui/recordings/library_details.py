@@ -8,7 +8,7 @@ from html import escape
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.session.recordings.library import Entry
+from gpudash.session.recordings.library import LibraryEntry
 from gpudash.ui.recordings.library_words import details_of
 from gpudash.ui.widgets.labels import title_label, worded_label
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -41,7 +41,7 @@ class Details(QFrame):
         self._words.setTextFormat(Qt.TextFormat.RichText)
         self._words.setAlignment(Qt.AlignmentFlag.AlignTop)
         self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
-        self._shown: Sequence[Entry] = ()
+        self._shown: Sequence[LibraryEntry] = ()
         heading = title_label("SELECTED RECORDING")
         self._called = PlainLabel("Name")
         self._called.setProperty("role", "muted")
@@ -54,7 +54,7 @@ class Details(QFrame):
         column.addWidget(self._words, 1)
         self.show_entries(())
 
-    def show_entries(self, entries: Sequence[Entry], *, in_trash: bool = False) -> None:
+    def show_entries(self, entries: Sequence[LibraryEntry], *, in_trash: bool = False) -> None:
         """Show the selected recordings, which lie in the trash or do not."""
         before, self._shown = self._shown, entries
         single = entries[0] if len(entries) == 1 else None

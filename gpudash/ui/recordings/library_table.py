@@ -10,7 +10,7 @@ from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QSortFilter
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
-from gpudash.session.recordings.library import Entry
+from gpudash.session.recordings.library import LibraryEntry
 from gpudash.ui.colours import Palette
 from gpudash.ui.recordings.library_words import (
     ALARMING,
@@ -29,7 +29,7 @@ SORT = Qt.ItemDataRole.UserRole
 """Role of the value that a column is sorted by. Sizes are floats: Qt compares whole numbers as those of 32 bits where
 the first of two fits into them."""
 
-COLUMNS: tuple[tuple[Column, Callable[[Entry], str], Callable[[Entry], Any]], ...] = (
+COLUMNS: tuple[tuple[Column, Callable[[LibraryEntry], str], Callable[[LibraryEntry], Any]], ...] = (
     (Column("began"), minute_of, lambda entry: entry.began_s),
     (Column("recording", wide=True), short_title, lambda entry: short_title(entry).lower()),
     (Column("workload"), workload_of, workload_of),
@@ -73,14 +73,14 @@ ROOM_PX = 26
 """Beside a column's words: its margins."""
 
 
-class RecordingsModel(RowsModel[Entry]):
+class RecordingsModel(RowsModel[LibraryEntry]):
     """One row per recording."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__([column for column, _words, _value in COLUMNS], parent)
         self.alarm = QColor()
 
-    def show_entries(self, entries: Sequence[Entry]) -> bool:
+    def show_entries(self, entries: Sequence[LibraryEntry]) -> bool:
         """Show these; returns whether rows came or went, so that a selection has to be made again."""
         same = [entry.path for entry in entries] == [entry.path for entry in self.rows]
         if same:
@@ -89,14 +89,14 @@ class RecordingsModel(RowsModel[Entry]):
             self.replace_rows(entries)
         return not same
 
-    def words(self, row: Entry, column: int) -> str:
+    def words(self, row: LibraryEntry, column: int) -> str:
         return COLUMNS[column][1](row)
 
-    def tip(self, row: Entry, column: int) -> str:
+    def tip(self, row: LibraryEntry, column: int) -> str:
         damage = row.facts.damage if row.facts is not None else ""
         return damage or f"{self.words(row, column)}\n{row.path}"
 
-    def value(self, row: Entry, column: int, role: int) -> Any:
+    def value(self, row: LibraryEntry, column: int, role: int) -> Any:
         if role == SORT:
             return COLUMNS[column][2](row)
         alarming = COLUMNS[column][1] is status_of and status_of(row) in ALARMING
@@ -171,7 +171,7 @@ class RecordingsTable(QTableView):
         if event.type() is QEvent.Type.FontChange:
             self._measure()
 
-    def show_entries(self, entries: Sequence[Entry]) -> None:
+    def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
         """Show these; what was selected stays so."""
         chosen = {entry.path for entry in self.selected()}
         if self._model.show_entries(entries):
@@ -187,16 +187,16 @@ class RecordingsTable(QTableView):
                 selection.select(index, flags.Select | flags.Rows)
                 selection.setCurrentIndex(index, flags.NoUpdate)
 
-    def selected(self) -> list[Entry]:
+    def selected(self) -> list[LibraryEntry]:
         """The selected recordings, from the top down."""
         rows = sorted(self.selectionModel().selectedRows(), key=lambda index: index.row())
         return [self._entry(index) for index in rows]
 
-    def shown(self) -> list[Entry]:
+    def shown(self) -> list[LibraryEntry]:
         """Every recording in the table, from the top down."""
         return [self._entry(self.found.index(row, 0)) for row in range(self.found.rowCount())]
 
-    def _entry(self, index: QModelIndex) -> Entry:
+    def _entry(self, index: QModelIndex) -> LibraryEntry:
         return self._model.rows[self.found.mapToSource(index).row()]
 
     def text(self) -> str:

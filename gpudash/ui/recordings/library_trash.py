@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from gpudash.session.recordings.library import Entry
+from gpudash.session.recordings.library import LibraryEntry
 from gpudash.telemetry.recording.recorder import RecordingError
 
 
@@ -23,7 +23,7 @@ class Moves:
         self,
         delete: Callable[[Path], Path],
         restore: Callable[[Path, Path], Path],
-        moved: list[tuple[Entry, Path]],
+        moved: list[tuple[LibraryEntry, Path]],
     ) -> None:
         self._delete, self._restore = delete, restore
         self.places = [entry.path for entry, _place in moved]

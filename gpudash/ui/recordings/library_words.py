@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpudash.devices.names import SIMULATED, shown_name
-from gpudash.session.recordings.library import Entry
+from gpudash.session.recordings.library import LibraryEntry
 from gpudash.units import format_bytes, format_duration
 
 STATUS_WORDS = {
@@ -27,7 +27,7 @@ UNREAD = "…"
 UNKNOWN = "–"
 
 
-def status_of(entry: Entry) -> str:
+def status_of(entry: LibraryEntry) -> str:
     """How the recording ended, in a word or two."""
     facts = entry.facts
     if facts is None:
@@ -39,50 +39,50 @@ def status_of(entry: Entry) -> str:
     return STATUS_WORDS.get(facts.status, facts.status)
 
 
-def short_title(entry: Entry) -> str:
+def short_title(entry: LibraryEntry) -> str:
     """What the user calls it, else its file's name without the moment, which stands beside it, and the ending."""
     return entry.title if entry.title != entry.path.stem else _MOMENT.sub("", entry.title) or entry.title
 
 
-def date_of(entry: Entry) -> str:
+def date_of(entry: LibraryEntry) -> str:
     """When it began, in local time."""
     return f"{datetime.fromtimestamp(entry.began_s).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def minute_of(entry: Entry) -> str:
+def minute_of(entry: LibraryEntry) -> str:
     """When it began, to the minute."""
     return date_of(entry)[:16]
 
 
-def workload_of(entry: Entry) -> str:
+def workload_of(entry: LibraryEntry) -> str:
     """What ran."""
     if entry.facts is None:
         return UNREAD
     return ", ".join(entry.facts.workloads) or UNKNOWN
 
 
-def device_of(entry: Entry) -> str:
+def device_of(entry: LibraryEntry) -> str:
     """Where it ran."""
     if entry.facts is None:
         return UNREAD
     return ", ".join(shown_name(device) for device in entry.facts.devices) or UNKNOWN
 
 
-def peak_of(entry: Entry) -> str:
+def peak_of(entry: LibraryEntry) -> str:
     """Its peak memory."""
     if entry.facts is None:
         return UNREAD
     return UNKNOWN if entry.facts.peak_bytes is None else format_bytes(entry.facts.peak_bytes)
 
 
-def length_of(entry: Entry) -> str:
+def length_of(entry: LibraryEntry) -> str:
     """How long it is."""
     if entry.facts is None:
         return UNREAD
     return UNKNOWN if entry.facts.duration_s is None else format_duration(entry.facts.duration_s)
 
 
-def details_of(entry: Entry) -> list[tuple[str, str]]:
+def details_of(entry: LibraryEntry) -> list[tuple[str, str]]:
     """(name, value) of everything that is known of one recording."""
     facts = entry.facts
     rows = [
@@ -104,6 +104,6 @@ def details_of(entry: Entry) -> list[tuple[str, str]]:
     return rows
 
 
-def named(entries: Sequence[Entry]) -> str:
+def named(entries: Sequence[LibraryEntry]) -> str:
     """One recording by its name, several by their number."""
     return entries[0].title if len(entries) == 1 else f"{len(entries)} Recordings"

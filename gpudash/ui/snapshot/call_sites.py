@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, Arrangement, CallSiteTable
-from gpudash.ui.snapshot.rows import GROUPS, Change, Holder, signed
+from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
+from gpudash.ui.snapshot.rows import GROUPS, ChangeRow, Holder, signed
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count, format_percent
@@ -43,7 +43,7 @@ class WhoPane(QWidget):
 
     Signals:
         group_changed: another of `GROUPS` was chosen.
-        row_changed: the `Holder` or `Change` in front, ``None`` when there is none.
+        row_changed: the `Holder` or `ChangeRow` in front, ``None`` when there is none.
     """
 
     group_changed = Signal()
@@ -56,7 +56,7 @@ class WhoPane(QWidget):
         self.sums = PlainLabel()
         self.sums.setProperty("role", "muted")
         self.sums.setWordWrap(True)
-        self.arrangement = Arrangement(GROUPS)
+        self.arrangement = CallSiteArrangement(GROUPS)
         self.arrangement.grouped.connect(self.group_changed)
         self.arrangement.ordered.connect(self._reorder)
         self.group, self.total = self.arrangement.group, self.arrangement.total
@@ -93,7 +93,7 @@ class WhoPane(QWidget):
         self._put_in_front()
         self._show_holders()
 
-    def show_changes(self, changes: Sequence[Change], words: str) -> None:
+    def show_changes(self, changes: Sequence[ChangeRow], words: str) -> None:
         """Show what grew and shrank between two moments; ``words`` say it in a sentence."""
         self._compares = True
         self._put_in_front()
@@ -137,7 +137,7 @@ def _cells(row: Holder, whole: int) -> tuple[str, ...]:
     )
 
 
-def change_cells(change: Change) -> tuple[str, ...]:
+def change_cells(change: ChangeRow) -> tuple[str, ...]:
     """A row of a comparison, in the order of `CHANGE_COLUMNS`."""
     more = change.second_count - change.first_count
     return (

@@ -29,7 +29,7 @@ from gpudash.ui.snapshot.compare_pane import ComparePane
 from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane
 from gpudash.ui.snapshot.events_pane import EventsPane
 from gpudash.ui.snapshot.panels import FilledPanel, Panel, WhenPanel
-from gpudash.ui.snapshot.rows import Change, Holder
+from gpudash.ui.snapshot.rows import ChangeRow, Holder
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection, Selector
 from gpudash.ui.snapshot.source_lines import SourceLines, open_in_editor
@@ -272,7 +272,7 @@ class SnapshotPage(QWidget):
         elif pane in (self.treemap, self.icicle, self.blocks):
             pane.show_selection(study, selection)
 
-    def _show_row(self, row: Holder | Change | None) -> None:
+    def _show_row(self, row: Holder | ChangeRow | None) -> None:
         if row is None:
             self.stack.show_stack((), "")
             self._allow_stack(False)

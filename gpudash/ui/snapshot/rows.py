@@ -78,7 +78,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class HeldRow:
     """Blocks as columns of one length: bytes, and what they are grouped by."""
 
     bytes: Ints
@@ -87,7 +87,7 @@ class Held:
     stream: Ints
 
 
-def holders(held: Held, group: str, places: Places, categories: Sequence[str]) -> list[Holder]:
+def holders(held: HeldRow, group: str, places: Places, categories: Sequence[str]) -> list[Holder]:
     """Rows, the largest first.
 
     Args:
@@ -120,7 +120,7 @@ def holders(held: Held, group: str, places: Places, categories: Sequence[str]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeRow:
     """A row of both states; bytes and numbers of blocks, 0 where it has none.
 
     Attributes:
@@ -153,7 +153,7 @@ class Change:
         return "grew" if self.grown > 0 else "shrank"
 
 
-def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[Change]:
+def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[ChangeRow]:
     """Rows of either state, what changed most first; what stayed the same comes last."""
     before = {row.name: row for row in first}
     after = {row.name: row for row in second}
@@ -162,7 +162,7 @@ def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[Change]:
         old, new = before.get(name), after.get(name)
         larger = max((row for row in (old, new) if row is not None), key=lambda row: row.own)
         found.append(
-            Change(
+            ChangeRow(
                 name,
                 0 if old is None else old.own,
                 0 if new is None else new.own,
@@ -175,7 +175,7 @@ def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[Change]:
     return sorted(found, key=lambda change: (-abs(change.grown), -change.second, change.name))
 
 
-def change_words(found: Sequence[Change], first: str, second: str) -> str:
+def change_words(found: Sequence[ChangeRow], first: str, second: str) -> str:
     """The sum in a sentence, and the rows that make most of it.
 
     Args:
@@ -218,7 +218,9 @@ class _Sum:
         self.stacks[stack] += size
 
 
-def _tallies(held: Held, group: str, places: Places, categories: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+def _tallies(
+    held: HeldRow, group: str, places: Places, categories: Sequence[str]
+) -> list[tuple[str, int, int, int, int]]:
     """Name of the group, stack, category, bytes and count of all blocks that are alike."""
     extra = {"size": _size_class(held.bytes), "stream": held.stream}.get(group, np.zeros(len(held.bytes), np.int64))
     found, first, places_of = _distinct(held.stack, held.category, extra)
@@ -276,6 +278,6 @@ def _bound(exponent: int) -> str:
     return f"{size} B" if size < KIB else format_bytes(size)
 
 
-def _totals(held: Held, sites: Sites) -> dict[int, int]:
+def _totals(held: HeldRow, sites: Sites) -> dict[int, int]:
     """Bytes by site, of all blocks that have its line anywhere in their stack."""
     return {group.key: group.total for group in sites.groups(held.stack, held.bytes)}

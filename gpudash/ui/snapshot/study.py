@@ -24,7 +24,7 @@ from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
 from gpudash.ui.snapshot.drawing.levels import Levels
 from gpudash.ui.snapshot.drawing.memory_map import Map, map_of
 from gpudash.ui.snapshot.drawing.timeline import place_words
-from gpudash.ui.snapshot.rows import Change, Held, Holder, Places, change_words, changes, holders
+from gpudash.ui.snapshot.rows import ChangeRow, HeldRow, Holder, Places, change_words, changes, holders
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.units import format_bytes
@@ -148,7 +148,7 @@ class Study:
     def holders(self, lives: Ints, group: str) -> list[Holder]:
         """Who allocated these lives."""
         columns = self.history.lives
-        held = Held(
+        held = HeldRow(
             columns.bytes[lives],
             columns.stack[lives],
             columns.category[lives].astype(np.int64),
@@ -156,7 +156,7 @@ class Study:
         )
         return holders(held, group, self.places, self.history.categories)
 
-    def changed(self, selection: Selection, group: str) -> tuple[list[Change], str]:
+    def changed(self, selection: Selection, group: str) -> tuple[list[ChangeRow], str]:
         """What grew and shrank between the two moments of a selection, and the same in words."""
         assert selection.compared is not None
         first, second = selection.compared, self.moment_of(selection)

@@ -59,7 +59,7 @@ LIST_PX = 210
 
 
 @dataclass(frozen=True)
-class Page:
+class GuidePage:
     """One page.
 
     Attributes:
@@ -74,7 +74,7 @@ class Page:
 
 
 @cache
-def pages() -> tuple[Page, ...]:
+def pages() -> tuple[GuidePage, ...]:
     """Every page, in the order in which they are read.
 
     Raises:
@@ -82,14 +82,14 @@ def pages() -> tuple[Page, ...]:
     """
     found = sorted(resource("guide").glob("*.md"), key=lambda file: (*_place(file.stem), file.stem))
     texts = [(file, file.read_text(encoding="utf-8")) for file in found]
-    return tuple(Page(file, text.partition("\n")[0].lstrip("# "), text) for file, text in texts)
+    return tuple(GuidePage(file, text.partition("\n")[0].lstrip("# "), text) for file, text in texts)
 
 
 def _place(name: str) -> tuple[int]:
     return (ORDER.index(name) if name in ORDER else len(ORDER),)
 
 
-def hits(page: Page, sought: str) -> int:
+def hits(page: GuidePage, sought: str) -> int:
     """How often the words are on a page, upper case or lower; 0 when one of them is not."""
     text = page.text.casefold()
     counts = [text.count(word) for word in sought.casefold().split()]
@@ -187,10 +187,10 @@ class _PageView(QTextBrowser):
         self.setOpenLinks(False)
         # a bar that came with the text would change the width while the text is being laid out
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
-        self._page: Page | None = None
+        self._page: GuidePage | None = None
         self._width = 0
 
-    def show_page(self, page: Page) -> None:
+    def show_page(self, page: GuidePage) -> None:
         self._page = page
         self._width = self.viewport().width()
         self.document().setDefaultStyleSheet(STYLE.format(soft=self.palette().alternateBase().color().name()))

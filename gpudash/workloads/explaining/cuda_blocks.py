@@ -17,7 +17,7 @@ from gpudash.agent import snapshots as cuda_snapshot
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.settings import allocator_text
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request, site_of
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest, site_of
 from gpudash.memory.snapshot.device_state import Known, held_in
 from gpudash.simulator.device.tracking import Tracker
 
@@ -103,7 +103,7 @@ class CudaBlocks:
         """Keep what there is: torch could not allocate ``size`` bytes."""
         settings = AllocatorSettings.parse(allocator_text())  # what torch has accepted
         segment = segment_size(Rounding(settings).rounded(size), settings)
-        request = Request(size, segment, self._step, stage=self.stage, stack=self._asking())
+        request = RefusedRequest(size, segment, self._step, stage=self.stage, stack=self._asking())
         self.refused = self._state(request, total_or_allowed, free)
 
     def _asking(self) -> tuple[Frame, ...]:
@@ -120,7 +120,7 @@ class CudaBlocks:
             return frames
         return (*frames, *_frames(sys._current_frames().get(self._thread)))  # noqa: SLF001 - likewise
 
-    def _state(self, request: Request | None, total_or_allowed: int, free: int) -> MemoryState:
+    def _state(self, request: RefusedRequest | None, total_or_allowed: int, free: int) -> MemoryState:
         properties = torch.cuda.get_device_properties(self._index)
         capacity = properties.total_memory
         known = Known(

@@ -17,7 +17,7 @@ from gpudash.memory.explaining.memory_state import (
     AllocationGroup,
     Frame,
     MemoryState,
-    Request,
+    RefusedRequest,
     is_installed,
     is_library,
     other_process,
@@ -164,13 +164,15 @@ class SimulatedBlocks:
             recorded=Evidence(events, events, self._began_s),
         )
 
-    def _request(self, card: SimulatedGpu, refused: AllocationRefused) -> Request:
+    def _request(self, card: SimulatedGpu, refused: AllocationRefused) -> RefusedRequest:
         tag = card.tagger() if card.tagger is not None else None
         is_context = isinstance(refused, ContextRefused)
         if not isinstance(tag, Tag):
-            return Request(refused.size, refused.requested, is_context=is_context)
+            return RefusedRequest(refused.size, refused.requested, is_context=is_context)
         stack = self._lines.stack(tag)
-        return Request(refused.size, refused.requested, tag.step, tag.phase, tag.stage, tag.module, stack, is_context)
+        return RefusedRequest(
+            refused.size, refused.requested, tag.step, tag.phase, tag.stage, tag.module, stack, is_context
+        )
 
     def _groups(self, card: SimulatedGpu, segments: Sequence[Segment]) -> tuple[AllocationGroup, ...]:
         known = self._tracker.categories()

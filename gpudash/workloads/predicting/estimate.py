@@ -20,7 +20,7 @@ from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
 from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
-from gpudash.specs.changes import Change, batch_fields, batch_words, capped, changes, size_field
+from gpudash.specs.changes import SpecChange, batch_fields, batch_words, capped, changes, size_field
 from gpudash.units import MIB
 from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of
@@ -228,7 +228,7 @@ class _Estimation:
         if name is not None and batch and batch < self._batch(name):
             assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
             words, fields = batch_words(self._spec, batch), batch_fields(self._spec, batch)
-            yield from self._changed(Change(words, fields, changes_training=True))
+            yield from self._changed(SpecChange(words, fields, changes_training=True))
         elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
         found_changes = changes(self._spec)
         yield from self._tried(change for change in found_changes if not change.changes_training)
@@ -238,7 +238,7 @@ class _Estimation:
         yield from self._tried(change for change in found_changes if change.changes_training)
         yield from unchanged(functools.partial(self._trace, self._spec), self._target, found, elsewhere)
 
-    def _tried(self, wanted: Iterable[Change]) -> Iterator[Alternative]:
+    def _tried(self, wanted: Iterable[SpecChange]) -> Iterator[Alternative]:
         shared = False
         for change in wanted:
             if shared and "accumulation" in change.fields:
@@ -247,7 +247,7 @@ class _Estimation:
                 shared = shared or ("accumulation" in change.fields and alternative.fits is True)
                 yield alternative
 
-    def _changed(self, change: Change) -> Iterator[Alternative]:
+    def _changed(self, change: SpecChange) -> Iterator[Alternative]:
         """The alternative that ``change`` is; none when the changed spec is not valid or cannot be followed."""
         try:
             spec = change.applied(self._spec)
@@ -266,7 +266,7 @@ class _Estimation:
             changes_training=change.changes_training,
         )
 
-    def _slowdown(self, changed: Spec, change: Change) -> tuple[float | None, str]:
+    def _slowdown(self, changed: Spec, change: SpecChange) -> tuple[float | None, str]:
         """Expected time per item over the unchanged run's, and what that rests on.
 
         Accumulation does the same products on smaller batches. 16-bit types do theirs at a rate that depends on the

@@ -50,7 +50,7 @@ class OwnCode:
     steps: int
 
 
-class Follower:
+class CodeFollower:
     """Follows code in another Python, in this process's group, so that it ends with this process.
 
     Args:
@@ -109,7 +109,12 @@ class Follower:
 
 
 def estimate(
-    code: OwnCode, follower: Follower, target: Target, elsewhere: Sequence[Target] = (), *, alternatives: bool = True
+    code: OwnCode,
+    follower: CodeFollower,
+    target: Target,
+    elsewhere: Sequence[Target] = (),
+    *,
+    alternatives: bool = True,
 ) -> Estimate:
     """Predict what any code takes that builds a model and steps it.
 
@@ -121,7 +126,7 @@ def estimate(
         alternatives: whether to look for what would let the code fit as it is.
 
     Raises:
-        RefusedError: as `Follower.follow`.
+        RefusedError: as `CodeFollower.follow`.
     """
     began = time.perf_counter()
     known: dict[Architecture, tuple[Trace, tuple[str, ...]]] = {}
@@ -143,7 +148,7 @@ def main(python: str) -> int:
     """Answer until the standard input ends; returns only when ``python`` cannot follow anything."""
     conversation = Conversation()
     try:
-        follower = Follower(python)
+        follower = CodeFollower(python)
     except OSError as error:
         problem = f"{python} cannot be started ({error.strerror})."
         conversation.tell({"ready": False, "problem": problem, "remedy": NAME_ANOTHER})
@@ -157,7 +162,7 @@ def main(python: str) -> int:
         conversation.tell(_answer(conversation.next(), follower))
 
 
-def _answer(asked: Mapping[str, Any], follower: Follower) -> dict[str, Any]:
+def _answer(asked: Mapping[str, Any], follower: CodeFollower) -> dict[str, Any]:
     code = OwnCode(str(asked["callable"]), int(asked.get("steps", 3)))
     target = Target.from_json(asked["target"])
     elsewhere = [Target.from_json(other) for other in asked.get("elsewhere", ())]

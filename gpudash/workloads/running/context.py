@@ -15,7 +15,7 @@ from gpudash.telemetry.records import EpochFinished, Event, Note, StepFinished, 
 from gpudash.workloads.profiling.profiler import ProfileWish, Profiling
 from gpudash.workloads.running.host_heap import give_back
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
-from gpudash.workloads.running.stages import Follower, Stage, Stages
+from gpudash.workloads.running.stages import Stage, StageFollower, Stages
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +127,7 @@ class Context:
         """How long the newest execution of stage ``name`` took, waiting for the GPU; NaN when there was none."""
         return self._stages.newest_seconds(name)
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: StageFollower) -> None:
         """Tell ``follower`` at which step and stage the run is."""
         self._stages.follower = follower
 

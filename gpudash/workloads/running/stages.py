@@ -27,7 +27,7 @@ Annotate = Callable[[str], AbstractContextManager[Any]]
 """Opens a span called as the text says in the profile that is on."""
 
 
-class Follower(Protocol):
+class StageFollower(Protocol):
     """Whoever wants to know where a run is.
 
     Attributes:
@@ -175,7 +175,7 @@ class Stages:
         self._clock = clock
         self._run_id = run_id
         self._on_copied = on_copied
-        self.follower: Follower | None = None
+        self.follower: StageFollower | None = None
         self.annotate: Annotate | None = None
         self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
         self._closed: deque[tuple[Stage, Any]] = deque()

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.devices.names import simulated_gpu
 from gpudash.session import Replay
 from gpudash.session.demo import SCENES
-from gpudash.session.demo.tour import BUSY, Pace
+from gpudash.session.demo.tour import BUSY, TourPace
 from gpudash.session.recordings.samples import samples
 from gpudash.specs import TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
@@ -24,7 +24,7 @@ from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 
-AT_ONCE = Pace(ask=0.0, act=0.0, read=0.0, told=0.0)
+AT_ONCE = TourPace(ask=0.0, act=0.0, read=0.0, told=0.0)
 
 
 class Remedies:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QLabel
 
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import LIGHT
-from gpudash.ui.fleet.compare_document import METRICS, NOTHING, FleetComparison, Side, axis_of, comparison_words
+from gpudash.ui.fleet.compare_document import METRICS, NOTHING, FleetComparison, GpuSide, axis_of, comparison_words
 from gpudash.ui.fleet.range_bar import Range
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
@@ -30,7 +30,7 @@ def open_tab(qapp: QApplication) -> Iterator[OpenTab]:
     def open_one(*, days: int = 0, simulated: bool = False) -> FleetComparison:
         a = gpu("node-01", 0)
         b = a if days else gpu("node-02", 5, simulated=simulated)
-        sides = tuple(Side(FakeView(found, NOW_S - HOUR_S, NOW_S), found) for found in (a, b))  # type: ignore[arg-type]
+        sides = tuple(GpuSide(FakeView(found, NOW_S - HOUR_S, NOW_S), found) for found in (a, b))  # type: ignore[arg-type]
         document = FleetComparison(
             sides,  # type: ignore[arg-type]
             apply_theme(qapp, "dark"),

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.ui.fleet.arranging import Section
-from gpudash.ui.fleet.layout import TITLED, Density, Layout
+from gpudash.ui.fleet.layout import TITLED, Density, FleetLayout
 
 SECTIONS = (Section("a", tuple(f"a{n}" for n in range(7))), Section("b", tuple(f"b{n}" for n in range(3))))
 
 
-def laid_out(*counts: int, width: int = 700, density: Density = "cells", titled: bool = True) -> Layout:
+def laid_out(*counts: int, width: int = 700, density: Density = "cells", titled: bool = True) -> FleetLayout:
     sections = [
         Section(f"s{place}" if titled else "", tuple(f"{place}/{n}" for n in range(count)))
         for place, count in enumerate(counts)
     ]
-    return Layout(sections, width, density)
+    return FleetLayout(sections, width, density)
 
 
 @given(
@@ -55,7 +55,9 @@ def test_a_whole_fleet_is_in_sight_as_a_heat_map() -> None:
 
 
 def test_a_heat_map_is_drawn_as_large_as_all_of_it_fits() -> None:
-    small, large = (Layout([Section("", tuple(map(str, range(512))))], 2500, "heat map", room) for room in (300, 1200))
+    small, large = (
+        FleetLayout([Section("", tuple(map(str, range(512))))], 2500, "heat map", room) for room in (300, 1200)
+    )
     assert large.rect(0)[3] > small.rect(0)[3]
     assert large.height <= 1200
     assert small.rect(0)[3] == laid_out(512, width=2500, density="heat map").rect(0)[3]
@@ -91,13 +93,13 @@ def test_titles_stand_above_their_cells_and_only_where_there_are_groups() -> Non
     ],
 )
 def test_arrows_keep_the_column_also_from_group_to_group(place: int, columns: int, rows: int, goal: int) -> None:
-    layout = Layout(SECTIONS, 640, "cells")
+    layout = FleetLayout(SECTIONS, 640, "cells")
     assert layout.columns == 3
     assert layout.moved(place, columns, rows) == goal
 
 
 def test_nothing_to_show_has_no_height() -> None:
-    layout = Layout((), 500, "cells")
+    layout = FleetLayout((), 500, "cells")
     assert (layout.height, layout.at(3, 3), list(layout.seen(0, 500))) == (0, None, [])
 
 

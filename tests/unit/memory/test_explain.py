@@ -19,7 +19,7 @@ from gpudash.memory.explaining.memory_state import (
     AllocationGroup,
     Frame,
     MemoryState,
-    Request,
+    RefusedRequest,
     is_library,
     other_process,
     site_of,
@@ -44,7 +44,7 @@ def state(**changed: object) -> MemoryState:
         reserved=7 * GIB,
         context_bytes=512 * MIB,
         groups=(AllocationGroup(7 * GIB, 70, ACTIVATIONS, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),),
-        request=Request(GIB, GIB, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),
+        request=RefusedRequest(GIB, GIB, 3, "forward", "", "Net.Linear", (TORCH, MODEL, MAIN)),
         step=3,
     )
     return replace(base, **changed)  # type: ignore[arg-type]
@@ -58,9 +58,9 @@ def leaking(steps: int, size: int = 64 * MIB) -> tuple[AllocationGroup, ...]:
 
 VERDICTS = [
     ("real capacity", {}),
-    ("impossible request", {"request": Request(9 * GIB, 9 * GIB)}),
-    ("impossible request", {"request": Request(8 * GIB - MIB, 8 * GIB - MIB)}),
-    ("impossible request", {"allowed": GIB, "request": Request(2 * GIB, 2 * GIB)}),
+    ("impossible request", {"request": RefusedRequest(9 * GIB, 9 * GIB)}),
+    ("impossible request", {"request": RefusedRequest(8 * GIB - MIB, 8 * GIB - MIB)}),
+    ("impossible request", {"allowed": GIB, "request": RefusedRequest(2 * GIB, 2 * GIB)}),
     (
         "fragmentation",
         {
@@ -94,21 +94,21 @@ def test_each_cause_is_told_by_its_numbers(verdict: str, changed: dict[str, obje
 
 
 def test_a_limit_of_the_process_does_not_count_its_context() -> None:
-    request = Request(7 * GIB, 7 * GIB)
+    request = RefusedRequest(7 * GIB, 7 * GIB)
     assert explain(state(allowed=7 * GIB, request=request, reserved=0)).verdict != "impossible request"
     assert explain(state(allowed=7 * GIB - 1, request=request, reserved=0)).verdict == "impossible request"
 
 
 def test_an_impossible_request_is_told_with_its_segment_and_the_contexts_share() -> None:
     small = state(capacity=512 * MIB, context_bytes=300 * MIB, device_free=212 * MIB, reserved=0, groups=())
-    assert explain(replace(small, request=Request(211 * MIB, 220 * MIB))).headline == (
+    assert explain(replace(small, request=RefusedRequest(211 * MIB, 220 * MIB))).headline == (
         "No allocator setting helps: one tensor needs 211 MiB, in a segment of 220 MiB, and the card has 512 MiB, "
         "300 MiB of them the context's."
     )
 
 
 def test_a_card_too_small_for_its_context_is_told_so() -> None:
-    refused = Request(300 * MIB, 300 * MIB, is_context=True)
+    refused = RefusedRequest(300 * MIB, 300 * MIB, is_context=True)
     found = explain(
         state(capacity=100 * MIB, context_bytes=0, device_free=100 * MIB, reserved=0, groups=(), request=refused)
     )
@@ -119,7 +119,9 @@ def test_a_card_too_small_for_its_context_is_told_so() -> None:
 
 
 def test_a_few_idle_mebibytes_in_pieces_are_no_fragmentation() -> None:
-    small = state(idle=20 * MIB, usable_idle=20 * MIB, largest_free_block=2 * MIB, request=Request(4 * MIB, 20 * MIB))
+    small = state(
+        idle=20 * MIB, usable_idle=20 * MIB, largest_free_block=2 * MIB, request=RefusedRequest(4 * MIB, 20 * MIB)
+    )
     assert explain(replace(small, device_free=0)).verdict == "real capacity"
 
 
@@ -146,7 +148,7 @@ CAPPED = state(
     groups=(AllocationGroup(GIB, 9, WEIGHTS),),
     reserved=1536 * MIB,
     allowed=2 * GIB,
-    request=Request(600 * MIB, 600 * MIB),
+    request=RefusedRequest(600 * MIB, 600 * MIB),
 )
 
 
@@ -172,7 +174,9 @@ def test_a_leak_under_a_cap_is_named_with_the_cap_and_measured_by_it() -> None:
 
 def test_a_card_that_is_mostly_its_context_is_not_called_full_of_tensors() -> None:
     small = replace(CAPPED, allowed=None, capacity=440 * MIB, device_free=0, reserved=140 * MIB)
-    found = explain(replace(small, groups=(AllocationGroup(87 * MIB, 9, WEIGHTS),), request=Request(2 * MIB, 2 * MIB)))
+    found = explain(
+        replace(small, groups=(AllocationGroup(87 * MIB, 9, WEIGHTS),), request=RefusedRequest(2 * MIB, 2 * MIB))
+    )
     assert found.headline == "The context takes 300 of 440 MiB; most of the rest was weights: 87 MiB."
 
 
@@ -209,7 +213,7 @@ def test_a_leak_names_line_growth_and_what_has_stayed() -> None:
 
 
 def test_what_is_needed_is_rounded_up_and_what_is_free_down() -> None:
-    found = explain(state(request=Request(GIB + 1, GIB + 1), device_free=GIB - 1))
+    found = explain(state(request=RefusedRequest(GIB + 1, GIB + 1), device_free=GIB - 1))
     assert "1.01 GiB" in found.request_words
     assert "it needed 2 B more" in found.request_words
     assert "0.99 GiB is still free" in explain(state(request=None, device_free=GIB - 1)).request_words
@@ -385,7 +389,7 @@ groups = st.lists(
     private_idle=sizes,
     context=st.none() | sizes,
     others=st.lists(sizes, max_size=3),
-    request=st.none() | st.builds(Request, st.integers(1, GIB), st.integers(1, 4 * GIB)),
+    request=st.none() | st.builds(RefusedRequest, st.integers(1, GIB), st.integers(1, 4 * GIB)),
     allowed=st.none() | sizes,
 )
 def test_the_parts_add_up_to_the_capacity_and_what_exceeds_it(
@@ -397,7 +401,7 @@ def test_the_parts_add_up_to_the_capacity_and_what_exceeds_it(
     private_idle: int,
     context: int | None,
     others: list[int],
-    request: Request | None,
+    request: RefusedRequest | None,
     allowed: int | None,
 ) -> None:
     given_state = MemoryState(

@@ -7,7 +7,7 @@ import pytest
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.explaining.explain import explain, rejudged
 from gpudash.memory.explaining.explanation_text import evidence_words, report
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request, other_process
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest, other_process
 from gpudash.memory.explaining.remedies import replay_remedies
 from gpudash.telemetry.explanation import Evidence, Explanation, Remedy
 from gpudash.units import GIB, MIB
@@ -27,7 +27,7 @@ def found(**changed: object) -> Explanation:
             AllocationGroup(GIB, 10, ACTIVATIONS, 1, "forward", "", "Net.Linear", (LINE,)),
             AllocationGroup(GIB, 9, WEIGHTS),
         ),
-        request=Request(512 * MIB, 512 * MIB),
+        request=RefusedRequest(512 * MIB, 512 * MIB),
         recorded=Evidence(41, 41, 0.9),
     )
     return explain(replace(base, **changed))  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_a_replay_shows_that_expandable_segments_mend_fragmentation() -> None:
         idle=GIB,
         largest_free_block=64 * MIB,
         device_free=0,
-        request=Request(128 * MIB, 128 * MIB),
+        request=RefusedRequest(128 * MIB, 128 * MIB),
     )
     assert told.verdict == "fragmentation"
     (remedy,) = replay_remedies(in_pieces(), told)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
 from gpudash.memory.allocator.device_memory import GRANULE
-from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Mark, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace, TraceMark
 from gpudash.memory.predicting.estimate import CARDS_BYTES, Target, fits, judge, smallest_card
 from gpudash.memory.predicting.fit import card_of, minimum_room, peaks, run_on
 from tests.unit.memory.example_traces import holes
@@ -88,7 +88,14 @@ def test_no_capacity_at_all_fits_only_what_asks_for_nothing() -> None:
 def test_peaks_are_told_by_phase_for_the_first_and_the_last_step() -> None:
     trace = Trace(array("q", [1, 2, -2, 3, 4, -4, 5, 6]), array("q", [MIB, 2 * MIB, MIB, 4 * MIB, MIB, 2 * MIB]))
     trace.categories.extend([WEIGHTS] + [ACTIVATIONS] * 5)
-    trace.marks.extend((Mark(1, 1, "forward"), Mark(3, 2, "forward"), Mark(6, 3, "forward"), Mark(7, 3, "backward")))
+    trace.marks.extend(
+        (
+            TraceMark(1, 1, "forward"),
+            TraceMark(3, 2, "forward"),
+            TraceMark(6, 3, "forward"),
+            TraceMark(7, 3, "backward"),
+        )
+    )
     found = peaks(trace)
     told = {(peak.step, peak.phase): peak.allocated for peak in found.phases}
     assert told == {(1, "forward"): 3 * MIB, (3, "forward"): 3 * MIB, (3, "backward"): 5 * MIB}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.watching.forecaster import Forecaster
-from gpudash.memory.watching.growth import Growth
+from gpudash.memory.watching.growth import GrowthTrend
 from gpudash.memory.watching.outlook import HORIZON_S, LEAST_SURE, Forecast, is_due, outlook
 from gpudash.memory.watching.track import HISTORY, Bin, Pyramid
 from gpudash.units import GIB, MIB
@@ -238,7 +238,7 @@ def test_the_unit_of_bytes_and_the_origin_of_time_do_not_matter(kind: str, numbe
             assert ahead.bytes_per_second * k == pytest.approx(scaled.bytes_per_second)
 
 
-LINE = Growth(90.0, 100.0, 110.0, at_s=0.0, at_level=0.0, lasted_s=HORIZON_S)
+LINE = GrowthTrend(90.0, 100.0, 110.0, at_s=0.0, at_level=0.0, lasted_s=HORIZON_S)
 
 
 def test_what_lies_beyond_ten_minutes_is_not_foretold() -> None:
@@ -251,15 +251,15 @@ def test_what_lies_beyond_ten_minutes_is_not_foretold() -> None:
 
 
 def test_a_memory_past_its_limit_reaches_it_at_once() -> None:
-    past = Growth(1.0, 1.0, 1.0, at_s=0.0, at_level=200.0, lasted_s=10.0)
+    past = GrowthTrend(1.0, 1.0, 1.0, at_s=0.0, at_level=200.0, lasted_s=10.0)
     ahead = outlook(past, 0.0, "guard", 100)
     assert ahead is not None
     assert (ahead.seconds, ahead.limit, ahead.confidence) == (0.0, "guard", 1.0)
 
 
 def test_a_growth_that_slows_down_takes_longer_or_never_arrives() -> None:
-    slow = Growth(90.0, 100.0, 110.0, at_s=0.0, at_level=0.0, lasted_s=100.0, slowing=0.05, to_come=2000.0)
-    straight = outlook(Growth(90.0, 100.0, 110.0, 0.0, 0.0, 100.0), 0.0, "capacity", 1500)
+    slow = GrowthTrend(90.0, 100.0, 110.0, at_s=0.0, at_level=0.0, lasted_s=100.0, slowing=0.05, to_come=2000.0)
+    straight = outlook(GrowthTrend(90.0, 100.0, 110.0, 0.0, 0.0, 100.0), 0.0, "capacity", 1500)
     ahead = outlook(slow, 0.0, "capacity", 1500)
     assert straight is not None and ahead is not None
     assert ahead.seconds > straight.seconds
@@ -268,7 +268,7 @@ def test_a_growth_that_slows_down_takes_longer_or_never_arrives() -> None:
 
 
 def test_a_growth_that_has_just_begun_is_not_worth_a_word() -> None:
-    brief = Growth(90.0, 100.0, 110.0, at_s=0.0, at_level=0.0, lasted_s=5.0)
+    brief = GrowthTrend(90.0, 100.0, 110.0, at_s=0.0, at_level=0.0, lasted_s=5.0)
     assert outlook(brief, 0.0, "capacity", 100 * 100) is None
 
 

@@ -27,7 +27,7 @@ from gpudash.memory.allocator.blocks import FreeList
 from gpudash.memory.allocator.recorded import RecordedAllocator
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, SnapshotError, TraceEntry
 from gpudash.memory.snapshot.replay import placements as replaying
-from gpudash.memory.snapshot.replay.placements import Replay, initial_layout, replay
+from gpudash.memory.snapshot.replay.placements import ReplayOutcome, initial_layout, replay
 from gpudash.units import GIB, MIB
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -69,7 +69,7 @@ def _segments(c: dict[str, np.ndarray], sizes: list[int]) -> tuple[Segment, ...]
 
 
 @cache
-def followed(name: str) -> Replay:
+def followed(name: str) -> ReplayOutcome:
     """The replay that follows the trace."""
     return replay(recorded(name))
 

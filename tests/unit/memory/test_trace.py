@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, WEIGHTS, Mark, Trace, repeated
+from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, WEIGHTS, Trace, TraceMark, repeated
 from gpudash.memory.predicting.fit import peaks
 
 MIB = 2**20
@@ -28,14 +28,14 @@ def stepping(steps: int, kept: int) -> Trace:
     allocate(4 * MIB, WEIGHTS)
     loss = 0
     for step in range(1, steps + 1):
-        trace.marks.append(Mark(len(trace.events), step, "forward"))
+        trace.marks.append(TraceMark(len(trace.events), step, "forward"))
         activation = allocate(MIB, ACTIVATIONS)
         for _ in range(kept):
             allocate(MIB // 2, ACTIVATIONS)
         before, loss = loss, allocate(512, ACTIVATIONS)
         if before:
             trace.events.append(-before)
-        trace.marks.append(Mark(len(trace.events), step, "backward"))
+        trace.marks.append(TraceMark(len(trace.events), step, "backward"))
         trace.events.append(-activation)
     return trace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from gpudash.memory.allocator.trace import WEIGHTS, Mark, Trace, repeated
+from gpudash.memory.allocator.trace import WEIGHTS, Trace, TraceMark, repeated
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.units import MIB
 
@@ -33,5 +33,5 @@ def test_a_block_beside_the_run_moves_the_streams_along() -> None:
 
 def test_steps_that_are_gone_on_with_keep_their_streams() -> None:
     events, sizes = array("q", [1, 2]), array("q", [SIZE, SIZE])
-    trace = Trace(events, sizes, [WEIGHTS] * 2, [Mark(0, 1, ""), Mark(1, 2, "")], 2, {1: 1, 2: 1})
+    trace = Trace(events, sizes, [WEIGHTS] * 2, [TraceMark(0, 1, ""), TraceMark(1, 2, "")], 2, {1: 1, 2: 1})
     assert repeated(trace, 4).streams == {1: 1, 2: 1, 3: 1, 4: 1}

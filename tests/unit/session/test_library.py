@@ -12,7 +12,7 @@ import pytest
 
 from gpudash.session.recordings import library as library_module
 from gpudash.session.recordings.folder import tidy
-from gpudash.session.recordings.library import Entry, Librarian, load_cache
+from gpudash.session.recordings.library import Librarian, LibraryEntry, load_cache
 from gpudash.settings import Settings, data_folder, recordings_folder
 from gpudash.telemetry.recording.facts import Facts, read_facts
 from gpudash.telemetry.recording.marks import set_locked
@@ -52,11 +52,11 @@ def until(true: Callable[[], object]) -> None:
         assert rounds < PATIENCE_S / 0.005
 
 
-def entry(librarian: Librarian, name: str) -> Entry:
+def entry(librarian: Librarian, name: str) -> LibraryEntry:
     return next(entry for entry in librarian.library.entries if entry.path.name == name)
 
 
-def names(entries: tuple[Entry, ...]) -> list[str]:
+def names(entries: tuple[LibraryEntry, ...]) -> list[str]:
     return [entry.path.name for entry in entries]
 
 

@@ -13,7 +13,7 @@ import pytest
 from gpudash.devices.names import Simulation
 from gpudash.memory.allocator.trace import ACTIVATIONS
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, Request, other_process
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.explaining.remedies import ALONE, dry_run_remedies, flags
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session.predicting.estimator import Estimator
@@ -52,7 +52,7 @@ def out_of_memory(**changed: Any) -> Explanation:
         "reserved": 7 * GIB,
         "context_bytes": GIB,
         "groups": (AllocationGroup(7 * GIB, 9, ACTIVATIONS),),
-        "request": Request(GIB, GIB),
+        "request": RefusedRequest(GIB, GIB),
     }
     return explain(MemoryState(**{**state, **changed}))
 
@@ -124,7 +124,7 @@ def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(live: Liv
 
 def test_a_context_that_was_refused_is_still_needed(live: Live) -> None:
     looking = Looking(live, PREDICTS)
-    refused = Request(9 * GIB, 9 * GIB, is_context=True)
+    refused = RefusedRequest(9 * GIB, 9 * GIB, is_context=True)
     looking.fail(out_of_memory(context_bytes=0, reserved=0, groups=(), device_free=8 * GIB, request=refused))
     target, _ = json.loads(looking.note().found.remedies[1].change.removeprefix("told "))
     assert target["overhead_bytes"] == 300 * MIB and "already" not in target["overhead_words"]

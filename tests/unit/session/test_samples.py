@@ -14,7 +14,7 @@ import pytest
 from gpudash.session import Replay
 from gpudash.session.recordings import samples as samples_module
 from gpudash.session.recordings.file_kinds import find_file
-from gpudash.session.recordings.samples import Sample, sample, samples
+from gpudash.session.recordings.samples import SampleRecording, sample, samples
 from gpudash.session.watching.report_folder import beside
 from gpudash.system.files import resource
 
@@ -61,7 +61,7 @@ def test_a_sample_tells_nothing_of_the_machine_it_was_made_on(path: Path) -> Non
 
 
 @pytest.mark.parametrize("found", RECORDINGS, ids=lambda found: found.name)
-def test_a_recording_names_neither_host_nor_user_nor_other_programs(found: Sample) -> None:
+def test_a_recording_names_neither_host_nor_user_nor_other_programs(found: SampleRecording) -> None:
     with sqlite3.connect(f"file:{found.path}?mode=ro&immutable=1", uri=True) as database:
         users = {user for (user,) in database.execute("SELECT DISTINCT user FROM process")}
         names = {name for (name,) in database.execute("SELECT DISTINCT name FROM process")}
@@ -73,7 +73,7 @@ def test_a_recording_names_neither_host_nor_user_nor_other_programs(found: Sampl
 
 
 @pytest.mark.parametrize("found", RECORDINGS, ids=lambda found: found.name)
-def test_a_recording_says_on_which_device_it_was_made(found: Sample) -> None:
+def test_a_recording_says_on_which_device_it_was_made(found: SampleRecording) -> None:
     replay = Replay(found.path)
     with replay.store.lock:
         assert replay.store.run is not None
@@ -84,7 +84,7 @@ def test_a_recording_says_on_which_device_it_was_made(found: Sample) -> None:
 
 
 @pytest.mark.parametrize("found", RECORDINGS, ids=lambda found: found.name)
-def test_opening_a_recording_leaves_it_and_its_folder_as_they_were(found: Sample) -> None:
+def test_opening_a_recording_leaves_it_and_its_folder_as_they_were(found: SampleRecording) -> None:
     before = hashlib.sha256(found.path.read_bytes()).hexdigest()
     beside_it = sorted(found.path.parent.iterdir())
     replay = Replay(found.path)

@@ -12,15 +12,15 @@ import gpudash
 from gpudash.session.watching.ending import (
     LONGEST_MESSAGE,
     UNREPORTED,
+    EndedRun,
     Raised,
-    Ran,
     ending_of,
     frames_of,
 )
 from gpudash.session.watching.program import exit_words
 from gpudash.telemetry.records import OutOfMemory, RunFailed, RunFinished
 
-RAN = Ran("train.py", 1, time_s=100.0, run_id=3, seconds=90.0, steps=12, device="cuda:0", result={"exit_code": 1})
+RAN = EndedRun("train.py", 1, time_s=100.0, run_id=3, seconds=90.0, steps=12, device="cuda:0", result={"exit_code": 1})
 
 TRACEBACK = """Traceback (most recent call last):
   File "/home/me/train.py", line 9, in <module>
@@ -33,7 +33,7 @@ RuntimeError: bad
 """
 
 
-def failed(ran: Ran) -> RunFailed:
+def failed(ran: EndedRun) -> RunFailed:
     ending = ending_of(ran)
     assert isinstance(ending, RunFailed)
     assert (ending.run_id, ending.seconds, ending.steps, ending.time_s) == (3, 90.0, 12, 100.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.session.watching.ending import Raised, Ran, ending_of, reported
+from gpudash.session.watching.ending import EndedRun, Raised, ending_of, reported
 from gpudash.telemetry.records import OutOfMemory, RunFailed
 from gpudash.units import MIB
 
@@ -39,8 +39,8 @@ def of_rank(rank: int, error: str, message: str, time_s: float) -> Raised:
     return Raised(error, message, "/home/me/train.py", 7, "main", "", f"rank {rank} (pid {100 + rank})", time_s, rank)
 
 
-def ran(*raised: Raised, **facts: Any) -> Ran:
-    return Ran("torchrun", 1, 20.0, 1, 10.0, 41, "cpu", raised=raised, ranks={0: 100, 1: 101}, **facts)
+def ran(*raised: Raised, **facts: Any) -> EndedRun:
+    return EndedRun("torchrun", 1, 20.0, 1, 10.0, 41, "cpu", raised=raised, ranks={0: 100, 1: 101}, **facts)
 
 
 def test_the_launchers_report_is_read_with_its_root_cause_last() -> None:

@@ -13,7 +13,7 @@ import torch
 from gpudash.simulator.device import memory_history
 from gpudash.simulator.device import memory_history as stacks
 from gpudash.simulator.device.backend import Backend
-from gpudash.simulator.device.memory_history import Held, MemoryHistory
+from gpudash.simulator.device.memory_history import HeldBlock, MemoryHistory
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def history(sim: Backend) -> Iterator[MemoryHistory]:
     found.step = 0
 
 
-def held(history: MemoryHistory, sim: Backend) -> list[Held]:
+def held(history: MemoryHistory, sim: Backend) -> list[HeldBlock]:
     return sorted(history.held(sim.cards[0]), key=lambda one: (one.step, -one.bytes))
 
 

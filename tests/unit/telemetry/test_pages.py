@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.buckets import Row, merged_pairs, summary
+from gpudash.telemetry.buckets import BucketRow, merged_pairs, summary
 from gpudash.telemetry.recording import page_writer
 from gpudash.telemetry.recording.digests import digest, restore
 from gpudash.telemetry.recording.page_writer import width_of
@@ -47,8 +47,8 @@ def test_buckets_of_any_number_of_samples_say_what_the_samples_say(found: list[f
         assert rows[:, number] == pytest.approx(reference(times[part], values[part]), nan_ok=True)
     pairs = merged_pairs(rows)
     assert pairs.shape[1] == -(-rows.shape[1] // 2)
-    assert pairs[Row.COUNT].sum() == rows[Row.COUNT].sum()
-    assert np.fmin.reduce(pairs[Row.MIN]) == pytest.approx(np.fmin.reduce(rows[Row.MIN]), nan_ok=True)
+    assert pairs[BucketRow.COUNT].sum() == rows[BucketRow.COUNT].sum()
+    assert np.fmin.reduce(pairs[BucketRow.MIN]) == pytest.approx(np.fmin.reduce(rows[BucketRow.MIN]), nan_ok=True)
 
 
 @pytest.mark.parametrize(("samples", "width"), [(1, 1), (15, 1), (16, 2), (130, 16), (512, 64), (4096, 64)])
@@ -71,9 +71,9 @@ def test_what_is_summarised_adds_up_to_what_the_store_knows(tmp_path: Path, monk
             rows, count = pages.buckets(recording, key, len(pages.pages))
             times, values = series.newest(len(series))
             assert count <= len(series)
-            assert rows[Row.START_T, 0] == times[0]
-            assert rows[Row.COUNT].sum() == (~np.isnan(values[:count])).sum()
-            assert rows[Row.SUM].sum() == pytest.approx(np.nansum(values[:count]))
+            assert rows[BucketRow.START_T, 0] == times[0]
+            assert rows[BucketRow.COUNT].sum() == (~np.isnan(values[:count])).sum()
+            assert rows[BucketRow.SUM].sum() == pytest.approx(np.nansum(values[:count]))
         assert ("gpu", "idle_bytes", GPU) in pages.keys
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpudash.cli.terminal.estimate_report import print_estimate
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS, Mark, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS, Trace, TraceMark
 from gpudash.memory.predicting.estimate import Estimate, Target, fits, judge
 from gpudash.memory.predicting.estimate_words import bar_bytes, headline, need_words, price
 from gpudash.memory.predicting.fit import run_on
@@ -41,7 +41,7 @@ def training(spec: TrainingSpec, *_: Any, **__: Any) -> Trace:
     weights = [make(LAYER, WEIGHTS) for _ in range(layers)]
     state: list[int] = []
     for step in (1, 2, 3):
-        trace.marks.append(Mark(len(trace.events), step, "forward"))
+        trace.marks.append(TraceMark(len(trace.events), step, "forward"))
         batch = spec.rank_batch // spec.accumulation
         kept = [make(PER_ITEM * batch * (3 + layer % 3) // 3, ACTIVATIONS) for layer in range(layers)]
         gradients = []

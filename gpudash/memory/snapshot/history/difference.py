@@ -16,7 +16,7 @@ TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SiteChange:
     """A call site, and what of its blocks was alive at each of two moments; sizes in bytes.
 
     Attributes:
@@ -57,7 +57,7 @@ class Difference:
 
     before: int
     after: int
-    changes: tuple[Change, ...]
+    changes: tuple[SiteChange, ...]
     words: str
 
 
@@ -69,7 +69,7 @@ def compare(first: History, begin: int, second: History, end: int) -> Difference
         old, new = before.get(place), after.get(place)
         known = new or old
         assert known is not None
-        change = Change(
+        change = SiteChange(
             place[0],
             place[1],
             known[2],
@@ -106,7 +106,7 @@ def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int,
     return found
 
 
-def _words(beginning: str, ending: str, was: int, now: int, changes: list[Change]) -> str:
+def _words(beginning: str, ending: str, was: int, now: int, changes: list[SiteChange]) -> str:
     grown = now - was
     if not changes:
         return f"Between {beginning} and {ending} nothing changed: {format_bytes(now)} allocated at both."

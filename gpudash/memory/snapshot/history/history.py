@@ -16,7 +16,7 @@ from gpudash.memory.allocator import Segment
 from gpudash.memory.allocator.blocks import LARGEST_SMALL, Rounding, segment_size
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, Request
+from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest
 from gpudash.memory.snapshot.history import groups, layout
 from gpudash.memory.snapshot.history.categories import CATEGORIES, categorise
 from gpudash.memory.snapshot.history.groups import Group, Sites
@@ -313,12 +313,12 @@ def state(history: History, moment: int) -> MemoryState:
     )
 
 
-def _request(history: History, moment: int) -> Request:
+def _request(history: History, moment: int) -> RefusedRequest:
     columns = history.columns
     size, stack = int(columns.size[moment]), int(columns.stack[moment])
     settings = history.device.settings
     rounded = Rounding(settings).rounded(size)
-    return Request(
+    return RefusedRequest(
         bytes=size,
         segment_bytes=segment_size(rounded, settings),
         step=history.step_at(moment),

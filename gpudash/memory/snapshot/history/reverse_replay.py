@@ -27,7 +27,7 @@ class _Piece:
         self.owner = owner
 
 
-class Undoing:
+class ReverseReplay:
     """Segments that go back in time, one event at a call.
 
     Raises:

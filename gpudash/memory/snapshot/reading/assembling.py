@@ -26,7 +26,7 @@ from gpudash.memory.snapshot.history.model import (
     Snapshot,
     SnapshotError,
 )
-from gpudash.memory.snapshot.history.reverse_replay import Undoing
+from gpudash.memory.snapshot.history.reverse_replay import ReverseReplay
 from gpudash.memory.snapshot.reading.contents import (
     allocator_settings_of,
     annotations_of,
@@ -34,7 +34,7 @@ from gpudash.memory.snapshot.reading.contents import (
     segments_of,
     stated_allocated,
 )
-from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.shape import ShapeError, as_dict, readable, shown
 from gpudash.memory.snapshot.reading.stacks import StackTable
 from gpudash.memory.snapshot.reading.trace_columns import Numbering, TraceColumns
@@ -53,7 +53,7 @@ _STATES = {"active_allocated": ALLOC, "active_pending_free": FREE_REQUESTED}
 
 
 @dataclass(slots=True)
-class Found:
+class FoundInFile:
     """What a file holds.
 
     Attributes:
@@ -73,7 +73,7 @@ class Found:
     warnings: list[str] = field(default_factory=list)
 
 
-def assembled(found: Found, limits: Limits, times: TimeRange | None) -> Snapshot:
+def assembled(found: FoundInFile, limits: ReadLimits, times: TimeRange | None) -> Snapshot:
     """The snapshot.
 
     Raises:
@@ -144,7 +144,7 @@ def segments_before(
 ) -> tuple[Segment, ...] | None:
     """The segments before the first of some events, from those after the last; ``None`` where they disagree."""
     try:
-        undoing = Undoing(segments, Rounding(settings))
+        undoing = ReverseReplay(segments, Rounding(settings))
         for entry in reversed([*EventList(later)]):
             undoing.undo(entry)
     except SnapshotError:
@@ -153,7 +153,7 @@ def segments_before(
 
 
 class _Assembling:
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: FoundInFile) -> None:
         data = found.data
         self._found = found
         self._segments = segments_of(data["segments"], found.stacks)
@@ -165,7 +165,7 @@ class _Assembling:
         self._warnings = found.warnings
         self._reaches_end = True
 
-    def snapshot(self, limits: Limits, times: TimeRange | None) -> Snapshot:
+    def snapshot(self, limits: ReadLimits, times: TimeRange | None) -> Snapshot:
         """All devices, and what is to be said of them."""
         traces = self._found.traces
         settings, left_out = plain_settings(self._recorded)
@@ -225,7 +225,7 @@ def _check_sums(number: int, columns: Columns, segments: Sequence[Segment]) -> N
             raise ShapeError(f"the sizes of device {number} add up to more than 64 bits hold")
 
 
-def _tell_unknown(found: Found) -> None:
+def _tell_unknown(found: FoundInFile) -> None:
     unknown: dict[str, int] = {}
     for trace in found.traces:
         for key, count in trace.unknown.items():

@@ -9,7 +9,7 @@ from gpudash.units import GIB, MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadLimits:
     """What reading may take, in bytes.
 
     Attributes:

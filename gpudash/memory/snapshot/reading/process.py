@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.reading.source import name_of
 from gpudash.memory.snapshot.reading.stored import store
@@ -85,7 +85,7 @@ def _read(request: Mapping[str, Any], tell: Tell) -> Snapshot | None:
         limit(memory_bytes, STARTING_CPU_S + CPU_S_PER_MIB * (size // MIB))
         snapshot = read_snapshot(
             path,
-            limits=Limits(memory_bytes=memory_bytes),
+            limits=ReadLimits(memory_bytes=memory_bytes),
             times=None if times is None else TimeRange(*times),
             progress=_paced(tell),
         )

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpudash.memory.snapshot.history.model import Frame, Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.assembling import Found, assembled
+from gpudash.memory.snapshot.reading.assembling import FoundInFile, assembled
 from gpudash.memory.snapshot.reading.collecting import AT_ONCE, Collecting
-from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.shape import LARGEST, ShapeError, as_list
 from gpudash.memory.snapshot.reading.source import Progress, Source
 from gpudash.memory.snapshot.reading.stacks import UNKNOWN_LINE, StackTable
@@ -49,7 +49,7 @@ SPACE = b" \t\r\n"
 
 
 def read_snapshot(
-    path: Path, *, limits: Limits | None = None, times: TimeRange | None = None, progress: Progress | None = None
+    path: Path, *, limits: ReadLimits | None = None, times: TimeRange | None = None, progress: Progress | None = None
 ) -> Snapshot:
     """Read a snapshot file, in part where the whole would take more memory than it may.
 
@@ -64,7 +64,7 @@ def read_snapshot(
         SnapshotError: it is no snapshot, too large, cut off, asks for anything but plain data, or has another shape.
         OSError: it cannot be read.
     """
-    limits = limits or Limits()
+    limits = limits or ReadLimits()
     with _no_collection():
         with Source(path, limits, progress) as source:
             if looks_like_json(source.begin):
@@ -125,7 +125,9 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _shaped(source: Source, kind: str, read: Callable[[], Found], limits: Limits, times: TimeRange | None) -> Snapshot:
+def _shaped(
+    source: Source, kind: str, read: Callable[[], FoundInFile], limits: ReadLimits, times: TimeRange | None
+) -> Snapshot:
     form = "JSON" if kind == "JSON" else "a pickle"
     try:
         found = read()
@@ -159,7 +161,7 @@ def _lists_of_events(top: dict[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]
         yield where, as_list(value, where)
 
 
-def _whole(data: Any, source: Source, kind: str) -> Found:
+def _whole(data: Any, source: Source, kind: str) -> FoundInFile:
     """What is in data that are there as a whole; the events are taken out of them."""
     top = _top(data)
     stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
@@ -171,10 +173,10 @@ def _whole(data: Any, source: Source, kind: str) -> Found:
             if isinstance(entries, list):
                 entries[begin : begin + CHUNK] = [None] * len(entries[begin : begin + CHUNK])
         traces.append(trace)
-    return Found(top, traces, stacks, texts, _kind(source, kind))
+    return FoundInFile(top, traces, stacks, texts, _kind(source, kind))
 
 
-def _sparingly(source: Source, kind: str, limits: Limits, times: TimeRange | None) -> Found:
+def _sparingly(source: Source, kind: str, limits: ReadLimits, times: TimeRange | None) -> FoundInFile:
     """What is in a pickle that is read opcode by opcode, of the events as many as there is room for."""
     stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
     collecting = Collecting(stacks, texts, times, max(AT_ONCE, limits.memory_bytes // EVENT_BYTES))
@@ -189,7 +191,7 @@ def _sparingly(source: Source, kind: str, limits: Limits, times: TimeRange | Non
     traces = []
     for where, entries in _lists_of_events(top):
         traces.append(collecting.traces.get(id(entries)) or TraceColumns(stacks, texts, where))
-    return Found(top, traces, stacks, texts, _kind(source, kind), is_whole=not collecting.dropped)
+    return FoundInFile(top, traces, stacks, texts, _kind(source, kind), is_whole=not collecting.dropped)
 
 
 def _kind(source: Source, kind: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from gpudash.memory.snapshot.history.model import SnapshotError
-from gpudash.memory.snapshot.reading.limits import Limits
+from gpudash.memory.snapshot.reading.limits import ReadLimits
 from gpudash.units import MIB
 
 GZIP = b"\x1f\x8b"
@@ -58,7 +58,7 @@ class Source:
         begin: its first bytes, expanded.
     """
 
-    def __init__(self, path: Path, limits: Limits, progress: Progress | None = None) -> None:
+    def __init__(self, path: Path, limits: ReadLimits, progress: Progress | None = None) -> None:
         self.name = name_of(path)
         kind = path.stat()
         if not stat.S_ISREG(kind.st_mode):
@@ -111,7 +111,7 @@ class _Counted(io.RawIOBase):
     """Reads and expands, and counts both."""
 
     def __init__(
-        self, name: str, file: BinaryIO, size: int, is_compressed: bool, limits: Limits, progress: Progress | None
+        self, name: str, file: BinaryIO, size: int, is_compressed: bool, limits: ReadLimits, progress: Progress | None
     ) -> None:
         self._name, self._file, self._size, self._progress = name, file, size, progress
         self._expanding: Any = gzip.GzipFile(fileobj=file, mode="rb") if is_compressed else None

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from gpudash.memory.snapshot.history.model import SnapshotError
 from gpudash.memory.snapshot.reading.collecting import Collecting
-from gpudash.memory.snapshot.reading.limits import Limits
+from gpudash.memory.snapshot.reading.limits import ReadLimits
 from gpudash.memory.snapshot.reading.shape import ShapeError
 from gpudash.memory.snapshot.reading.source import Source
 from gpudash.memory.snapshot.reading.unpickling import refuse_global, refuse_reference
@@ -44,7 +44,7 @@ class StreamingUnpickler:
         collecting: takes frames, stacks and events out of the data on the way.
     """
 
-    def __init__(self, source: Source, limits: Limits, collecting: Collecting) -> None:
+    def __init__(self, source: Source, limits: ReadLimits, collecting: Collecting) -> None:
         self._name = source.name
         self._bytes = ByteReader(source, limits.text_bytes)
         self._collecting = collecting

@@ -29,7 +29,7 @@ MOST_ACTIONS = 255
 _MISSING: Any = object()
 
 
-class Rows(NamedTuple):
+class EventRows(NamedTuple):
     """Columns of some consecutive events, as in `Columns`."""
 
     action: NDArray[np.uint8]
@@ -82,7 +82,7 @@ class TraceColumns:
         self._where = where
         self._actions = Numbering(ACTIONS)
         self._pools = Numbering((), (None,))
-        self._rows: deque[Rows] = deque()
+        self._rows: deque[EventRows] = deque()
         self.seen = self.held = 0
         self.unknown: dict[str, int] = {}
         self.first_us: int | None = None
@@ -119,7 +119,9 @@ class TraceColumns:
     def columns(self) -> Columns:
         """What is held, in one piece; it is no longer held here."""
         rows, self._rows = self._rows, deque()
-        whole = Rows(*(_joined([part[number] for part in rows], number) for number in range(len(Rows._fields))))
+        whole = EventRows(
+            *(_joined([part[number] for part in rows], number) for number in range(len(EventRows._fields)))
+        )
         return Columns(
             **whole._asdict(),
             actions=tuple(map(readable, self._actions.numbers)),
@@ -127,7 +129,7 @@ class TraceColumns:
             texts=tuple(map(readable, self._texts.numbers)),
         )
 
-    def _converted(self, entries: Sequence[Any]) -> Rows:
+    def _converted(self, entries: Sequence[Any]) -> EventRows:
         if {*map(type, entries)} != {dict}:
             raise ShapeError("an event is no dictionary")
         found, has_more = _columns(entries)
@@ -138,7 +140,7 @@ class TraceColumns:
         action = self._actions.of(found["action"], np.int64)
         if len(self._actions.numbers) > MOST_ACTIONS:
             raise ShapeError(f"{self._where} has more than {MOST_ACTIONS} different actions")
-        return Rows(
+        return EventRows(
             action=action.astype(np.uint8),
             address=_integers(found["addr"], 0, 0),
             size=_integers(found["size"], 0, 0),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.replay.trace_program import compiled
-from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Ran, Rerun
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.telemetry.explanation import Growth
 
 Ints = NDArray[np.int64]
@@ -60,7 +60,7 @@ def let_go(history: History, growing: Sequence[Growth], capacity: int | None = N
     sooner = program.without_late(dict(zip(blocks[known].tolist(), place[known].tolist(), strict=True)))
     settings: AllocatorSettings = history.device.settings
     room = UNLIMITED if capacity is None else capacity
-    without: Ran = Rerun(sooner, room, settings).run()
+    without: ReplayRun = Rerun(sooner, room, settings).run()
     before = Rerun(program, UNLIMITED, settings).run()
     fits = None if capacity is None else without.fits
     return LetGo(before.peak_reserved, without.peak_reserved, without.peak_allocated, fits)

@@ -13,13 +13,13 @@ from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.recorded import RecordedAllocator
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, SnapshotError, TraceEntry
-from gpudash.memory.snapshot.history.reverse_replay import Undoing
+from gpudash.memory.snapshot.history.reverse_replay import ReverseReplay
 from gpudash.memory.snapshot.replay.trace_program import cache_emptied, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayOutcome:
     """What came of a replay, in bytes and in numbers of events.
 
     Attributes:
@@ -63,7 +63,9 @@ def initial_layout(device: DeviceSnapshot) -> list[Segment]:
     return _undone(device).segments()
 
 
-def replay(device: DeviceSnapshot, capacity: int | None = None, settings: AllocatorSettings | None = None) -> Replay:
+def replay(
+    device: DeviceSnapshot, capacity: int | None = None, settings: AllocatorSettings | None = None
+) -> ReplayOutcome:
     """Run a trace through the model of the allocator.
 
     With neither capacity nor settings every placement is checked against the real one, from which the replay goes on.
@@ -84,8 +86,8 @@ def replay(device: DeviceSnapshot, capacity: int | None = None, settings: Alloca
     return _what_if(device, capacity, settings)
 
 
-def _undone(device: DeviceSnapshot) -> Undoing:
-    undoing = Undoing(device.segments, Rounding(device.settings))
+def _undone(device: DeviceSnapshot) -> ReverseReplay:
+    undoing = ReverseReplay(device.segments, Rounding(device.settings))
     for entry in reversed(tuple(device.trace)):
         undoing.undo(entry)
     return undoing
@@ -167,7 +169,7 @@ class _Check:
         self._retried = False
         self._hits = self._allocations = self._segments = self._segments_right = self._releases_right = 0
 
-    def run(self) -> Replay:
+    def run(self) -> ReplayOutcome:
         """Follow every event."""
         begins = {release.begin: release for release in self._releases}
         for number, entry in enumerate(self._trace):
@@ -180,7 +182,7 @@ class _Check:
                 self._follow(number, entry)
             except ValueError as error:
                 raise SnapshotError(f"The trace cannot be followed at event {number}: {error}") from error
-        return Replay(
+        return ReplayOutcome(
             allocations=self._allocations,
             allocations_at_real_address=self._hits,
             segments=self._segments,
@@ -259,13 +261,13 @@ class _Check:
         return model.preview(entry.size, entry.stream, pool)
 
 
-def _what_if(device: DeviceSnapshot, capacity: int | None, settings: AllocatorSettings | None) -> Replay:
+def _what_if(device: DeviceSnapshot, capacity: int | None, settings: AllocatorSettings | None) -> ReplayOutcome:
     """Let the model decide, on a card of some capacity and under some settings."""
     program, _, _ = compiled(device)
     chosen = device.settings if settings is None else settings
     ran = Rerun(program, UNLIMITED if capacity is None else capacity, chosen).run()
     emptied = len(cache_emptied(columns_of(device), device))
-    return Replay(
+    return ReplayOutcome(
         allocations=sum(entry.action == "alloc" for entry in device.trace),
         allocations_at_real_address=None,
         segments=ran.segments,

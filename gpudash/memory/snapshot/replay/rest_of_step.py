@@ -17,7 +17,7 @@ from gpudash.memory.snapshot.history.categories import CATEGORIES
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import ALLOC, OOM, Columns, DeviceSnapshot
-from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, Program, compiled
+from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, TraceProgram, compiled
 from gpudash.memory.snapshot.replay.trace_repeats import Windows
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 
@@ -58,7 +58,7 @@ def what_if_of(device: DeviceSnapshot, history: Callable[[], History]) -> WhatIf
     return WhatIf(device, rest, ends_refused=rest is None)
 
 
-def with_rest_of_step(history: History) -> Program | None:
+def with_rest_of_step(history: History) -> TraceProgram | None:
     """The trace up to its last refused request, and then what followed that request one step earlier, up to the same
     request again, for some steps; ``None`` where no earlier step of the trace came to this request in the same way.
 
@@ -84,7 +84,7 @@ def with_rest_of_step(history: History) -> Program | None:
     return None if longer is None else longer.program
 
 
-def _last_refusal(program: Program) -> int:
+def _last_refusal(program: TraceProgram) -> int:
     """Index of the last operation that was refused."""
     operations = program.operations
     return next(
@@ -94,7 +94,7 @@ def _last_refusal(program: Program) -> int:
     )
 
 
-def _kinds(program: Program, stack: Ints, history: History) -> Ints:
+def _kinds(program: TraceProgram, stack: Ints, history: History) -> Ints:
     """For each block a number that stands for its size, stream and stack; behind them that of the refused request."""
     event, columns = int(history.ooms[-1]), history.columns
     rows = np.stack(
@@ -120,7 +120,7 @@ class _Run:
         gradients: blocks of gradients.
     """
 
-    program: Program
+    program: TraceProgram
     end: int
     begin: int
     kinds: Ints
@@ -166,7 +166,7 @@ class _Cycle:
         return cls(first_of_cycle, later, freed, [block for block in kept if block in run.gradients])
 
 
-def _made(program: Program, end: int) -> Iterator[tuple[int, int]]:
+def _made(program: TraceProgram, end: int) -> Iterator[tuple[int, int]]:
     """Indices of the operations before ``end`` that allocate, and their blocks."""
     for place, operation in enumerate(program.operations[:end]):
         if 0 <= operation < SPECIAL:
@@ -250,7 +250,7 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
     return _Run(longer, len(operations) - 1, begin, kinds, run.gradients | fresh)
 
 
-def _freed_before(program: Program, end: int) -> set[int]:
+def _freed_before(program: TraceProgram, end: int) -> set[int]:
     """Blocks that are freed before an operation."""
     found = set()
     for operation in program.operations[:end]:

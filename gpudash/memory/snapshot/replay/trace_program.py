@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 Pool = tuple[int, ...]
 
 SPECIAL = 2**40
-"""Operations from here on are indices into `Program.specials`."""
+"""Operations from here on are indices into `TraceProgram.specials`."""
 
 WAIT, DONE, AT, REFUSED, EMPTY = range(5)
 """Free while another stream uses it; be done with that; allocate where the card gave a segment at a known address; a
@@ -37,7 +37,7 @@ request that was refused; empty the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class TraceProgram:
     """Operations of a trace on numbered blocks: those from before it first, then by their allocation.
 
     Attributes:
@@ -68,7 +68,7 @@ class Program:
     unrecorded_slack: dict[int, int]
     disagreeing: int
 
-    def without_late(self, late: dict[int, int]) -> Program:
+    def without_late(self, late: dict[int, int]) -> TraceProgram:
         """The same with some blocks freed sooner.
 
         Args:
@@ -96,7 +96,7 @@ class Program:
         return replace(self, operations=operations, events=np.array(of_event, np.int64), windows=alone)
 
 
-def compiled(device: DeviceSnapshot) -> tuple[Program, Lives, Ints]:
+def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
     """The program of a device's trace, its lives, and the index of the life of each block."""
     columns = columns_of(device)
     count = len(columns)
@@ -113,7 +113,7 @@ def compiled(device: DeviceSnapshot) -> tuple[Program, Lives, Ints]:
     operations, events, specials = _operations(columns, lives, order, device)
     pool, known = _pools(columns, lives, order, device), len(before.life)
     made = _made(operations, specials)
-    program = Program(
+    program = TraceProgram(
         operations=operations.tolist(),
         events=events,
         specials=specials,

@@ -9,7 +9,7 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.memory.allocator.caching import UNKNOWN
 from gpudash.memory.allocator.device_memory import MeteredMemory
 from gpudash.memory.allocator.layout import SHARED
-from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, Program
+from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, TraceProgram
 from gpudash.memory.snapshot.replay.trace_repeats import LAST, OWN
 
 UNLIMITED = 2**50
@@ -64,7 +64,7 @@ class ReplayedDevice(MeteredMemory):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ReplayRun:
     """How a program ended on a card, in bytes; the same as on every card of `least` to below `below`.
 
     Attributes:
@@ -122,7 +122,7 @@ class Rerun:
         checkpoints: that the run has left, if it was to keep some.
     """
 
-    def __init__(self, program: Program, capacity: int, settings: AllocatorSettings) -> None:
+    def __init__(self, program: TraceProgram, capacity: int, settings: AllocatorSettings) -> None:
         self._program = program
         self._settings = settings
         self._card = ReplayedDevice(capacity)
@@ -133,7 +133,7 @@ class Rerun:
         self._every = 0
         self.checkpoints: list[Checkpoint] = []
 
-    def run(self, begin: Checkpoint | None = None, keeps: bool = False) -> Ran:
+    def run(self, begin: Checkpoint | None = None, keeps: bool = False) -> ReplayRun:
         """Run until the end, or until a request is refused.
 
         Args:
@@ -155,7 +155,7 @@ class Rerun:
             failed, asked = int(self._program.events[self._at]), refused.size
         figures = self._model.statistics()
         lacking = self._card.lacking
-        return Ran(
+        return ReplayRun(
             fits=failed is None,
             failed_at=failed,
             asked=asked,

@@ -13,8 +13,8 @@ from gpudash.memory.allocator.smallest_capacity import Tried, smallest_capacity
 from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.estimate import CARDS_BYTES, smallest_card
 from gpudash.memory.snapshot.history.model import DeviceSnapshot
-from gpudash.memory.snapshot.replay.trace_program import Program, compiled
-from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Checkpoint, Ran, Rerun
+from gpudash.memory.snapshot.replay.trace_program import TraceProgram, compiled
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Checkpoint, ReplayRun, Rerun
 from gpudash.units import GIB, format_bytes, format_count
 
 
@@ -79,17 +79,19 @@ class WhatIf:
         goes_on: whether more than the trace of the device is replayed.
     """
 
-    def __init__(self, device: DeviceSnapshot, program: Program | None = None, *, ends_refused: bool = False) -> None:
+    def __init__(
+        self, device: DeviceSnapshot, program: TraceProgram | None = None, *, ends_refused: bool = False
+    ) -> None:
         self.ends_refused = ends_refused
         self.goes_on = program is not None
         self._device = device
         self._program = program
-        self._ran: dict[tuple[Any, ...], list[Ran]] = {}
+        self._ran: dict[tuple[Any, ...], list[ReplayRun]] = {}
         self._smallest: dict[tuple[Any, ...], int] = {}
         self._checkpoints: dict[tuple[Any, ...], list[Checkpoint]] = {}
 
     @property
-    def program(self) -> Program:
+    def program(self) -> TraceProgram:
         """What the trace asked of the allocator."""
         if self._program is None:
             self._program = compiled(self._device)[0]
@@ -159,7 +161,7 @@ class WhatIf:
             seconds=time.perf_counter() - began,
         )
 
-    def run(self, capacity: int | None, settings: AllocatorSettings | None = None) -> Ran:
+    def run(self, capacity: int | None, settings: AllocatorSettings | None = None) -> ReplayRun:
         """The outcome on a card, replayed when it does not follow from an earlier one."""
         chosen = self._device.settings if settings is None else settings
         room = UNLIMITED if capacity is None else capacity
@@ -184,7 +186,7 @@ class WhatIf:
         passed = [checkpoint for checkpoint in self._checkpoints.get(key, ()) if checkpoint.most <= capacity]
         return passed[-1] if passed else None
 
-    def _known(self, capacity: int, settings: AllocatorSettings) -> Ran | None:
+    def _known(self, capacity: int, settings: AllocatorSettings) -> ReplayRun | None:
         found = self._ran.get(_key(settings), ())
         return next((ran for ran in found if ran.least <= capacity < ran.below), None)
 
@@ -204,7 +206,7 @@ class WhatIf:
         self._smallest[_key(chosen)] = found
         return found
 
-    def words(self, ran: Ran, capacity: int | None, settings: str | None = None) -> str:
+    def words(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
         """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
         head = "Without a limit" if capacity is None else format_bytes(capacity)
         head += f" with {settings}" if settings else ""

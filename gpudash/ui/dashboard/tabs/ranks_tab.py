@@ -128,7 +128,7 @@ class RanksModel(RowsModel[RankRow]):
         return getattr(row, COLUMNS[column][0]) if role == Qt.ItemDataRole.UserRole else None
 
 
-class ShareBar(QStyledItemDelegate):
+class RankShareDelegate(QStyledItemDelegate):
     """Draws a share as a bar along the lower edge of its cell."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
@@ -195,7 +195,7 @@ class RanksTab(QWidget):
         header.setStretchLastSection(True)
         header.setSortIndicator(0, Qt.SortOrder.AscendingOrder)
         view.setSortingEnabled(True)
-        bars = ShareBar(view)
+        bars = RankShareDelegate(view)
         for place, (field, _column, _write) in enumerate(COLUMNS):
             if field in BARS:
                 view.setItemDelegateForColumn(place, bars)

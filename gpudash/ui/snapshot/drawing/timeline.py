@@ -147,13 +147,13 @@ class Timeline(QWidget):
         self._curves = None
         self.update()
 
-    def frame(self) -> Frame | None:
+    def frame(self) -> TimelineFrame | None:
         """Where things are drawn; ``None`` while there is nothing to draw."""
         if self.levels is None:
             return None
         top = READOUT + BAND_HEIGHT
         plot = QRectF(LEFT, top, max(10, self.width() - LEFT - 8), max(10, self.height() - top - BOTTOM))
-        return Frame(plot, *self._view, highest(self.levels))
+        return TimelineFrame(plot, *self._view, highest(self.levels))
 
     def x_of(self, moment: int) -> float:
         """Pixel at which a moment lies."""
@@ -182,7 +182,7 @@ class Timeline(QWidget):
             painter.drawRect(QRectF(0.5, 0.5, self.width() - 1, self.height() - 1))
         painter.end()
 
-    def _drawn(self, frame: Frame) -> QPixmap:
+    def _drawn(self, frame: TimelineFrame) -> QPixmap:
         assert self.levels is not None and self._axis is not None
         ratio = self.devicePixelRatioF()
         picture = QPixmap((self.size().toSizeF() * ratio).toSize())
@@ -194,7 +194,7 @@ class Timeline(QWidget):
         painter.end()
         return picture
 
-    def _draw_marks(self, painter: QPainter, frame: Frame) -> None:
+    def _draw_marks(self, painter: QPainter, frame: TimelineFrame) -> None:
         assert self.levels is not None and self._axis is not None
         self._labels = []
         for moment in self.levels.ooms[-MOST_MARKS:]:
@@ -204,7 +204,7 @@ class Timeline(QWidget):
             self._draw_mark(painter, frame, self.levels.peak, "peak", QColor(self._palette.text), cross=False)
 
     def _draw_mark(
-        self, painter: QPainter, frame: Frame, moment: int, words: str, colour: QColor, *, cross: bool
+        self, painter: QPainter, frame: TimelineFrame, moment: int, words: str, colour: QColor, *, cross: bool
     ) -> None:
         assert self.levels is not None and self._axis is not None
         at = QPointF(frame.x(self._axis.place(moment)), frame.y(float(self.levels.at(moment)[0])))
@@ -236,7 +236,7 @@ class Timeline(QWidget):
         """Whether a label that is drawn already lies there."""
         return any(label.intersects(place) for label in self._labels)
 
-    def _draw_moments(self, painter: QPainter, frame: Frame) -> None:
+    def _draw_moments(self, painter: QPainter, frame: TimelineFrame) -> None:
         assert self._axis is not None
         plot = frame.plot
         now = frame.x(self._axis.place(self._moment))
@@ -257,7 +257,7 @@ class Timeline(QWidget):
             painter.drawLine(QPointF(x, plot.top()), QPointF(x, plot.bottom()))
         painter.restore()
 
-    def _draw_readout(self, painter: QPainter, frame: Frame) -> None:
+    def _draw_readout(self, painter: QPainter, frame: TimelineFrame) -> None:
         assert self.levels is not None
         moment = self._moment if self._hovered is None else self._hovered
         metrics = QFontMetricsF(painter.font())
@@ -291,7 +291,7 @@ class Timeline(QWidget):
         found = self._axis.moment(place)
         return self._snapped(found, frame, x)
 
-    def _snapped(self, moment: int, frame: Frame, x: float) -> int:
+    def _snapped(self, moment: int, frame: TimelineFrame, x: float) -> int:
         """The peak or an out-of-memory where the pointer is on its mark, else ``moment``."""
         assert self.levels is not None and self._axis is not None
         for mark in (*self.levels.ooms, self.levels.peak):
@@ -378,7 +378,7 @@ class Timeline(QWidget):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class TimelineFrame:
     """Where things are drawn.
 
     Attributes:
@@ -419,7 +419,7 @@ def place_words(levels: Levels, moment: int) -> str:
     return number if levels.time_s is None else f"{number} · {format_duration(float(levels.time_s[moment]))}"
 
 
-def x_ticks(frame: Frame, by_time: bool) -> Ticks:
+def x_ticks(frame: TimelineFrame, by_time: bool) -> Ticks:
     """Ticks of the x axis: seconds since the first event, or numbers of events."""
     count = max(2, int(frame.plot.width() / 90))
     if not by_time:
@@ -437,7 +437,7 @@ def x_ticks(frame: Frame, by_time: bool) -> Ticks:
 class Picture:
     """Draws one state of the timeline."""
 
-    def __init__(self, levels: Levels, axis: Axis, frame: Frame, palette: Palette) -> None:
+    def __init__(self, levels: Levels, axis: Axis, frame: TimelineFrame, palette: Palette) -> None:
         self._levels = levels
         self._axis = axis
         self._frame = frame

@@ -104,7 +104,7 @@ def icicle_pane(palette: Palette) -> TreePane:
     return TreePane(Icicle("Icicle of live bytes by call stack", palette), palette)
 
 
-class Legend(QWidget):
+class CategoryLegend(QWidget):
     """Swatches with names, in one row as far as they fit."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -158,7 +158,7 @@ class BlocksPane(QWidget):
         self._map: Map | None = None
         self.view = MemoryMap(palette)
         self.view.chosen.connect(self._choose)
-        self.legend = Legend(palette)
+        self.legend = CategoryLegend(palette)
         self.sums = PlainLabel()
         self.sums.setProperty("role", "muted")
         self._scroll = QScrollArea()

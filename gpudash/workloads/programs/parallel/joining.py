@@ -10,7 +10,7 @@ from typing import Any
 from gpudash.agent.wire import Message
 from gpudash.devices.names import Device
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.ranks import Findings, RankMemory, Ranks, RankStep, findings
+from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.records import EpochFinished, Note, Record, StepFinished, event_from_json
 from gpudash.units import format_bytes
 from gpudash.workloads.programs.epochs import Epochs
@@ -54,7 +54,7 @@ class Joining:
         self._items: int | None = None
         self._facts: dict[str, Any] = {}
         self._run = ""
-        self._findings = Findings(clock())
+        self._findings = RankFindings(clock())
         self._began_s = self._step_ended_s = 0.0
         self.restarts = 0
         self.begin_again(0)

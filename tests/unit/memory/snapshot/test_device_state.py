@@ -6,7 +6,7 @@ import pytest
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.explaining.explain import explain, parts_of
-from gpudash.memory.explaining.memory_state import OTHER_TENSORS, Request
+from gpudash.memory.explaining.memory_state import OTHER_TENSORS, RefusedRequest
 from gpudash.memory.snapshot.device_state import Known, category_of, held_in, stack_of
 from gpudash.units import GIB, MIB
 
@@ -54,9 +54,9 @@ def test_every_kind_of_block_has_its_part() -> None:
 def test_only_the_pool_a_request_asks_counts_as_usable() -> None:
     small = segment(0, block("inactive", 2 * MIB), segment_type="small")
     large = segment(MIB << 4, block("inactive", 16 * MIB), block("active_allocated", MIB), block("inactive", 8 * MIB))
-    found = held_in(snapshot(small, large), 0, KNOWN, Request(20 * MIB, 20 * MIB))
+    found = held_in(snapshot(small, large), 0, KNOWN, RefusedRequest(20 * MIB, 20 * MIB))
     assert (found.idle, found.usable_idle, found.largest_free_block) == (26 * MIB, 24 * MIB, 16 * MIB)
-    assert held_in(snapshot(small, large), 0, KNOWN, Request(512, 2 * MIB)).usable_idle == 2 * MIB
+    assert held_in(snapshot(small, large), 0, KNOWN, RefusedRequest(512, 2 * MIB)).usable_idle == 2 * MIB
 
 
 def test_a_blocks_step_is_told_by_when_it_was_allocated() -> None:
@@ -75,7 +75,7 @@ def test_a_leak_is_found_in_a_snapshot() -> None:
         {"action": "alloc", "addr": at * 64 * MIB, "size": 64 * MIB, "time_us": 1000 * at + 500} for at in range(steps)
     ]
     known = Known(2 * GIB, 16 * MIB, steps=tuple((1000 * at, at + 1) for at in range(steps + 1)))
-    request = Request(64 * MIB, 64 * MIB)
+    request = RefusedRequest(64 * MIB, 64 * MIB)
     found = explain(held_in(snapshot(segment(0, *blocks), trace=trace), 0, known, request))
     assert found.verdict == "leak"
     assert found.headline.startswith("train.py:41 keeps 64 MiB of every step")

@@ -14,7 +14,7 @@ import pytest
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.snapshot.history.model import ACTIONS, NONE, Snapshot, TraceEntry
-from gpudash.memory.snapshot.reading.limits import Limits
+from gpudash.memory.snapshot.reading.limits import ReadLimits
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.units import MIB
 from tests.fuzzing.seeds import BASE, FRAMES, event, legacy, modern, segment
@@ -215,4 +215,4 @@ def test_progress_is_told_up_to_the_end_of_the_file(write: Write, read: Callable
 
 def test_a_limit_that_allows_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="memory_bytes must be at least 1"):
-        Limits(memory_bytes=0)
+        ReadLimits(memory_bytes=0)

@@ -14,7 +14,7 @@ from gpudash.memory.allocator import CachingAllocator, DeviceMemory
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.reading import collecting
 from gpudash.memory.snapshot.reading import reader as reading
-from gpudash.memory.snapshot.reading.limits import Limits, TimeRange
+from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.replay.placements import initial_layout
 from gpudash.units import GIB, MIB
@@ -131,7 +131,7 @@ def test_the_newest_events_are_kept_when_the_whole_needs_too_much_memory(
     monkeypatch.setattr(collecting, "AT_ONCE", 64)
     monkeypatch.setattr(reading, "AT_ONCE", 64)
     memory_bytes = 1000 * reading.EVENT_BYTES
-    found = read_snapshot(path, limits=Limits(memory_bytes=memory_bytes))
+    found = read_snapshot(path, limits=ReadLimits(memory_bytes=memory_bytes))
     (device,) = found.devices
     kept = len(device.trace)
     assert 900 <= kept <= 1000
@@ -176,7 +176,7 @@ def test_of_several_devices_the_longest_trace_gives_way(path: Path, monkeypatch:
     monkeypatch.setattr(collecting, "AT_ONCE", 100)
     monkeypatch.setattr(reading, "AT_ONCE", 100)
     monkeypatch.setattr(reading, "ROOM_PER_BYTE", 2**40)
-    found = read_snapshot(path, limits=Limits(memory_bytes=800 * reading.EVENT_BYTES))
+    found = read_snapshot(path, limits=ReadLimits(memory_bytes=800 * reading.EVENT_BYTES))
     kept = {device.index: len(device.trace) for device in found.devices}
     assert kept[2] == 300 and 300 <= kept[0] <= 500
     assert found.devices[0].trace[-1].size == 1999

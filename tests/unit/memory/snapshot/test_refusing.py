@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.limits import Limits
+from gpudash.memory.snapshot.reading.limits import ReadLimits
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.units import MIB
 from tests.fuzzing.seeds import FRAMES, event, modern, segment
@@ -190,10 +190,10 @@ def test_a_name_cannot_spoil_the_sentence(tmp_path: Path) -> None:
 
 
 def test_files_above_the_limits_are_refused(write: Write) -> None:
-    refused(read_snapshot, write(modern()), "more than the 100 that are opened", limits=Limits(file_bytes=100))
+    refused(read_snapshot, write(modern()), "more than the 100 that are opened", limits=ReadLimits(file_bytes=100))
     bomb = gzip.compress(b"\x80\x04" + b"N0" * 5_000_000 + b"].")
     assert len(bomb) < 20_000
-    refused(read_snapshot, write(bomb), "expands to more than the 1,000,000", limits=Limits(expanded_bytes=10**6))
+    refused(read_snapshot, write(bomb), "expands to more than the 1,000,000", limits=ReadLimits(expanded_bytes=10**6))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.trace_program import compiled
 from gpudash.memory.snapshot.replay.trace_repeats import Windows
-from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Ran, Rerun
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf, WhatIfAnswer
 from gpudash.units import GIB, KIB, MIB
 from tests.unit.memory.snapshot.made import EMPTIES, Made
@@ -70,14 +70,14 @@ def trained(steps: int = 40, keeps: int = 0, before: int = 20 * MIB) -> DeviceSn
     return made.device()
 
 
-def whole(device: DeviceSnapshot, capacity: int) -> Ran:
+def whole(device: DeviceSnapshot, capacity: int) -> ReplayRun:
     """The replay of every single event, with nothing passed over."""
     program, _, _ = compiled(device)
     alone = Windows((0, len(program.operations)), (0,), (len(program.block_at),))
     return Rerun(replace(program, windows=alone), capacity, device.settings).run()
 
 
-def figures(ran: Ran) -> tuple[object, ...]:
+def figures(ran: ReplayRun) -> tuple[object, ...]:
     return (
         ran.fits,
         ran.failed_at,

@@ -6,20 +6,20 @@ from dataclasses import replace
 import pytest
 
 from gpudash.devices.names import Device
-from gpudash.session.demo import Act, Question, Scene, Tour
-from gpudash.session.demo.measured import Measured
-from gpudash.session.demo.tour import BUSY, LOADING, NO_GPU, NO_REMEDY, Pace
+from gpudash.session.demo import Act, Scene, SceneQuestion, Tour
+from gpudash.session.demo.measured import MeasuredScene
+from gpudash.session.demo.tour import BUSY, LOADING, NO_GPU, NO_REMEDY, TourPace
 from gpudash.specs import PipelineSpec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from tests.unit.session.demo.fake_playing import CPU, CUDA, SIM, FakePlaying, remedy
 
-PACE = Pace(ask=5.0, act=2.0, read=4.0, told=6.0)
+PACE = TourPace(ask=5.0, act=2.0, read=4.0, told=6.0)
 CAP = MemoryCap(size=1024)
-ASKED = Question("Which?", ("a", "b", "c"))
+ASKED = SceneQuestion("Which?", ("a", "b", "c"))
 
 
-def scene(*acts: Act, questions: tuple[Question, ...] = (), answer: int | None = 1, title: str = "One") -> Scene:
-    return Scene(title, "Watch it.", acts, lambda runs: Measured(f"{len(runs)} runs.", answer), questions)
+def scene(*acts: Act, questions: tuple[SceneQuestion, ...] = (), answer: int | None = 1, title: str = "One") -> Scene:
+    return Scene(title, "Watch it.", acts, lambda runs: MeasuredScene(f"{len(runs)} runs.", answer), questions)
 
 
 def act(words: str = "It runs.", where: str = "best", **fields: object) -> Act:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from gpudash.session.serving.catalogue import CATALOGUE, Served
+from gpudash.session.serving.catalogue import CATALOGUE, ServedMetric
 from gpudash.session.serving.exposition import KEPT_S, LONGEST_LABEL, OPENMETRICS, TEXT, Exposition
 from gpudash.session.serving.run_figures import Rows
 from tests.programs import program
 
-EVERYTHING: Mapping[Served, Rows] = {
+EVERYTHING: Mapping[ServedMetric, Rows] = {
     served: [
         (tuple(f"{label} {row}" for label in served.labels), 1.5 + row) for row in range(2 if served.labels else 1)
     ]
@@ -29,11 +29,11 @@ EVERYTHING: Mapping[Served, Rows] = {
 class Clock:
     """A clock that a test sets, and rows that count how often they are gathered."""
 
-    def __init__(self, rows: Mapping[Served, Rows] = EVERYTHING) -> None:
+    def __init__(self, rows: Mapping[ServedMetric, Rows] = EVERYTHING) -> None:
         self.now_s, self.gathered, self.rows = 0.0, 0, rows
         self.exposition = Exposition(self.gather, lambda: self.now_s)
 
-    def gather(self) -> Mapping[Served, Rows]:
+    def gather(self) -> Mapping[ServedMetric, Rows]:
         self.gathered += 1
         return self.rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.session.serving.request import Request, begins_like_one, names_a_domain, takes_gzip, takes_openmetrics
+from gpudash.session.serving.request import HttpRequest, begins_like_one, names_a_domain, takes_gzip, takes_openmetrics
 
 PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
@@ -34,9 +34,9 @@ def test_a_domain_in_the_host_field_is_seen(host: str) -> None:
 
 
 def test_the_format_and_the_coding_are_those_that_are_accepted() -> None:
-    assert takes_openmetrics(Request("GET", "/", {"accept": PROMETHEUS}))
-    assert not takes_openmetrics(Request("GET", "/", {"accept": "text/plain;version=0.0.4, */*"}))
-    assert not takes_openmetrics(Request("GET", "/"))
-    assert takes_gzip(Request("GET", "/", {"accept-encoding": "br, GZIP;q=0.5"}))
-    assert not takes_gzip(Request("GET", "/", {"accept-encoding": "gzip;q=0"}))
-    assert not takes_gzip(Request("GET", "/"))
+    assert takes_openmetrics(HttpRequest("GET", "/", {"accept": PROMETHEUS}))
+    assert not takes_openmetrics(HttpRequest("GET", "/", {"accept": "text/plain;version=0.0.4, */*"}))
+    assert not takes_openmetrics(HttpRequest("GET", "/"))
+    assert takes_gzip(HttpRequest("GET", "/", {"accept-encoding": "br, GZIP;q=0.5"}))
+    assert not takes_gzip(HttpRequest("GET", "/", {"accept-encoding": "gzip;q=0"}))
+    assert not takes_gzip(HttpRequest("GET", "/"))

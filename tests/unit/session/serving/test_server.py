@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudash.session.serving.request import REASONS, BadRequestError, Request
-from gpudash.session.serving.server import Answer, Limits, Server
+from gpudash.session.serving.request import REASONS, BadRequestError, HttpRequest
+from gpudash.session.serving.server import HttpResponse, Server, ServerLimits
 from tests.unit.session.serving.certificates import certificate
 
 PATIENCE_S = 120.0
@@ -34,24 +34,24 @@ class Served:
     """A running server that answers every request with `BODY`, and what went wrong in it."""
 
     def __init__(
-        self, limits: Limits | None, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
+        self, limits: ServerLimits | None, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
     ) -> None:
         listener = listener or socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = listener.getsockname()[1]
         self.troubles: list[Exception] = []
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self.server = Server(listener, tls, self._reply, self.troubles.append, limits)
         self.server.start()
 
-    def _reply(self, request: Request) -> Answer:
+    def _reply(self, request: HttpRequest) -> HttpResponse:
         if request.path == "/wrong":
             raise RuntimeError("wrong")
         if request.path == "/refused":
             raise BadRequestError(421, "Not here.")
         if request.path == "/endless":
-            return Answer(200, ENDLESS)
+            return HttpResponse(200, ENDLESS)
         self.requests.append(request)
-        return Answer(200, BODY, fields=(("X-Method", request.method),))
+        return HttpResponse(200, BODY, fields=(("X-Method", request.method),))
 
     def client(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
@@ -66,7 +66,7 @@ def serve() -> Iterator[Serve]:
     running: list[Served] = []
 
     def start(
-        limits: Limits | None = None, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
+        limits: ServerLimits | None = None, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
     ) -> Served:
         running.append(Served(limits, tls, listener))
         return running[-1]
@@ -157,7 +157,7 @@ def test_a_scrape_is_read(serve: Serve) -> None:
         b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost:1\r\nAuthorization:  Bearer abc \r\nX: 1\r\nx: 2\r\n\r\n",
     )
     headers = {"host": "localhost:1", "authorization": "Bearer abc", "x": "1, 2"}
-    assert served.requests == [Request("GET", "/metrics", headers)]
+    assert served.requests == [HttpRequest("GET", "/metrics", headers)]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_client_that_sends_without_end_is_cut_off(serve: Serve) -> None:
 
 
 def test_slow_clients_are_cut_off(serve: Serve) -> None:
-    served = serve(Limits(seconds=0.5))
+    served = serve(ServerLimits(seconds=0.5))
     with served.client() as silent, served.client() as slow, served.client() as reader:
         slow.sendall(b"GET /metr")
         reader.sendall(SCRAPE.replace(b"/metrics", b"/endless"))  # and never reads it
@@ -227,7 +227,7 @@ def test_slow_clients_are_cut_off(serve: Serve) -> None:
 
 
 def test_the_oldest_connection_makes_room_for_a_scrape(serve: Serve) -> None:
-    served = serve(Limits(connections=4, seconds=PATIENCE_S))
+    served = serve(ServerLimits(connections=4, seconds=PATIENCE_S))
     idle = [served.client() for _ in range(12)]
     try:
         assert code(asked(served, SCRAPE)) == 200
@@ -240,7 +240,7 @@ def test_the_oldest_connection_makes_room_for_a_scrape(serve: Serve) -> None:
 
 
 def test_more_connections_a_second_than_are_taken_wait_for_the_next(serve: Serve) -> None:
-    served = serve(Limits(per_second=5))
+    served = serve(ServerLimits(per_second=5))
     assert [code(asked(served, SCRAPE)) for _ in range(12)] == [200] * 12
 
 
@@ -260,7 +260,7 @@ def test_clients_that_go_away_leave_nothing_behind(serve: Serve) -> None:
 
 
 def test_closing_ends_every_connection(serve: Serve) -> None:
-    served = serve(Limits(seconds=PATIENCE_S))
+    served = serve(ServerLimits(seconds=PATIENCE_S))
     with served.client() as client:
         client.sendall(b"GET")
         assert code(asked(served, SCRAPE)) == 200
@@ -272,7 +272,7 @@ def test_closing_ends_every_connection(serve: Serve) -> None:
 
 def test_a_server_that_was_never_started_closes_its_socket() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(listener, None, lambda request: Answer(200, b""), lambda error: None)
+    server = Server(listener, None, lambda request: HttpResponse(200, b""), lambda error: None)
     assert server.close()
     assert listener.fileno() == -1
 
@@ -296,7 +296,7 @@ class Refusing(socket.socket):
 
 def test_without_descriptors_the_oldest_client_gives_its_own(serve: Serve) -> None:
     listener = Refusing()
-    served = serve(Limits(per_second=5), listener=listener)
+    served = serve(ServerLimits(per_second=5), listener=listener)
     with served.client() as oldest:
         oldest.sendall(b"GET")
         assert code(asked(served, SCRAPE)) == 200
@@ -325,7 +325,7 @@ def test_an_encrypted_request_is_answered(serve: Serve, pair: tuple[Path, Path])
 
 
 def test_a_handshake_that_is_no_good_disturbs_nobody(serve: Serve, pair: tuple[Path, Path]) -> None:
-    served = serve(Limits(seconds=2.0), tls=server_context(pair))
+    served = serve(ServerLimits(seconds=2.0), tls=server_context(pair))
     trusting = ssl.create_default_context(cafile=str(pair[0]))
     distrusting = ssl.create_default_context()
     with served.client() as silent, served.client() as plain, served.client() as doubting:
