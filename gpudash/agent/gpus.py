@@ -1,6 +1,6 @@
 """What is watched of torch, from its import on: figures, memory history, out-of-memory errors, simulated GPUs.
 
-What the allocators of this process say, read without making, changing or resetting anything.
+`Allocators` reads their figures without making, changing or resetting anything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Memory snapshots of the program: at an out-of-memory, and when the dashboard asks.
 
-A snapshot of CUDA's memory, for which torch imports nothing into the program.
+Of CUDA's memory they are taken without torch importing anything into the program: its main thread may be importing.
 """
 
 from __future__ import annotations

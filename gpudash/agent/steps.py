@@ -1,12 +1,9 @@
-"""Steps and losses of the program, as its own code or its trainer tells them.
+"""Steps and losses of the program: as its own code tells them, as its trainer does, or else those of its
+optimizer.
 
-Steps of a program that tells none: those its optimizer makes.
-
-``logging.getLogger("gpudash").info("step", extra={"step": i, "loss": x})``, recognised whatever the levels are.
-
-Steps and losses of the trainers that know them: Transformers' and Lightning's.
-
-Checked with transformers 5.23 and lightning 2.6; a trainer that is built otherwise is left alone.
+`listen` hears ``logging.getLogger("gpudash").info("step", extra={"step": i, "loss": x})``, whatever the levels are.
+`follow_transformers` and `follow_lightning` were checked with transformers 5.23 and lightning 2.6; a trainer that is
+built otherwise is left alone.
 """
 
 from __future__ import annotations

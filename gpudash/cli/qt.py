@@ -1,7 +1,7 @@
-"""Whether Qt can start here: its Python package, its system libraries, the display. Checked before Qt is imported,
-because Qt ends the process when a platform library is missing.
+"""Whether Qt can start here (its Python package, its system libraries, the display), and opening the window.
 
-Opening the window, with as little before its first paint as can be.
+That is checked before Qt is imported, because Qt ends the process when a platform library is missing. The window opens
+with as little before its first paint as can be.
 """
 
 from __future__ import annotations

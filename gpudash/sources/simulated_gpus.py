@@ -1,6 +1,5 @@
-"""The readings of simulated GPUs, under the names of NVML's.
-
-Simulated GPUs as they are shown: a card of this process, or one whose allocator lives in another process.
+"""The readings of simulated GPUs, under the names of NVML's: cards of this process, and those whose allocator
+lives in another.
 """
 
 from __future__ import annotations

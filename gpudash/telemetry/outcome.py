@@ -1,6 +1,6 @@
 """A workload's result in words: the rows of the window's result table and of the terminal's report.
 
-A comparison's result in words: the rows of the table and of the terminal, and the cells of the verdict screen.
+Of a comparison also the cells of the verdict screen.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the application knows right now, for whoever draws it: series, latest readings, runs, events.
 
-Memory as bands that add up to what is used, worked out from readings of different sources.
+`gpu_bands` adds memory of different sources up to what is used.
 """
 
 from __future__ import annotations

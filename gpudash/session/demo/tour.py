@@ -1,9 +1,7 @@
 """Plays the scenes: a state machine that is moved on by `Tour.tick`, whoever has a clock.
 
 The session is asked to start runs as its other users ask it. A run that is not the demo's is never ended unless the
-presenter says so.
-
-The run that ran out of memory, changed so that it fits.
+presenter says so. The run that ran out of memory is run again, changed so that it fits.
 """
 
 from __future__ import annotations

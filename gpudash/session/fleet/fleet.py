@@ -1,6 +1,6 @@
 """Every GPU that a Prometheus server knows, asked for again and again by a thread.
 
-When a GPU of a fleet runs out of memory, foretold here where its exporter does not foretell it.
+Where its exporter does not say when a GPU runs out of memory, that is forecast here.
 """
 
 from __future__ import annotations

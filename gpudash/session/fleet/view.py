@@ -1,6 +1,5 @@
-"""The past of one GPU of a fleet, where a dashboard takes a recording.
-
-The store of a fleet's drill-down: a range of one GPU's past, and parts of it in more detail.
+"""The past of one GPU of a fleet, where a dashboard takes a recording: a range of it, and parts of it in more
+detail.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Which devices there are and what they are called: what NVML lists, joined with what torch can use.
-
-The energy counters of the machine's devices, as a comparison asks for them.
+"""Which devices there are and what they are called: what NVML lists, joined with what torch can use; and their
+energy counters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The run that is on: a workload's in the worker, or a program that is watched. One at a time.
-
-A run as the worker is asked for it.
-"""
+"""The current run: a workload's in the worker, or a program that is watched. One at a time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The folder of recordings: what is in it, read by a thread of its own; locking, renaming, deleting, bringing back.
+"""The folder of recordings: what is in it, read by a thread of its own; locking, renaming, deleting, bringing
+back.
 
-What was read of the recordings the last time, so that a folder of a hundred is shown at once.
+What was read the last time is kept, so that a folder of a hundred is shown at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A recording in place of a live session: the same store at any moment of it, nothing to command.
 
-Follows a recording that is still being written, by whichever process.
+One that is still being written, by whichever process, is followed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Watches a running process from outside, as far as the operating system and NVML allow.
+"""Watches a running process from outside, as far as the operating system and NVML allow; and which ones are worth
+it.
 
-The running processes that are worth watching: the user's Python programs, and what holds a GPU's memory.
+Those are the user's Python programs, and what holds a GPU's memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How a watched program ended, told truthfully from what is known of it: its exit code, its last words, its agents'.
+"""How a watched program ended, from its exit code, its last words and its agents'.
 
-Which rank of a data-parallel run failed first, where all of them fail: one ends, and the others miss it.
+Of a data-parallel run it says which rank failed first: one ends, and the others miss it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What a watched program prints, as lines for people: the newest ones, bounded.
-
-Reads what a watched program prints, for the log and, in bounded pieces, for the recording.
+"""What a watched program prints: read in bounded pieces for the recording, and as lines for people, the newest
+ones.
 """
 
 from __future__ import annotations

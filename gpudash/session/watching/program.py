@@ -1,6 +1,5 @@
-"""A program to be watched: it is started, what it has started itself is found, and how it ended is put in words.
-
-Asks a watched program to end, each time more firmly, until it has.
+"""A program to be watched: it is started, what it has started itself is found, it is asked to end, each time more
+firmly, and how it ended is put in words.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Watches the user's own program: starts it, hears its agents, tells the session, and tells truthfully how it ended.
-
-Where a watched program's processes reach the session.
+"""Watches the user's own program: starts it, hears its agents on a socket, tells the session, and says how it
+ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``torch.sim``: what torch and users ask of a device's module, after ``torch.cuda``.
 
-Streams and events of the simulated device: work is over when its call returns, and nothing is waited for.
+Streams and events: work is over when its call returns, and nothing is waited for.
 """
 
 from __future__ import annotations

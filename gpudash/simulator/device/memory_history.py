@@ -1,6 +1,6 @@
 """The history of the simulated cards' memory, recorded as torch records that of CUDA, and its snapshot file.
 
-Stacks of calls, taken at every allocation: cheap to take, kept once each, and spelt out only when they are read.
+Stacks of calls are taken at every allocation: cheap to take, kept once each, and spelt out only when they are read.
 """
 
 from __future__ import annotations

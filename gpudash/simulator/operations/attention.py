@@ -1,9 +1,8 @@
 """Fused attention on the simulated device: the memory of CUDA's kernels, which never hold all scores at once.
 
-What the kernels allocate is that of aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu and
-of the flash attention 2 they carry. Scratch memory that depends on the number of multiprocessors is left out.
-
-Which kernel CUDA would give an attention to (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+Which kernel CUDA would choose is that of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp. What the kernels
+allocate is that of attention.cu and attention_backward.cu there, and of the flash attention 2 they carry. Scratch
+memory that depends on the number of multiprocessors is left out.
 """
 
 from __future__ import annotations

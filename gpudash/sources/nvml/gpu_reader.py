@@ -1,8 +1,7 @@
 """The readings of one GPU, each metric with its value or with the reason why it has none.
 
-Who uses a GPU: the driver's list of processes, with names where they can be seen from here.
-
-Transfer rates from PCIe byte counters that wrap.
+Its processes are the driver's list, with names where they can be seen from here. Transfer rates come from PCIe byte
+counters that wrap.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writing a recording to another file: refusals, and the whole file or none.
 
-A recording as one Parquet table. Needs pyarrow, which is imported when it is used.
+Parquet is written here; pyarrow is imported when it is used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A comparison in a tab: read first, then curves at the left, figures and specs at the right.
-
-Reads the runs of a comparison in a thread of its own.
+"""A comparison in a tab: read first, in a thread of its own, then curves at the left, figures and specs at the
+right.
 """
 
 from __future__ import annotations

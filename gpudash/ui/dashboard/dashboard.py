@@ -1,6 +1,6 @@
 """Cards, workload panel, plots and tables over one session: the live one, or a recording that is looked at.
 
-The line that extends the memory plot to where memory is going, when its end is near.
+Near the end of a memory a line extends its plot to where it is going.
 """
 
 from __future__ import annotations

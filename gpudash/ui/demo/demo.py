@@ -1,8 +1,6 @@
 """The demo in a window: the tour, its bar at the bottom, the frame around what it speaks of.
 
-A frame around what the demo speaks of; the mouse goes through it.
-
-What the window shows while the demo plays, and what it showed before.
+The mouse goes through the frame. What the window showed before comes back when the demo is over.
 """
 
 from __future__ import annotations

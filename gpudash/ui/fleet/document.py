@@ -1,6 +1,6 @@
 """A fleet in a tab: every GPU that a Prometheus server knows, the fullest first.
 
-The figures of GPUs as tab-separated text, with units in the header.
+Its figures can be copied as tab-separated text, with units in the header.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The row that chooses which part of the past is looked at.
-
-Which part of the past is looked at: the last minutes or days, or from one moment to another. Pure.
+"""Which part of the past is looked at, and the row that chooses it: the last minutes or days, or from one moment
+to another.
 """
 
 from __future__ import annotations

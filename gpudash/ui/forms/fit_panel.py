@@ -1,6 +1,6 @@
 """Whether what the form asks for fits, and what would: below the form of the workload.
 
-One change that would need less memory, with its price and the button that makes it.
+Each change that needs less memory has its price and a button that makes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The panel at the left: which workload, on which device, with which values; start, stop and progress.
-
-The button that starts a run and stops it.
-"""
+"""The panel at the left: which workload, on which device, with which values; start, stop and progress."""
 
 from __future__ import annotations
 

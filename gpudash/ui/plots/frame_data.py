@@ -1,6 +1,5 @@
-"""Everything that one frame of all plots needs, copied from the store in one go.
-
-A plot in words, for those who hear it.
+"""Everything that one frame of all plots needs, copied from the store in one go; and a plot in words, for screen
+readers.
 """
 
 from __future__ import annotations

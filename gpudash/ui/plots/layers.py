@@ -1,8 +1,7 @@
 """What lies behind and below the curves: memory bands, and the frame with grid, ticks and labels.
 
-Filled areas between two edges, painted at a cost that does not depend on how rough the edges are.
-
-Qt's fill of a polygon with a thousand jagged corners takes 25 ms, of strokes one beside the other 1 ms.
+Areas are painted at a cost that does not depend on how rough their edges are: Qt's fill of a polygon with a thousand
+jagged corners takes 25 ms, of strokes one beside the other 1 ms.
 """
 
 from __future__ import annotations

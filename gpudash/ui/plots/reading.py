@@ -1,6 +1,6 @@
 """From the store to one plot: what must be copied under the store's lock, and nothing more.
 
-Exponential smoothing that does not lie: a view of the samples, never the data.
+Smoothing is exponential, and a view of the samples: the data stay as they are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A recording in a tab: the dashboard over it, what it is a recording of, and the bar that plays it.
-
-The line above a recording: what ran, where, when, how it ended, and in which file that is.
+"""A recording in a tab: a line that says what ran, where and how it ended; the dashboard over it; the bar that
+plays it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The session library in a tab.
-
-The line below the table: how much room the recordings take of what the settings allow, and the trash.
+"""The session library in a tab, with a line that says how much room the recordings take of what the settings
+allow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The main window: a workspace below the menus that the features fill, drawn by one timer; it holds no data.
 
-Desktop notices: one when a run ends or memory warns while the window is behind.
+A desktop notice says when a run ends or memory warns while the window is behind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A run as the plain PyTorch program it amounts to, to be read, copied and changed.
-
-Fitting a program into the lines that can be read at a glance.
+"""A run as the plain PyTorch program it amounts to, to be read, copied and changed, in as many lines as are read
+at a glance.
 """
 
 from __future__ import annotations

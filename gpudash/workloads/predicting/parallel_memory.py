@@ -3,14 +3,10 @@
 What the ranks take beside a run on one device - gradient buckets, shards, gathers - is thereby what torch itself asks
 of the allocator, and not a formula about it.
 
-DistributedDataParallel in a dry run.
-
-The reducer, written in C++, makes its buckets as in a real run: at construction with a first one of 1 MiB, and anew
+DDP's reducer, written in C++, makes its buckets as in a real run: at construction with a first one of 1 MiB, and again
 after the first step in the order in which gradients came (torch/csrc/distributed/c10d/reducer.cpp).
 
-FSDP2 in a dry run.
-
-torch's own code makes the shards, gathers a group of parameters before its forward and backward pass, frees them
+FSDP2's own code makes the shards, gathers a group of parameters before its forward and backward pass, frees them
 behind it, and scatters the gradients; all that is missing on the simulated device are storages that let go of their
 bytes and take them again, which is how FSDP2 frees and gathers parameters.
 """

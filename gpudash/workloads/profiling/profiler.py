@@ -1,6 +1,6 @@
 """torch.profiler around the next steps of a run, on the run's own thread; what it finds is told as one note.
 
-Writes torch's own trace of a profile, for Perfetto or chrome://tracing, whole or not at all.
+torch's own trace is written beside the recording, for Perfetto or chrome://tracing, whole or not at all.
 """
 
 from __future__ import annotations

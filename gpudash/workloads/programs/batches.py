@@ -1,6 +1,6 @@
 """Where a training's batches come from: the same batch for the same seed and number, on any device.
 
-Generated sets of classes to tell apart: points and images.
+Beside text these are generated classes: points and images.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Filling memory by a pattern, so that warnings, the guard and an out-of-memory can be seen.
 
-A training that loses memory: each step's loss is kept, and with it the step's whole graph.
-
-How memory fills: in steady steps, in teeth, in holes that no request fits, in one spike.
+The patterns: steady steps; a training that keeps each step's loss, and with it the step's whole graph; teeth; holes
+that no request fits; one spike.
 """
 
 from __future__ import annotations

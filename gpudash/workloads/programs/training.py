@@ -1,10 +1,6 @@
-"""Training a small model, or running it for inference.
+"""Training a small model, or running it for inference, with its latency.
 
-Running a model without gradients, and how long an answer takes.
-
-Letting Stop reach into a long forward and backward pass.
-
-What the first step of a training allocates, estimated from its spec before there is a model to look at.
+`step_bytes` says what the first step allocates before there is a model to look at.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a workload is given: its device, and the ways to tell what it does, to ask for memory and to be stopped.
+"""What a workload is given: its device, and the ways to say what it does, to ask for memory and to be stopped.
 
-Telling a run's copies without a record for every one of them.
+Of copies there is not a record for every one.
 """
 
 from __future__ import annotations

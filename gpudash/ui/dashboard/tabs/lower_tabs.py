@@ -1,8 +1,6 @@
 """The tabs below the plots: stages, result, epochs, ranks, operators, output, processes, devices, events.
 
-The newest line that the user's own program has printed, where its output is not in sight.
-
-What happened, as rows of the events table.
+While the output is not in sight its newest line stands beside the tabs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A workload on two devices in the order A B B A, until the ratio of their times is known well enough.
 
-The energy of a step on either side, from the machine's own counters.
-
-Growing the pieces of work until the second device is faster.
+Then pieces of work grow until the second device is faster. Energy is read from the machine's own counters.
 """
 
 from __future__ import annotations

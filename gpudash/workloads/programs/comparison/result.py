@@ -1,6 +1,6 @@
 """What a comparison has found, as its result holds it and the verdict screen shows it.
 
-Whether two devices found the same, within what the precision lets one expect.
+Two devices agree where they found the same within what the precision lets one expect.
 """
 
 from __future__ import annotations

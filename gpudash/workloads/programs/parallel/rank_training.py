@@ -1,6 +1,6 @@
-"""One rank's training: its slice of every batch, the same steps as the other ranks', and what it tells of each.
+"""One rank's training: its slice of every batch, the same steps as the other ranks', and what it reports of each.
 
-Whether all ranks ended with the same parameters, bit for bit.
+At the end it is checked whether all ranks have the same parameters, bit for bit.
 """
 
 from __future__ import annotations
