@@ -96,11 +96,14 @@ def _estimate_callable(
         The Python that follows it, such as .venv/bin/python: it needs torch and your libraries, not gpudash. Left out:
         the one that gpudash runs in.
     """
-    there = ", ".join(workloads())
+    known = workloads()
+    there = ", ".join(name for name, spec in known.items() if not has_fields(spec))
     if callable is not None and words:
         raise RequestError(
             f"{words[0]!r} is given together with --callable.", "Name a workload or --callable, not both."
         )
+    if words and words[0] in known:
+        raise RequestError(f"A {words[0]} takes the memory of the workload that it runs.", f"Predict one of: {there}.")
     if words:
         raise RequestError(
             f"There is no workload {words[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()])

@@ -65,7 +65,7 @@ class RunOptions(ServeOptions, SimulateOptions):
     """Record nothing."""
 
     profile_steps: int = 0
-    """Profile so many steps after the first, and name the operators that took the most time; slows them down."""
+    """Profile this many steps after the first, and name the operators that took the most time; slows them down."""
 
     show_code: Annotated[bool, Parameter(negative="")] = False
     """Print the plain PyTorch program this run amounts to, and run nothing."""

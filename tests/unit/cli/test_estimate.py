@@ -204,6 +204,7 @@ def test_what_was_known_when_the_time_was_over_is_printed_with_a_warning(
         (["--callable", "a:b", "--steps", "1"], "steps"),
         ([], "Which workload?"),
         (["brewing"], "There is no workload 'brewing'"),
+        (["comparison"], "A comparison takes the memory of the workload that it runs."),
         (["training", "--batch", "0"], "batch"),
         (["training", "--preset", "Huge"], "no preset 'Huge'"),
         (["training", "--device", "tpu:0"], "not a device"),
