@@ -50,15 +50,16 @@ SAMPLES = (
 )
 """One real window and one real run from end to end, which every `make test` has."""
 
-STARTING = frozenset({"executable", "isolate", "OpenedSnapshot", "LineProcess", "Hosted", "ParallelRun"})
+STARTING = frozenset({"executable", "isolate", "OpenedSnapshot", "ChildProcess", "HostedRun", "Host", "ParallelRun"})
 """Names in code that starts a Python: ``sys.executable``, and what does so for the program."""
 
 STARTING_UNSEEN = (
+    "unit/cli/test_snapshot.py",
     "ui/test_opening.py::test_a_real_snapshot_is_read_by_a_process_that_ends_with_the_window",
     "unit/cli/test_terminal_text.py::test_a_snapshot_s_names_are_written_out",
     "unit/cli/test_file_names.py::test_a_snapshot_of_any_name_is_reported",
 )
-"""Tests in which the program starts a Python without a word of it in the tests' code."""
+"""Files and tests in which the program starts a Python without a word of it in the tests' code."""
 
 CLOCKS = frozenset({"monotonic", "perf_counter", "process_time"})
 
@@ -145,7 +146,7 @@ def tier_of(item: pytest.Item) -> str:
     path = item.path.relative_to(TESTS)
     if path.as_posix() in LONG:
         return "long"
-    unseen = item.nodeid.partition("[")[0].endswith(STARTING_UNSEEN)
+    unseen = path.as_posix() in STARTING_UNSEEN or item.nodeid.partition("[")[0].endswith(STARTING_UNSEEN)
     if path.parts[0] in PLACES_OF_PROCESSES or unseen or _starts_a_process(item):
         return "process"
     return "window" if path.parts[0] == PLACE_OF_WINDOWS else "fast"
@@ -177,24 +178,22 @@ def _starts_a_process(item: pytest.Item) -> bool:
 
 def starts_a_python(function: FunctionType) -> bool:
     """Whether a function, or one of the tests' code that it names, starts a Python of its own."""
-    return _reaches(function, set())
+    if function not in _known:
+        _known[function] = _reaches(function, set())
+    return _known[function]
 
 
 _known: dict[FunctionType, bool] = {}
 
 
 def _reaches(function: FunctionType, seen: set[FunctionType]) -> bool:
-    if function in _known:
-        return _known[function]
     if function in seen:
         return False
     seen.add(function)
     names = _names(function.__code__)
     values = [function.__globals__[name] for name in names & function.__globals__.keys()]
     values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    found = not STARTING.isdisjoint(names) or any(_value_reaches(value, seen) for value in values)
-    _known[function] = found
-    return found
+    return not STARTING.isdisjoint(names) or any(_value_reaches(value, seen) for value in values)
 
 
 def _value_reaches(value: Any, seen: set[FunctionType]) -> bool:
@@ -211,11 +210,13 @@ def _value_reaches(value: Any, seen: set[FunctionType]) -> bool:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that code uses, those of keywords and of functions inside it too."""
+    """The names that code uses, those of keywords, of functions inside it and of keys too."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found |= _names(constant)
         elif isinstance(constant, tuple):
             found.update(part for part in constant if isinstance(part, str))
+        elif isinstance(constant, str) and constant.isidentifier():
+            found.add(constant)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import gpudash
 from tests import tiers
 from tests.unit.agent.dashboard import Dashboard
 
@@ -39,11 +41,17 @@ def asks_for_isolation() -> bool:
     return run(isolate=True)
 
 
+def asks_by_a_key() -> bool:
+    return run(isolate=True)
+
+
 def computes() -> int:
     return len("no process")
 
 
-@pytest.mark.parametrize("function", [runs_a_command, asks_a_helper, has_a_default, uses_a_class, asks_for_isolation])
+@pytest.mark.parametrize(
+    "function", [runs_a_command, asks_a_helper, has_a_default, uses_a_class, asks_for_isolation, asks_by_a_key]
+)
 def test_a_function_that_starts_a_python_is_told_also_by_what_it_calls(function: object) -> None:
     assert tiers.starts_a_python(function)  # type: ignore[arg-type]
 
@@ -62,8 +70,18 @@ def test_a_test_that_reads_the_clock_is_timed_and_one_that_does_not_is_not() -> 
 def test_the_files_and_tests_that_are_named_exist() -> None:
     assert [name for name in tiers.LONG if not (tiers.TESTS / name).is_file()] == []
     for sample in tiers.SAMPLES + tiers.STARTING_UNSEEN:
-        file, name = sample.split("::")
-        assert f"def {name}(" in (tiers.TESTS / file).read_text(encoding="utf-8")
+        file, _, name = sample.partition("::")
+        assert f"def {name}" in (tiers.TESTS / file).read_text(encoding="utf-8")
+
+
+def test_what_is_looked_for_in_a_test_is_called_so_in_the_program() -> None:
+    package = "".join(path.read_text(encoding="utf-8") for path in Path(gpudash.__file__).parent.rglob("*.py"))
+    missing = [
+        name
+        for name in tiers.STARTING
+        if name[0].isupper() and not re.search(rf"^class {name}\b", package, re.MULTILINE)
+    ]
+    assert missing == []
 
 
 def test_every_test_has_one_tier(request: pytest.FixtureRequest) -> None:
