@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # in the background both are ignored, and so they would be in every program that a test starts and interrupts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.stash[LEFT_OUT] = Counter()
     for tier, words in tiers.TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {words}; tests/tiers.py says which tests")
