@@ -42,7 +42,7 @@ def problems(value: Any, of: str, where: str) -> list[str]:
             inside = enumerate(value) if isinstance(value, list) else value.items()
             return [told for key, item in inside for told in problems(item, of.removeprefix(many), f"{where}[{key}]")]
     if of == "number":
-        right = isinstance(value, int | float) and not isinstance(value, bool)
+        right = (isinstance(value, int | float) and not isinstance(value, bool)) or value in ("nan", "inf", "-inf")
         return [] if right else [f"{where} is no number: {value!r}"]
     if of in PLAIN:
         right = isinstance(value, PLAIN[of]) and not (of == "whole" and isinstance(value, bool))
