@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -80,6 +81,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("GPUDASH_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A folder for sockets: the way to one has to be short, which that to a test's own folder is not."""
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)

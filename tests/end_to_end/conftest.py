@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def gpudash(home: Path) -> Command:
             timeout=TIMEOUT_S,
             check=False,
         )
-        if "--json" in arguments:
+        if done.stdout and "--json" in takewhile(lambda word: word != "--", arguments):
             assert undescribed(arguments, json.loads(done.stdout)) == []  # whatever a test is about
         return Outcome(done.returncode, done.stdout, done.stderr)
 

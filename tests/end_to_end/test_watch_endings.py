@@ -49,9 +49,7 @@ class Watch:
 
 
 @pytest.fixture
-def watch(home: Path, tmp_path: Path) -> Iterator[Watch]:
-    runtime = tmp_path / "run"
-    runtime.mkdir()
+def watch(home: Path, runtime: Path) -> Iterator[Watch]:
     found = Watch(home, runtime)
     yield found
     found.end()

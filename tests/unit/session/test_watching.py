@@ -70,10 +70,8 @@ def runs(pid: int) -> bool:
 
 
 @pytest.fixture
-def watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher]:
+def watcher(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher]:
     """A session; afterwards it has closed in time, and no socket is left."""
-    runtime = tmp_path / "runtime"
-    runtime.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     before = set(psutil.Process().children(recursive=True))
     # tests that run in the background ignore it, and so would the programs that they start
