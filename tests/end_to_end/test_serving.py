@@ -250,9 +250,9 @@ import os, sys
 from PySide6.QtCore import QTimer
 from gpudash.ui.app import run
 
-def begin(window):
-    timer = QTimer(window)
-    timer.timeout.connect(lambda: os.path.exists(sys.argv[1]) and window.close())
+def begin(workspace):
+    timer = QTimer(workspace)
+    timer.timeout.connect(lambda: os.path.exists(sys.argv[1]) and workspace.window().close())
     timer.start(50)
 
 code, joined = run(begin=begin)
