@@ -68,7 +68,7 @@ def export(
 
 
 def _data(file: Path, to: Literal["csv", "parquet", "json", "trace"], out: Path, force: bool) -> None:
-    from gpudash.telemetry.export import export as write
+    from gpudash.telemetry.export.writing import export as write
     from gpudash.telemetry.recording.reading import open_recording
 
     with open_recording(file) as recording:

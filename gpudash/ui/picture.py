@@ -15,7 +15,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QMessageLogContext, Qt, QtM
 from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Replay
-from gpudash.telemetry.export import atomically
+from gpudash.telemetry.export.writing import atomically
 from gpudash.ui.app import application, build_window
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH

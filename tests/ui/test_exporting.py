@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog, QPushBu
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.telemetry.export import Heed
+from gpudash.telemetry.export.writing import Heed
 from gpudash.ui.features import export
 from gpudash.ui.features.export import NO_RECORDING, WORDING, Exporting, ExportJob, Kind
 from gpudash.ui.window.main_window import MainWindow

@@ -20,8 +20,8 @@ from gpudash.session.report.drawing import draw, read
 from gpudash.session.report.plots import page_plots
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.export import Heed, atomically
 from gpudash.telemetry.export.html_page import document, facts, table
+from gpudash.telemetry.export.writing import Heed, atomically
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.plots import PlotSpec
 from gpudash.telemetry.ranks.words import FIGURES, parameters_words

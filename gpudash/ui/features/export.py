@@ -22,7 +22,7 @@ from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_count
 
 if TYPE_CHECKING:
-    from gpudash.telemetry.export import DataFormat, Heed
+    from gpudash.telemetry.export.writing import DataFormat, Heed
     from gpudash.ui.dashboard.plots_page import PlotsPage
 
 MENU = "File/Export"
@@ -166,7 +166,7 @@ def write_data(recording: Path, to: DataFormat, out: Path, heed: Heed) -> list[s
     Raises:
         RecordingError: when it cannot be read, or ``out`` cannot be written.
     """
-    from gpudash.telemetry.export import export
+    from gpudash.telemetry.export.writing import export
 
     with open_recording(recording) as opened:
         export(opened, to, out, force=True, heed=heed)

@@ -24,7 +24,6 @@ from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
 from gpudash.system.files import written_whole
-from gpudash.telemetry.export import harmless
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -90,6 +89,8 @@ def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple
     Raises:
         OSError: when the file cannot be written; what was there before is left.
     """
+    from gpudash.telemetry.export.csv_table import harmless  # the first paint does without
+
     text = io.StringIO(newline="")
     count = -1
     for row in rows(store, curves, span):

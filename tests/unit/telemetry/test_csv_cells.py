@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.export import export, harmless
+from gpudash.telemetry.export.csv_table import harmless
+from gpudash.telemetry.export.writing import export
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Sample

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.export import CSV_COLUMNS, DataFormat, export, json_document
+from gpudash.telemetry.export import json_document
+from gpudash.telemetry.export.csv_table import CSV_COLUMNS
+from gpudash.telemetry.export.writing import DataFormat, export
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import RunStarted, Sample, State, StepFinished, Transfer

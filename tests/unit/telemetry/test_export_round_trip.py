@@ -17,8 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from gpudash.telemetry.export import CSV_COLUMNS, export, measured
+from gpudash.telemetry.export import measured
 from gpudash.telemetry.export import writing as parquet
+from gpudash.telemetry.export.csv_table import CSV_COLUMNS
+from gpudash.telemetry.export.writing import export
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording.reading import ReadingRow, Recording, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.export import export
+from gpudash.telemetry.export.writing import export
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (

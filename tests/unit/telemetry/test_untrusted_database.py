@@ -14,7 +14,7 @@ import pytest
 from gpudash.session import Replay
 from gpudash.session.recordings.comparison_loader import load_run
 from gpudash.session.report import write_report
-from gpudash.telemetry.export import export
+from gpudash.telemetry.export.writing import export
 from gpudash.telemetry.recording.facts import read_facts
 from gpudash.telemetry.recording.marks import set_title
 from gpudash.telemetry.recording.pages import Pages

@@ -220,7 +220,7 @@ class OperatorsTab(QWidget):
 
     def export_to(self, trace: Path, target: Path) -> None:
         """Copy the trace; what goes wrong is told in a sentence."""
-        from gpudash.telemetry.export import atomically
+        from gpudash.telemetry.export.writing import atomically
 
         try:
             if not (target.exists() and target.samefile(trace)):
