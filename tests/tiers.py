@@ -50,8 +50,10 @@ SAMPLES = (
 )
 """One real window and one real run from end to end, which every `make test` has."""
 
-STARTING = frozenset({"executable", "isolate", "OpenedSnapshot", "ChildProcess", "HostedRun", "Host", "ParallelRun"})
-"""Names in code that starts a Python: ``sys.executable``, and what does so for the program."""
+STARTING = frozenset(
+    {"executable", "subprocess", "isolate", "OpenedSnapshot", "ChildProcess", "HostedRun", "Host", "ParallelRun"}
+)
+"""Names in code that starts a Python: ``sys.executable``, ``subprocess``, and what does so for the program."""
 
 STARTING_UNSEEN = (
     "unit/cli/test_snapshot.py",
