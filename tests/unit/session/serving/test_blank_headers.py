@@ -13,10 +13,10 @@ CPU_S = 10
 
 SERVER = """
 import socket, sys
-from gpudash.session.serving.server import Answer, Server
+from gpudash.session.serving.server import HttpResponse, Server
 
 listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-server = Server(listener, None, lambda request: Answer(200, b""), lambda error: None)
+server = Server(listener, None, lambda request: HttpResponse(200, b""), lambda error: None)
 server.start()
 field, requests = sys.argv[1].encode("latin-1").decode("unicode_escape").encode("latin-1"), int(sys.argv[2])
 for _ in range(requests):
