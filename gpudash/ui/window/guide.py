@@ -14,7 +14,6 @@ from PySide6.QtGui import QImage, QKeySequence, QResizeEvent, QShortcut, QTextCu
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
@@ -24,6 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.system.files import resource
+from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 
 ORDER = (
@@ -119,7 +119,7 @@ class Guide(QDialog):
         self.titles.setFixedWidth(scaled(LIST_PX))
         self.text = _PageView()
         self.text.setAccessibleName("Guide")
-        self._none = QLabel("No page has all of these words.")
+        self._none = PlainLabel("No page has all of these words.")
         self._none.setWordWrap(True)
         self._none.hide()
         for page in pages():

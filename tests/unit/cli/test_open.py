@@ -6,13 +6,14 @@ import io
 import pickle
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from gpudash.cli import run
 from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.ui.features import file
 
 
 class FakeApp(ModuleType):
@@ -26,7 +27,7 @@ class FakeApp(ModuleType):
         if opened is not None:
             self.given.append(("file", opened))
         else:
-            begin(SimpleNamespace(opening=SimpleNamespace(open_stream=lambda s: self.given.append(("stream", s)))))
+            begin(self)
         return 0, True
 
 
@@ -96,6 +97,7 @@ def test_anything_but_one_file_is_refused(app: FakeApp, words: list[str], capsys
 def test_what_is_piped_in_is_shown_as_it_comes(app: FakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdin", stream)
+    monkeypatch.setattr(file, "open_stream", lambda workspace, lines: workspace.given.append(("stream", lines)))
     assert run(["open", "-"]) == 0
     assert app.given == [("stream", stream)]
 

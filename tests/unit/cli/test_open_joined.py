@@ -25,7 +25,7 @@ class FakeApp(ModuleType):
         self.ranks: set[str | None] = set()
 
     def run(self, begin: Any) -> tuple[int, bool]:
-        begin(SimpleNamespace(opening=SimpleNamespace(open_unlisted=self.given.append)))
+        begin(SimpleNamespace(open=lambda path, remember: self.given.append(path)))
         with open_recording(self.given[0]) as recording:
             self.ranks = {sample.device for sample in recording.samples("rank")}
         return 0, True

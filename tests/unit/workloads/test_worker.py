@@ -187,7 +187,7 @@ def test_host_memory_of_a_failed_run_is_given_back(bench: Bench, custom: MakeSpe
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
     def fill_and_fail(spec: Spec, context: Context) -> dict[str, Any]:
-        held = [torch.ones(2**14) for _ in range(2048)]
+        held = [torch.ones(2**14) for _ in range(4096)]
         cycle: list[Any] = [held]
         cycle.append(cycle)
         raise ValueError(f"{resident_bytes()} {len(held)}")
@@ -195,7 +195,7 @@ def test_host_memory_of_a_failed_run_is_given_back(bench: Bench, custom: MakeSpe
     bench.run("pipeline")
     before = resident_bytes()
     ending = bench.end(bench.begin(custom(fill_and_fail)))
-    match = re.search(r"(\d+) 2048", ending.message)
+    match = re.search(r"(\d+) 4096", ending.message)
 
     assert match is not None and int(match[1]) - before > 100 * 2**20
     assert resident_bytes() - before < 64 * 2**20
