@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from gpudash.memory.snapshot.history.difference import compare
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIf
@@ -71,6 +72,6 @@ def _questions(history: History) -> list[float]:
         of_moment = (history.blocks, history.state, history.growth)
         work: list[Callable[[], object]] = [partial(question, alive) for question in of_blocks]
         work += [partial(question, moment) for question in of_moment]
-        work.append(partial(history.difference, moment, moment // 2))
+        work.append(partial(compare, history, moment, history, moment // 2))
         found += [seconds, *(_timed(question)[1] for question in work)]
     return found
