@@ -38,7 +38,7 @@ SMALL: dict[str, dict[str, float]] = {
     "allocator": {"EVENTS": 5_000, "ROUNDS": 1},
     "bare": {"ROUNDS": 3},
     "first_paint": {"ROUNDS": 1},
-    "forecast": {"PER_KIND": 1},
+    "forecast": {"PER_KIND": 6},
     "instrumentation": {"PAIRS": 1},
     "lateness": {"SECONDS": 1.0, "SETTLE_S": 0.5},
     "live_view": {"SECONDS": 1.0},
