@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
-from gpudash.memory.predicting.workspace import USUAL_BYTES
+from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.units import GIB, MIB
@@ -46,7 +46,7 @@ def test_predicted_and_measured_peaks_are_the_same_on_the_simulated_gpu() -> Non
 def test_an_operation_asks_for_its_result_and_for_the_workspace_of_the_first_product() -> None:
     found = asked(operations.follow, "dry", {"names": ["matmul_fp32"], "stacks": "python"})["matmul_fp32"]
 
-    assert found["first"]["requests"]["sizes"] == [16 * MIB, USUAL_BYTES]
+    assert found["first"]["requests"]["sizes"] == [16 * MIB, USUAL_WORKSPACE_BYTES]
     assert found["warm"]["requests"]["sizes"] == [16 * MIB]
     assert found["warm"]["peak_bytes"] == found["warm"]["requested_bytes"] == 16 * MIB
     assert operations.compared(found, found)["same"]

@@ -25,7 +25,7 @@ from gpudash.devices.names import (
     size_of,
     written,
 )
-from gpudash.memory.predicting.workspace import workspace_bytes
+from gpudash.memory.predicting.architecture import workspace_bytes
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, card_of
 from gpudash.units import GIB, MIB
 

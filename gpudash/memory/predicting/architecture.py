@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 _THREADS = {
@@ -20,6 +21,18 @@ _MOST_THREADS = 2048
 _CORES = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 
 _MOST_CORES = 128
+
+WORKSPACE_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+"""Where torch and cuBLAS read the size of the workspace that torch's allocator holds for cuBLAS from the first matrix
+product of a thread on."""
+
+USUAL_WORKSPACE_BYTES = 8_519_680
+"""torch's default, ``:4096:2:16:8`` in KiB times count (parseChosenWorkspaceSize, ATen/cuda/CublasHandlePool.cpp)."""
+
+HOPPER_WORKSPACE_BYTES = 4096 * 8 * 1024
+"""torch's default on Hopper, and since torch 2.12 on every capability from 9.0 on; 2.11 and 2.13 were measured."""
+
+_WORKSPACE_PART = re.compile(":([0-9]+):([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -45,3 +58,21 @@ def multiprocessors_of(cores: int, capability: tuple[int, int]) -> int:
     """Streaming multiprocessors of a GPU with ``cores`` CUDA cores (FP32 lanes; CUDA Programming Guide, "Arithmetic
     Instructions": 64 of each multiprocessor at 7.x and 8.0, 128 of later ones)."""
     return cores // _CORES.get(capability, _MOST_CORES)
+
+
+def workspace_bytes(
+    configured: str | None, capability: tuple[int, int] | None = None, torch_version: tuple[int, int] = (2, 13)
+) -> int:
+    """Size of the workspace, as torch chooses it; text that names no size counts as none.
+
+    Args:
+        configured: value of `WORKSPACE_VARIABLE`, ":KiB:COUNT" once or more often; ``None`` where it is not set.
+        capability: compute capability; one below 9.0 where it is not known.
+        torch_version: major and minor number.
+    """
+    parts = _WORKSPACE_PART.findall(configured or "")
+    if parts:
+        return sum(int(size) * int(count) * 1024 for size, count in parts)
+    if capability is None or capability < (9, 0):
+        return USUAL_WORKSPACE_BYTES
+    return HOPPER_WORKSPACE_BYTES if capability == (9, 0) or torch_version >= (2, 12) else USUAL_WORKSPACE_BYTES

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.predicting.workspace import VARIABLE, workspace_bytes
+from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
 from gpudash.simulator.device import autograd, mismatch
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import AS_ON_CPU, DEVICE, Storages, contiguous, extent
@@ -474,7 +474,7 @@ class Engine:
         """
         place = card.index, autograd.goes_backward()
         if place not in self._workspaces:
-            size = workspace_bytes(os.environ.get(VARIABLE), card.architecture.capability, TORCH_VERSION)
+            size = workspace_bytes(os.environ.get(WORKSPACE_VARIABLE), card.architecture.capability, TORCH_VERSION)
             storage = self._workspaces[place] = self.storages.new(card, size)
             self._label_workspace(card, storage)
 

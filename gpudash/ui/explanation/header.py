@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.telemetry.explanation import Explanation
-from gpudash.ui.explanation.remedies import RemediesView
+from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
+from gpudash.memory.predicting.estimate_words import price
+from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import worded_label
+from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
+from gpudash.units import format_bytes
+
+MOST = 4
+"""Remedies that are seen at once, where there is room."""
+
+GAP = 10
+"""Logical pixels between them."""
+
+LEAST_WORDS = 80
+"""Logical pixels below which an ellipsis would leave nothing to read."""
+
+LOOKING = "Looking for what would have fitted…"
 
 
 class CauseHeader(QFrame):
@@ -44,3 +60,147 @@ class CauseHeader(QFrame):
         self.headline.setText(found.headline)
         self.request.setText(found.request_words)
         self.request.setVisible(bool(found.request_words))
+
+
+class RemediesView(QWidget):
+    """A line of remedies and the note that belongs to them.
+
+    Signals:
+        applied: the `Remedy` to run again with.
+    """
+
+    applied = Signal(object)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._remedies: Sequence[Remedy] = ()
+        self._widgets: list[QLabel | QPushButton] = []
+        self._commanding = False
+        self._lead = worded_label("muted", wraps=False)
+        self.more = _button_with_menu()
+        self.note = worded_label("muted")
+        self._line = QWidget()
+        self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._row = QHBoxLayout(self._line)
+        self._row.setContentsMargins(0, 2, 0, 0)
+        self._row.setSpacing(GAP)
+        self._row.addWidget(self._lead)
+        self._row.addStretch(1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(3)
+        column.addWidget(self._line)
+        column.addWidget(self.note)
+
+    def show_remedies(
+        self, remedies: Sequence[Remedy], note: str = "", *, commanding: bool = False, looking: bool = False
+    ) -> None:
+        """Show them.
+
+        Args:
+            remedies: the best first.
+            note: why there are none, or what they rest on.
+            commanding: whether a remedy can be applied here.
+            looking: whether remedies are still looked for.
+        """
+        self._remedies = remedies
+        for widget in (*self._widgets, self.more):
+            self._row.removeWidget(widget)
+            widget.hide()
+            widget.deleteLater()
+        self._widgets = [self._shown(remedy, commanding) for remedy in remedies[:MOST]]
+        self.more = _button_with_menu()
+        for place, widget in enumerate((*self._widgets, self.more), 1):
+            self._row.insertWidget(place, widget)
+        self._lead.setText(f"{failure_title(remedies)}:" if remedies else LOOKING)
+        self._line.setVisible(bool(remedies) or looking)
+        self._commanding = commanding
+        self.note.setText("" if looking else note)
+        self.note.setVisible(bool(note) and not looking)
+        self.setVisible(bool(remedies or note or looking))
+        self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, super().minimumSizeHint().height())
+
+    def _fit(self) -> None:
+        """Show as many as there is room for, at least one; one that is too long ends in an ellipsis."""
+        whole = len(self._remedies)
+        for remedy, widget in zip(self._remedies, self._widgets, strict=False):
+            _say(widget, remedy_words(remedy))
+        wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
+        self.more.setText(f"{whole} more")
+        room = self.width() - self._lead.sizeHint().width()
+        fitting = len(wide)
+        while fitting > 1 and sum(wide[:fitting]) + self._room_for_more(fitting) > room:
+            fitting -= 1
+        for place, widget in enumerate(self._widgets):
+            widget.setVisible(place < fitting)
+        if fitting == 1 and (excess := wide[0] + self._room_for_more(1) - room) > 0:
+            alone, words = self._widgets[0], remedy_words(self._remedies[0])
+            space = alone.fontMetrics().horizontalAdvance(words) - excess - GAP
+            if space >= LEAST_WORDS:
+                _say(alone, alone.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, space))
+        self.more.setVisible(fitting < whole)
+        self.more.setText(f"{whole - fitting} more")
+        self._fill_menu(self._remedies[fitting:])
+
+    def _room_for_more(self, shown: int) -> int:
+        return self.more.sizeHint().width() + GAP if shown < len(self._remedies) else 0
+
+    def _fill_menu(self, remedies: Sequence[Remedy]) -> None:
+        menu = self.more.menu()
+        menu.clear()
+        for remedy in remedies:
+            action = menu.addAction(without_mnemonics(remedy_words(remedy)))
+            action.setToolTip(plain_tip(remedy_tip(remedy)))
+            action.setEnabled(self._commanding and applicable(remedy))
+            action.triggered.connect(lambda _checked=False, remedy=remedy: self.applied.emit(remedy))
+
+    def _shown(self, remedy: Remedy, commanding: bool) -> QLabel | QPushButton:
+        words, tip = remedy_words(remedy), remedy_tip(remedy)
+        if not (commanding and applicable(remedy)):
+            label = worded_label("figure-small", wraps=False)
+            label.setText(words)
+            label.setToolTip(plain_tip(tip))
+            return label
+        button = QPushButton(without_mnemonics(words))
+        button.setToolTip(plain_tip(f"Run again with it: {tip}"))
+        button.clicked.connect(lambda _checked=False: self.applied.emit(remedy))
+        return button
+
+
+def _say(widget: QLabel | QPushButton, words: str) -> None:
+    widget.setText(without_mnemonics(words) if isinstance(widget, QPushButton) else words)
+
+
+def _button_with_menu() -> QPushButton:
+    button = QPushButton()
+    button.setToolTip("Other changes")
+    menu = QMenu(button)
+    menu.setToolTipsVisible(True)
+    button.setMenu(menu)
+    return button
+
+
+def applicable(remedy: Remedy) -> bool:
+    """Whether a remedy can be had by changing the form."""
+    return bool(remedy.fields) or remedy.device is not None
+
+
+def remedy_words(remedy: Remedy) -> str:
+    """The change, and the peak it would have had where the change does not tell it."""
+    peak = remedy.predicted_peak_bytes
+    told = peak is None or format_bytes(peak) in remedy.change
+    return remedy.change if told else f"{remedy.change} ({format_bytes(peak)})"
+
+
+def remedy_tip(remedy: Remedy) -> str:
+    """How sure it is, what it costs and how the terminal takes it."""
+    source = f"predicted by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
+    parts = [source, price(remedy), remedy.flags]
+    return "; ".join(part for part in parts if part)

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from gpudash.memory.allocator.trace import Trace, repeated
-from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.workspace import VARIABLE
+from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, Architecture
 from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.storage import OutOfMemoryError
 from gpudash.simulator.device.tracking import Tracker
@@ -187,7 +186,7 @@ class _Program:
     def __call__(self, tracker: Tracker) -> None:
         workload: Callable[[Any, Context], Mapping[str, Any]] = resolve(self._spec)
         context = DryContext(tracker, self._limit, self._level, alike=self._alike, wrap=self.wrap)
-        configured = os.environ.get(VARIABLE)
+        configured = os.environ.get(WORKSPACE_VARIABLE)
         torch.manual_seed(self._spec.seed)
         try:
             with suppress(EnoughSteps, OutOfMemoryError):
@@ -195,7 +194,7 @@ class _Program:
         finally:
             self.followed = context.steps_done
             if configured is None:  # a run may have set it, which holds for the rest of its process only
-                os.environ.pop(VARIABLE, None)
+                os.environ.pop(WORKSPACE_VARIABLE, None)
 
 
 def shortened(spec: Spec, steps: int) -> tuple[Spec, int | None]:

@@ -10,7 +10,7 @@ import pytest
 from gpudash.devices.names import Simulation
 from gpudash.session.live.guards import RunGuards
 from gpudash.session.predicting.contexts import measured_context
-from gpudash.session.predicting.targets import ASSUMED_CONTEXT_BYTES
+from gpudash.session.predicting.estimates import ASSUMED_CONTEXT_BYTES
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.sources.simulated_gpus import CardReader
 from gpudash.specs import ComparisonSpec, PipelineSpec

@@ -2,7 +2,7 @@
 
 The first predictions were written down before they were compared; those that are recorded now follow rules that were
 held against torch's own allocator since. They rest on one constant that a model does not tell, the bytes of cuBLAS's
-workspace (`gpudash.memory.predicting.workspace.USUAL_BYTES`).
+workspace (`gpudash.memory.predicting.architecture.USUAL_WORKSPACE_BYTES`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpudash.session.predicting.targets import CUDA_MARGIN_RATIO
+from gpudash.session.predicting.estimates import CUDA_MARGIN_RATIO
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "known_peaks.json").read_text(encoding="utf-8"))

@@ -9,8 +9,12 @@ import pytest
 import torch
 
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.workspace import HOPPER_BYTES, USUAL_BYTES, VARIABLE
+from gpudash.memory.predicting.architecture import (
+    HOPPER_WORKSPACE_BYTES,
+    USUAL_WORKSPACE_BYTES,
+    WORKSPACE_VARIABLE,
+    Architecture,
+)
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
@@ -24,7 +28,7 @@ from gpudash.workloads.running.context import Context
 def workspaces(backend: Backend, index: int = 0) -> int:
     """Blocks of a workspace's size on a card."""
     blocks = [block for segment in backend.cards[index].segments() for block in segment.blocks]
-    return sum(b.requested_size == USUAL_BYTES and b.state == "active_allocated" for b in blocks)
+    return sum(b.requested_size == USUAL_WORKSPACE_BYTES and b.state == "active_allocated" for b in blocks)
 
 
 def test_what_needs_no_matrix_product_takes_no_workspace(sim: Backend) -> None:
@@ -45,11 +49,11 @@ def test_the_workspace_lies_behind_the_first_result(sim: Backend) -> None:
     sim.cards[0].observe(lambda action, _address, size, _stream: happened.append(size) if action == "alloc" else None)
     x = torch.ones(4, 4, device="sim")
     product = x @ x
-    assert happened == [x.nbytes, product.nbytes, USUAL_BYTES]
+    assert happened == [x.nbytes, product.nbytes, USUAL_WORKSPACE_BYTES]
 
 
 def test_the_environment_says_how_large_it_is(sim: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, ":4096:8")
+    monkeypatch.setenv(WORKSPACE_VARIABLE, ":4096:8")
     x = torch.ones(4, 4, device="sim")
     before = sim.cards[0].statistics()["allocated_bytes.all.current"]
     product = x @ x
@@ -63,7 +67,7 @@ def test_from_hopper_on_it_is_larger(sim: Backend) -> None:
     before = sim.cards[0].statistics()["allocated_bytes.all.current"]
     product = x @ x
     after = sim.cards[0].statistics()["allocated_bytes.all.current"]
-    assert after - before == HOPPER_BYTES + 512 and product.nbytes < 512
+    assert after - before == HOPPER_WORKSPACE_BYTES + 512 and product.nbytes < 512
 
 
 def test_the_backward_pass_takes_another_one_and_only_once(sim: Backend) -> None:
@@ -75,7 +79,7 @@ def test_the_backward_pass_takes_another_one_and_only_once(sim: Backend) -> None
 
 def test_what_a_dry_run_sets_for_cublas_is_over_with_it(sim: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     def workload(_spec: TrainingSpec, context: Context) -> dict[str, Any]:
-        os.environ[VARIABLE] = ":4096:8"
+        os.environ[WORKSPACE_VARIABLE] = ":4096:8"
         context.progress(1, 5)
         return {}
 
@@ -84,11 +88,11 @@ def test_what_a_dry_run_sets_for_cublas_is_over_with_it(sim: Backend, monkeypatc
             run(Tracker(sim.engine, stacks=False))
             return Trace()
 
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(WORKSPACE_VARIABLE, raising=False)
     monkeypatch.setattr(dry_run, "resolve", lambda _spec: workload)
     dry: Any = Recorded()
     assert dry_run.trace_of(TrainingSpec(), dry, steps=1).followed == 1
-    assert VARIABLE not in os.environ
+    assert WORKSPACE_VARIABLE not in os.environ
 
 
 def test_each_card_has_its_own(sim: Backend) -> None:

@@ -10,10 +10,9 @@ import pytest
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
-from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, Architecture
 from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge
 from gpudash.memory.predicting.rank_estimates import of_ranks
-from gpudash.memory.predicting.workspace import USUAL_BYTES
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
 from gpudash.workloads.predicting import estimate as predicting
@@ -32,7 +31,7 @@ def training(spec: TrainingSpec, *_: Any, **__: Any) -> Trace:
     for size, category in (
         (WEIGHT_BYTES, WEIGHTS),
         (WEIGHT_BYTES, WEIGHTS),
-        (USUAL_BYTES, WORKSPACE),
+        (USUAL_WORKSPACE_BYTES, WORKSPACE),
         (PER_ITEM * spec.rank_batch, ACTIVATIONS),
     ):
         trace.sizes.append(size)
@@ -160,7 +159,7 @@ def test_the_run_is_followed_on_the_card_that_it_is_to_run_on(monkeypatch: pytes
 
 def test_on_the_cpu_there_are_no_workspaces() -> None:
     trace = training(TrainingSpec(batch=1))
-    assert judge(trace, Target("sim:0"), "x").by_category[WORKSPACE] == USUAL_BYTES
+    assert judge(trace, Target("sim:0"), "x").by_category[WORKSPACE] == USUAL_WORKSPACE_BYTES
     assert WORKSPACE not in judge(trace, Target("cpu"), "x").by_category
 
 
