@@ -11,8 +11,7 @@ from gpudash.devices.names import Device, short_product
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
-from gpudash.ui.dashboard.cards import Card, CardContent, DeviceCards
-from gpudash.ui.dashboard.readings import device_rows, gpu_card, host_card
+from gpudash.ui.dashboard.cards import Card, CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.widgets.labels import whole_words
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu

@@ -17,7 +17,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.store import Store
-from gpudash.ui.dashboard.readings import device_rows
+from gpudash.ui.dashboard.cards import device_rows
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs, epoch_rows, stage_rows
 from gpudash.ui.widgets.tables import Column, Table
 

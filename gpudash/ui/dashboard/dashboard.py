@@ -19,9 +19,8 @@ from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
-from gpudash.ui.dashboard.cards import DeviceCards
+from gpudash.ui.dashboard.cards import DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.plots_page import PlotsPage
-from gpudash.ui.dashboard.readings import device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.explanation.view import ExplanationView

@@ -13,11 +13,10 @@ from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, time_ticks, value_ticks
-from gpudash.ui.plots.canvas import Canvas, drawn
+from gpudash.ui.plots.canvas import Canvas, Gestures, drawn
 from gpudash.ui.plots.curve import format_value
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
-from gpudash.ui.plots.mouse import Gestures
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.reading import PlotData, Row
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked

@@ -11,9 +11,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVB
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.colours import Palette
-from gpudash.ui.dashboard.cards import CardContent, MemoryBar
+from gpudash.ui.dashboard.cards import CardContent, MemoryBar, gpu_card, host_card
 from gpudash.ui.dashboard.dashboard import Dashboard
-from gpudash.ui.dashboard.readings import gpu_card, host_card
 from gpudash.ui.plots.shaping import Points
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled

@@ -1,5 +1,7 @@
 """Plots over one another: one range of time for all, drawn only when there is something new."""
 
+from __future__ import annotations
+
 import gc
 from itertools import pairwise
 
@@ -13,6 +15,7 @@ from gpudash.ui.plots.canvas import MIN_HEIGHT_PX
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB
+from tests.benchmarks import frame
 from tests.ui.plots.conftest import GPU, LOSS, MEMORY, UTILISATION, Clock, Feed, refresh
 
 
@@ -131,3 +134,14 @@ def test_a_plot_says_what_it_shows_at_most_once_a_second(drawn: PlotStack, feed:
     clock.now = 1.5
     drawn.refresh()
     assert "now 2.51" in plot.accessibleDescription()
+
+
+def test_the_frame_benchmark_draws_all_three_sides(qtbot: QtBot) -> None:
+    figures = frame.frame_cost(frames=3, samples=400)
+    assert figures.keys() == {"frame_ms", "bare_ms", "naive_ms", "ratio_to_bare", "times_cheaper_than_naive"}
+    assert all(value > 0 for value in figures.values())
+
+
+def test_the_frame_benchmark_draws_areas_too(qtbot: QtBot) -> None:
+    figures = frame.areas_cost(frames=3, samples=400)
+    assert all(value > 0 for value in figures.values())
