@@ -24,22 +24,7 @@ from gpudash.system.files import resource
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.colours import Palette
-from gpudash.ui.features import (
-    appearance,
-    compare,
-    demo,
-    edit,
-    export,
-    file,
-    first_minute,
-    fleet,
-    help,
-    layout,
-    library,
-    marks,
-    profiling,
-    view,
-)
+from gpudash.ui.features import appearance, edit, export, file, first_minute, fleet, help, recordings, view
 from gpudash.ui.features import run as run_menu
 from gpudash.ui.widgets.theme import Choice, ThemeFollower
 from gpudash.ui.window.main_window import Feature, MainWindow
@@ -66,18 +51,13 @@ def application() -> QApplication:
 FEATURES: tuple[Feature, ...] = (
     file.commands,
     fleet.commands,
-    library.commands,
     export.commands,
     edit.commands,
     run_menu.commands,
-    profiling.commands,
     view.commands,
-    marks.commands,
-    layout.commands,
     appearance.commands,
-    compare.commands,
+    recordings.commands,
     help.commands,
-    demo.commands,
     first_minute.commands,
 )
 """What the window can do, in the order of its menus: a feature that is not here is in no window."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from gpudash.session.recordings.samples import sample
-from gpudash.ui.features.compare import open_comparison
+from gpudash.ui.features.recordings import open_comparison
 
 if TYPE_CHECKING:
     from tests.end_to_end.window_driver import Player

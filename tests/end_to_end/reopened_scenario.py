@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from PySide6.QtWidgets import QInputDialog
 
-from gpudash.ui.features.marks import add_mark
+from gpudash.ui.features.view import add_mark
 from gpudash.ui.recordings.document import RecordingDocument
 
 if TYPE_CHECKING:

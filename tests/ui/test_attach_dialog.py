@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session.watching.attaching import Candidate
 from gpudash.ui.features import run
-from gpudash.ui.window.attach_dialog import LOOKING, NONE, AttachDialog
+from gpudash.ui.features.run import LOOKING, NONE, AttachDialog
 from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession

@@ -31,12 +31,12 @@ from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.records import EVENTS, Event, Note, RunStarted, Sample, event_from_json
 from gpudash.ui.compare.document import CompareDocument
+from gpudash.ui.features.run import AttachDialog
 from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
 from gpudash.ui.fleet.gpu_document import GpuDocument
 from gpudash.ui.fleet.range_bar import Range
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.widgets.theme import apply_theme
-from gpudash.ui.window.attach_dialog import AttachDialog
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu

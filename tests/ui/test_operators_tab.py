@@ -25,7 +25,7 @@ from gpudash.ui.dashboard.tabs.operators_tab import (
     PROFILE_TIP,
     OperatorsTab,
 )
-from gpudash.ui.features.profiling import why_no_profile
+from gpudash.ui.features.run import why_no_profile
 from gpudash.units import MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession

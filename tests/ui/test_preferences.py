@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QDialogButtonBox, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.settings import Settings
-from gpudash.ui.window.preferences import TITLES, Preferences
+from gpudash.ui.features.edit import TITLES, Preferences
 
 
 class Kept:

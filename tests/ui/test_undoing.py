@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import REMOVED, Marker
 from gpudash.ui.dashboard.tabs.lower_tabs import event_row
-from gpudash.ui.features.marks import add_mark
+from gpudash.ui.features.view import add_mark
 from gpudash.ui.widgets.undo import MOST_STEPS, Undoing
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle

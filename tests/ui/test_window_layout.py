@@ -15,8 +15,7 @@ from PySide6.QtWidgets import QApplication, QGraphicsItem, QScrollArea, QWidget
 from gpudash.settings import data_folder
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import DARK
-from gpudash.ui.window.main_window import MainWindow
-from gpudash.ui.window.place import DEFAULT_SIZE
+from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 

@@ -1,16 +1,24 @@
-"""How the window looks: its theme, the size of its words, presentation mode."""
+"""How the window looks: what is shown where, its theme, the size of its words, presentation mode."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import get_args
 
+import shiboken6
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QApplication, QMenuBar, QSplitter, QWidget
+
 from gpudash.settings import save_settings
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.widgets.text_size import SIZES, text_scale
 from gpudash.ui.widgets.theme import Choice, restyle
+from gpudash.ui.window.compact_card import CompactCards
+from gpudash.ui.window.main_window import default_place, forget_layout
 from gpudash.ui.window.menus import Command
-from gpudash.ui.window.presentation import Presentation
 from gpudash.ui.window.workspace import Workspace
 
 _TEXT_SIZE = "text_size"
@@ -18,7 +26,71 @@ _TEXT_SIZE = "text_size"
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Draw words in the size that was chosen last; the commands of View that change the look."""
+    """Draw words in the size that was chosen last; the commands of View that place things and change the look."""
+    return [*_layout_commands(workspace), *_look_commands(workspace)]
+
+
+def _layout_commands(workspace: Workspace) -> list[Command]:
+    compact_cards = CompactCards(workspace)
+    workspace.serve_dashboards(partial(_place_panel, workspace))
+    return [
+        Command(
+            "View",
+            "Next Tab",
+            "Bring the next document to the front, after the last one the dashboard",
+            workspace.show_next,
+            ("Ctrl+Tab",),
+            id="view.next_tab",
+            why_not=lambda: "" if workspace.count else "No document is open.",
+            separated=True,
+        ),
+        Command(
+            "View",
+            "Show or Hide Tables",
+            "Collapse the tables to their bar, or open them",
+            lambda: workspace.meant_dashboard.toggle_tables(),
+            ("F9",),
+            id="view.tables",
+            separated=True,
+        ),
+        Command(
+            "View",
+            "Workload Panel",
+            "Show the panel at the left",
+            workspace.show_panels,
+            ("F8",),
+            id="view.panel",
+            checked=lambda: workspace.panel_shown,
+        ),
+        Command(
+            "View",
+            "Compact Card",
+            "Show the device's memory in a small window that stays above all others, or close it; "
+            "where the system is Wayland it may not be allowed to stay above",
+            compact_cards.toggle,
+            id="view.compact_card",
+        ),
+        Command(
+            "View",
+            "Full Screen",
+            "Use the whole screen",
+            partial(_fill_screen, workspace),
+            ("F11",),
+            id="view.full_screen",
+            checked=lambda: workspace.window().isFullScreen(),
+            separated=True,
+        ),
+        Command(
+            "View",
+            "Reset Layout",
+            "Everything back to where it was at the first start",
+            partial(reset_layout, workspace),
+            id="view.reset_layout",
+        ),
+    ]
+
+
+def _look_commands(workspace: Workspace) -> list[Command]:
     presentation = Presentation(workspace)
     sizes = _TextSize(workspace)
     return [
@@ -103,3 +175,139 @@ class _TextSize:
 
 def _percent(size: float) -> str:
     return f"{size:.0%}".replace("%", " %")
+
+
+def _place_panel(workspace: Workspace, dashboard: Dashboard) -> None:
+    dashboard.panel.setVisible(workspace.panel_shown)
+    dashboard.panel.fit_width()
+
+
+def _fill_screen(workspace: Workspace, full: bool) -> None:
+    """Use the whole screen, or the window's own place again."""
+    window = workspace.window()
+    if full:
+        window.showFullScreen()
+    else:
+        window.showNormal()
+
+
+def reset_layout(workspace: Workspace) -> None:
+    """Everything back to where it was at the first start."""
+    window = workspace.window()
+    forget_layout()
+    window.showNormal()
+    window.setGeometry(default_place(window))
+    workspace.show_panels(True)
+    for page in workspace.pages:
+        page.reset_layout()
+    workspace.changed.emit()
+
+
+SCALE, LARGE_SCALE = 1.5, 2.0
+"""How large words are drawn in a window of usual height, and in a tall one, whose pixels are small."""
+
+TALL_PX = 1300
+"""Logical pixels of height from which a window is tall."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What was shown: the text size, each part with whether it was hidden, and the places of the splitters."""
+
+    scale: float
+    hidden: dict[QWidget, bool] = field(default_factory=dict)
+    sizes: dict[QSplitter, list[int]] = field(default_factory=dict)
+
+
+class Presentation(QObject):
+    """Enters and leaves the mode; Esc leaves it too.
+
+    Args:
+        workspace: what is presented, in its window.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._workspace = workspace
+        self._before: _Before | None = None
+        workspace.front_changed.connect(self._follow)
+        workspace.serve_pages(lambda _page: self._follow())
+        workspace.closing.connect(lambda: self.set_on(False))
+
+    @property
+    def on(self) -> bool:
+        """Whether the mode is on."""
+        return self._before is not None
+
+    def set_on(self, on: bool) -> None:
+        """Enter the mode, or leave it and put everything back."""
+        if on != self.on:
+            if on:
+                self._enter()
+            else:
+                self._leave()
+            self._workspace.presenting = on
+            self._workspace.fit_panels()
+            self._workspace.changed.emit()
+
+    def _follow(self) -> None:
+        """Hide the chrome of a tab that has come while the mode is on, too."""
+        if self._before is not None:
+            self._hide_chrome(self._before)
+
+    def _hide_chrome(self, before: _Before) -> None:
+        workspace = self._workspace
+        parts: list[QWidget] = list(workspace.window().findChildren(QMenuBar))
+        for dashboard in workspace.dashboards:
+            parts += [dashboard.panel, dashboard.tabs]
+        parts += [page.status_line for page in workspace.pages]
+        for part in parts:
+            before.hidden.setdefault(part, part.isHidden())
+        for part in (*parts, workspace.bar):
+            part.hide()
+
+    def _enter(self) -> None:
+        window = self._workspace.window()
+        sizes = {dashboard.splitter: dashboard.splitter.sizes() for dashboard in self._workspace.dashboards}
+        self._before = _Before(text_scale(), sizes=sizes)
+        self._hide_chrome(self._before)
+        application = _application()
+        scale = LARGE_SCALE if window.height() >= TALL_PX else SCALE
+        restyle(window, self._workspace.colours, max(scale, text_scale()))
+        application.installEventFilter(self)
+
+    def _leave(self) -> None:
+        before, self._before = self._before, None
+        assert before is not None
+        application = _application()
+        application.removeEventFilter(self)
+        restyle(self._workspace.window(), self._workspace.colours, before.scale)
+        for part, hidden in before.hidden.items():
+            if shiboken6.isValid(part):  # its tab may have been closed meanwhile
+                part.setHidden(hidden)
+        self._workspace.bar.setVisible(self._workspace.count > 0)
+        for splitter, sizes in before.sizes.items():
+            if shiboken6.isValid(splitter):
+                splitter.setSizes(sizes)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Esc in the window itself leaves; in a dialog or a menu over it, it means that one."""
+        if isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and self._meant():
+            if event.type() is QEvent.Type.ShortcutOverride:
+                event.accept()
+                return True
+            if event.type() is QEvent.Type.KeyPress:
+                self.set_on(False)
+                return True
+        return False
+
+    def _meant(self) -> bool:
+        no_other = QApplication.activePopupWidget() is None and QApplication.activeModalWidget() is None
+        free = no_other and not self._workspace.escape_taken
+        return free and QApplication.activeWindow() is self._workspace.window()
+
+
+def _application() -> QApplication:
+    application = QApplication.instance()
+    assert isinstance(application, QApplication)
+    return application

@@ -1,17 +1,25 @@
-"""The Edit menu: undo, copying from what is in front, finding, the settings."""
+"""The Edit menu: undo, also of what is changed of a view; copying from what is in front, finding, the settings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
+import shiboken6
+from pydantic import ValidationError
+from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
 
-from gpudash.settings import Settings, save_settings
+from gpudash.settings import Settings, save_settings, settings_file
+from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.features.appearance import choose_theme
-from gpudash.ui.widgets.plain_text import without_mnemonics
+from gpudash.ui.widgets.fields import Control, is_bytes, make_control, on_change, read_control, tooltip, write_control
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
+from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.menus import Command
-from gpudash.ui.window.preferences import Preferences
-from gpudash.ui.window.view_history import CurveHistory, LayoutHistory
 from gpudash.ui.window.workspace import Workspace
 
 COPY_KEYS, PICTURE_KEYS = ("Ctrl+C",), ("Ctrl+Shift+C",)
@@ -119,3 +127,224 @@ def _keep(workspace: Workspace, settings: Settings) -> bool:
     if settings.theme != workspace.theme:
         choose_theme(workspace, settings.theme)
     return True
+
+
+TITLES: Mapping[str, str] = {
+    "rate_hz": "Memory readings a second",
+    "warn_ratio": "Warn at",
+    "critical_ratio": "Critical at",
+    "hysteresis_ratio": "Passed when lower by",
+    "guard": "Guard host memory",
+    "record": "Record every session",
+    "recordings_bytes": "Room for recordings",
+    "recordings_count": "Number of recordings",
+    "isolate": "Runs in a process of their own",
+    "reports_bytes": "Room for out-of-memory reports",
+    "reports_keep": "Number of out-of-memory reports",
+    "theme": "Look",
+    "smoothing": "Smoothing",
+    "window_s": "Seconds shown",
+    "frames_hz": "Redraws a second",
+    "hints": "Hints after the first run",
+    "serve": "Serve for Prometheus at",
+}
+LATER = ("record", "recordings_bytes", "recordings_count", "serve")
+"""Settings that concern the recording and the serving, which are opened when a session begins."""
+
+
+class Preferences(QDialog):
+    """One control per setting.
+
+    Args:
+        settings: in force now.
+        apply: given the new settings when the user accepts them; may raise OSError or ValueError.
+    """
+
+    def __init__(self, settings: Settings, apply: Callable[[Settings], bool], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Preferences")
+        self._apply = apply
+        self._controls: dict[str, Control] = {}
+        form = QFormLayout()
+        form.setHorizontalSpacing(16)
+        for name, field in Settings.model_fields.items():
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            control = make_control(field, extra)
+            later = "\nTakes effect with the next session." if name in LATER else ""
+            control.setToolTip(plain_tip(tooltip(field, extra) + later))
+            control.setAccessibleName(TITLES[name])
+            control.setMinimumWidth(170)
+            write_control(control, getattr(settings, name), is_bytes(field))
+            on_change(control, self._check)
+            label = PlainLabel(TITLES[name])
+            label.setBuddy(control)
+            label.setToolTip(control.toolTip())
+            form.addRow(label, control)
+            self._controls[name] = control
+        self._problem = PlainLabel()
+        self._problem.setProperty("role", "error")
+        self._problem.setWordWrap(True)
+        where = PlainLabel(f"Kept in {settings_file()}")
+        where.setProperty("role", "muted")
+        where.setWordWrap(True)
+        self._buttons = QDialogButtonBox(
+            QDialogButtonBox.StandardButton.Save
+            | QDialogButtonBox.StandardButton.Cancel
+            | QDialogButtonBox.StandardButton.RestoreDefaults
+        )
+        self._buttons.accepted.connect(self.accept)
+        self._buttons.rejected.connect(self.reject)
+        self._buttons.button(QDialogButtonBox.StandardButton.RestoreDefaults).clicked.connect(self.restore_defaults)
+        layout = QVBoxLayout(self)
+        layout.addLayout(form)
+        layout.addWidget(self._problem)
+        layout.addWidget(where)
+        layout.addWidget(self._buttons)
+        self._check()
+
+    def control(self, name: str) -> Control:
+        """The control of a setting."""
+        return self._controls[name]
+
+    def restore_defaults(self) -> None:
+        """Fill the form with the defaults; nothing is kept before it is saved."""
+        for name, field in Settings.model_fields.items():
+            write_control(self._controls[name], field.default, is_bytes(field))
+        self._check()
+
+    def settings(self) -> Settings | None:
+        """The settings in the form, or ``None`` while one is not allowed."""
+        found = self._read()
+        return found if isinstance(found, Settings) else None
+
+    def accept(self) -> None:
+        """Keep the settings and close; stays open when they cannot be kept."""
+        settings = self.settings()
+        if settings is not None and self._apply(settings):
+            super().accept()
+
+    def _read(self) -> Settings | str:
+        values: dict[str, Any] = {name: read_control(control) for name, control in self._controls.items()}
+        try:
+            settings = Settings.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            message = first["msg"].removeprefix("Value error, ")
+            title = TITLES.get(str(first["loc"][0])) if first["loc"] else None
+            return f"{title}: {message[0].lower()}{message[1:]}" if title else message
+        if settings.serve:
+            from gpudash.session.serving import setting_problem  # few serve, and it takes a web server with it
+
+            if problem := setting_problem(settings.serve):
+                return f"{TITLES['serve']}: {problem}"
+        return settings
+
+    def _check(self) -> None:
+        found = self._read()
+        problem = found if isinstance(found, str) else ""
+        self._problem.setText(problem)
+        self._buttons.button(QDialogButtonBox.StandardButton.Save).setEnabled(not problem)
+
+
+Hidden = Mapping[str, frozenset[str]]
+"""Plot → names of its hidden curves."""
+
+
+class CurveHistory(QObject):
+    """Puts on the stack which curves are hidden and shown.
+
+    Args:
+        undoing: the window's stack.
+        page: whose curves can be hidden.
+    """
+
+    def __init__(self, undoing: Undoing, page: PlotsPage) -> None:
+        super().__init__(page)
+        self._undoing, self._plots = undoing, page.plots
+        self._hidden: Hidden = self._hidden_now()
+        page.plots.hidden_changed.connect(self._hidden_changed)
+        page.refreshed.connect(self._settle)
+
+    def _settle(self) -> None:
+        """Take what is now for what was before the user's next change: the window itself changes some of it too."""
+        self._hidden = self._hidden_now()
+
+    def _hidden_now(self) -> Hidden:
+        return {plot.spec.id: plot.hidden for plot in self._plots.plots}
+
+    def _hidden_changed(self) -> None:
+        before, after = self._hidden, self._hidden_now()
+        self._hidden = after
+        hides = sorted({name for plot, names in after.items() for name in names - before.get(plot, frozenset())})
+        shows = sorted({name for plot, names in before.items() for name in names - after.get(plot, frozenset())})
+        if hides:
+            self._push_hidden(f"Hide of {_named(hides)}", before, after)
+        elif shows:
+            self._push_hidden(f"Show of {_named(shows)}", before, after)
+
+    def _push_hidden(self, text: str, before: Hidden, after: Hidden) -> None:
+        self._undoing.push(text, partial(self._hide, before), partial(self._hide, after))
+
+    def _hide(self, hidden: Hidden) -> None:
+        _there(self._plots)
+        for plot in self._plots.plots:
+            plot.legend.set_hidden(hidden.get(plot.spec.id, frozenset()))
+
+
+class LayoutHistory(QObject):
+    """Puts on the stack how the height is shared between plots and tables.
+
+    Args:
+        undoing: the window's stack.
+        dashboard: whose tables can be collapsed.
+    """
+
+    def __init__(self, undoing: Undoing, dashboard: Dashboard) -> None:
+        super().__init__(dashboard)
+        self._undoing = undoing
+        self._tabs, self._splitter = dashboard.tabs, dashboard.splitter
+        self._settle()
+        dashboard.tabs.collapsed_changed.connect(self._collapsed_changed)
+        dashboard.splitter.splitterMoved.connect(self._moved)
+        dashboard.refreshed.connect(self._settle)
+
+    def _settle(self) -> None:
+        """Take what is now for what was before the user's next change."""
+        self._collapsed = self._tabs.collapsed
+        self._sizes = self._splitter.sizes()
+
+    def _collapsed_changed(self) -> None:
+        before, after = self._collapsed, self._tabs.collapsed
+        self._collapsed = after
+        if before != after:
+            text = "Hide of Tables" if after else "Show of Tables"
+            self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
+
+    def _collapse(self, collapsed: bool) -> None:
+        _there(self._tabs)
+        self._tabs.set_collapsed(collapsed)
+        self._tabs.collapsed_changed.emit()
+
+    def _moved(self) -> None:
+        before, after = self._sizes, self._splitter.sizes()
+        self._sizes = after
+        self._undoing.push(
+            "Change of Layout",
+            partial(self._resize, before),
+            partial(self._resize, after),
+            kind=f"splitter {id(self._splitter)}",
+        )
+
+    def _resize(self, sizes: list[int]) -> None:
+        _there(self._tabs)
+        self._splitter.setSizes(sizes)
+        self._splitter.splitterMoved.emit(sizes[0], 1)
+
+
+def _there(part: QObject) -> None:
+    if not shiboken6.isValid(part):
+        raise RuntimeError("The tab that this was done in is closed.")
+
+
+def _named(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} Curves"

@@ -13,7 +13,7 @@ from gpudash.session.recordings.file_kinds import FoundFile
 from gpudash.session.recordings.opener import OpenedRecording, OpenedReplay
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.dashboard.document import Document
-from gpudash.ui.features.demo import sample_entries
+from gpudash.ui.features.help import sample_entries
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.widgets.file_name import completed
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics

@@ -19,7 +19,7 @@ from gpudash.session.recordings.samples import sample
 from gpudash.settings import save_settings
 from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
-from gpudash.ui.features.library import open_library
+from gpudash.ui.features.recordings import open_library
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.window.menus import Command

@@ -1,4 +1,4 @@
-"""The Help menu: find a command, the keys, the guide, what a bug report needs."""
+"""The Help menu: find a command, the keys, the guide, the demo and its recordings, what a bug report needs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pyqtgraph
 import PySide6
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QMessageBox, QTextBrowser, QVBoxLayout
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QMenu, QMessageBox, QTextBrowser, QVBoxLayout
 
 from gpudash import __version__
 from gpudash.devices.names import shown_name
+from gpudash.session.recordings.samples import samples
+from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.remembered import recent_files
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.menus import Command
@@ -25,14 +27,24 @@ from gpudash.ui.window.palette import BETWEEN, CommandPalette, PaletteEntry, com
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
+    from gpudash.ui.demo.demo import Demo
     from gpudash.ui.window.guide import Guide
+
 
 PAGE_SIZE = (620, 640)
 """Logical pixels of the pages behind the Help menu."""
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """The commands of Help."""
+    """The commands of Help; over a recording no run can be shown, and so no demo."""
+    tour = Command(
+        "Help",
+        "Demo",
+        "Show what tensors do to memory, scene by scene, each run for real",
+        partial(play_demo, workspace),
+        id="help.demo",
+        separated=True,
+    )
     return [
         Command(
             "Help",
@@ -58,6 +70,17 @@ def commands(workspace: Workspace) -> list[Command]:
             partial(show_guide, workspace),
             ("F1",),
             id="help.guide",
+        ),
+        *((tour,) if workspace.live else ()),
+        *(
+            Command(
+                "Help/Demo Recordings",
+                found.title,
+                found.words,
+                lambda path=found.path: workspace.open(path),
+                id=f"help.sample.{found.path.name}",
+            )
+            for found in samples()
         ),
         Command(
             "Help",
@@ -203,3 +226,27 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
     width = scaled(KEY_PX)
     lines = (f'<tr><td width="{width}"><b>{escape(key)}</b></td><td>{escape(words)}</td></tr>' for key, words in rows)
     return f'<table cellspacing="0" cellpadding="3" width="100%">{"".join(lines)}</table>'
+
+
+def play_demo(workspace: Workspace) -> Demo:
+    """Begin the demo, or return to it where it is on already."""
+    from gpudash.ui.demo.demo import Demo
+
+    demo = workspace.findChild(Demo)
+    if demo is not None and not demo.is_over:
+        workspace.show_dashboard()
+        return demo
+    demo = Demo(workspace)
+    demo.start()
+    return demo
+
+
+def sample_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
+    """The samples as entries of ``menu``, for where there is nothing else to open."""
+    entries = []
+    for found in samples():
+        entry = QAction(f"Demo: {found.title}", menu)
+        entry.setToolTip(plain_tip(found.words))
+        entry.triggered.connect(lambda _checked=False, path=found.path: workspace.open(path))
+        entries.append(entry)
+    return entries

@@ -1,29 +1,61 @@
-"""The Run menu: start, stop, free the cache, ask for a snapshot, attach; and what the banner's buttons do."""
+"""The Run menu: start, stop, free the cache, ask for a snapshot, attach, profile steps; and a run as plain Python."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QModelIndex, Qt, QTimer
+from PySide6.QtGui import QGuiApplication, QIntValidator
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QDialog,
+    QDialogButtonBox,
+    QHBoxLayout,
+    QInputDialog,
+    QLineEdit,
+    QVBoxLayout,
+    QWidget,
+)
 
-from gpudash.session.watching.attaching import candidates
+from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
+from gpudash.session.live.programs import program_of_run
+from gpudash.session.watching.attaching import Candidate, candidates
 from gpudash.telemetry.records import Event, Note
 from gpudash.ui.dashboard.banner import report_of
+from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
 from gpudash.ui.features.view import explain
 from gpudash.ui.forms.run_progress import PID, WATCH
-from gpudash.ui.window.attach_dialog import AttachDialog
+from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.tables import Column, Table
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
+from gpudash.units import format_bytes
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Carry out what the banners ask for, and open snapshots that were asked for; the commands of Run."""
+    """Carry out what banners, panels and the tabs of operators ask for; the commands of Run, and Copy as Python."""
     workspace.action.connect(partial(_answer_banner, workspace))
-    if not workspace.live:
-        return []
-    workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
+    if workspace.live:
+        workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
+    workspace.serve_dashboards(partial(serve_operators, workspace))
+    copy = Command(
+        "Edit",
+        "Copy as Python",
+        "Copy the run as a PyTorch program of at most 60 lines that needs nothing else",
+        partial(copy_as_python, workspace),
+        ("Ctrl+Shift+Y",),
+        id="edit.copy_python",
+        after="edit.copy_graph",
+    )
+    return [*(_run_commands(workspace) if workspace.live else ()), copy]
+
+
+def _run_commands(workspace: Workspace) -> list[Command]:
     return [
         Command(
             "Run",
@@ -59,6 +91,17 @@ def commands(workspace: Workspace) -> list[Command]:
             partial(attach, workspace),
             id="run.attach",
             why_not=lambda: "A run is in progress; stop it first." if workspace.session.running else "",
+        ),
+        Command(
+            "Run",
+            "Profile Next Steps…",
+            "Find the operators that take most time and memory in the next steps of a workload; slows those down. "
+            "Your own program is not profiled here.",
+            partial(ask_for_profile, workspace),
+            ("Shift+F5",),
+            id="run.profile",
+            why_not=partial(why_no_profile, workspace),
+            separated=True,
         ),
     ]
 
@@ -125,3 +168,186 @@ def _why_no_snapshot(workspace: Workspace) -> str:
     if not workspace.session.running or run is None or run.workload != WATCH:
         return "No program of yours is running here."
     return "A process that is watched from outside cannot be asked." if PID in run.spec else ""
+
+
+CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
+
+COST = "Profiled steps are slower, and the run waits while what was recorded is read."
+
+
+def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
+    """Let the tab of a dashboard profile its run, and find its traces."""
+    tab = dashboard.tabs.operators
+    tab.set_commanding(dashboard.live)
+    tab.recording = lambda: dashboard.session.recording
+    tab.profile_requested.connect(lambda: ask_for_profile(workspace))
+    tab.told.connect(dashboard.status_line.tell)
+    dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(workspace)))
+    button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(workspace))
+    button.setProperty("role", "chip")
+    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    rows = dashboard.panel.layout()
+    assert isinstance(rows, QVBoxLayout)
+    rows.insertWidget(rows.count() - 1, button, 0, Qt.AlignmentFlag.AlignRight)
+    dashboard.panel.changed.connect(lambda: button.setVisible(not dashboard.panel.watching))
+
+
+def why_no_profile(workspace: Workspace) -> str:
+    """Why no steps can be profiled now; "" when they can."""
+    if not workspace.session.running:
+        return "No run is in progress."
+    watching = workspace.dashboard.panel.watching
+    return "Steps of your own program are not profiled here; use torch.profiler in it." if watching else ""
+
+
+def ask_for_profile(workspace: Workspace) -> None:
+    """Ask how many steps, and profile them; the tab with the operators comes to the front."""
+    session, dashboard = workspace.session.live, workspace.dashboard
+    if session is None:
+        return
+    steps, wanted = QInputDialog.getInt(
+        workspace, "Profile Next Steps", f"Steps to profile. {COST}", DEFAULT_STEPS, 1, MOST_STEPS
+    )
+    if wanted and workspace.attempt(lambda: session.profile(steps)):
+        dashboard.status_line.tell(f"Profiling the next {steps} steps…" if steps > 1 else "Profiling the next step…")
+        dashboard.tabs.show_operators()
+        if dashboard.tabs.collapsed:
+            dashboard.toggle_tables()
+
+
+def copy_as_python(workspace: Workspace) -> None:
+    """Copy what the panel would run, or the run of the recording in front, as a plain PyTorch program."""
+    dashboard = workspace.meant_dashboard
+
+    def copied() -> None:
+        session = dashboard.session
+        with session.store.lock:
+            run = session.store.run
+        if session.live is not None:
+            spec = dashboard.panel.spec()
+            if spec is None:
+                raise ValueError("What the panel holds is no workload that could be shown as a program.")
+            text = session.live.machine.program_of(spec, dashboard.panel.device_name)
+        elif run is not None:
+            text = program_of_run(run.workload, run.spec, run.device, session.devices())
+        else:
+            raise ValueError("Nothing was run in this recording.")
+        QGuiApplication.clipboard().setText(text)
+        dashboard.status_line.tell(f"Copied a program of {text.count(chr(10))} lines.")
+
+    workspace.attempt(copied)
+
+
+PROCESS_COLUMNS = (
+    Column("PID", right=True),
+    Column("GPU memory", right=True, tip="On all GPUs together, where the driver reports it"),
+    Column("memory", right=True, tip="Resident"),
+    Column("command", wide=True),
+)
+WHAT = (
+    "A process that runs already is watched from outside: its memory, processor time and GPU memory, and its end. Its "
+    "allocator, steps and output cannot be seen; start the program as My script to see them."
+)
+LOOKING = "Looking for processes…"
+NONE = "No Python program of yours is running, and no process holds GPU memory; a PID can be typed below."
+
+POLL_MS = 50
+SIZE = (760, 420)
+
+
+class AttachDialog(QDialog):
+    """Lists processes and takes a PID.
+
+    Args:
+        find: looks for processes, in a thread.
+        attach: given the PID; false keeps the dialog open.
+    """
+
+    def __init__(
+        self, find: Callable[[], Sequence[Candidate]], attach: Callable[[int], bool], parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Attach to Process")
+        self._find = find
+        self._attach = attach
+        self._found: Sequence[Candidate] | None = None
+        self._problem = ""
+        self.table = Table("Processes", PROCESS_COLUMNS, LOOKING)
+        self.table.view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.table.view.clicked.connect(self._chosen)
+        self.table.view.activated.connect(self._activated)
+        self.table.view.selectionModel().currentRowChanged.connect(self._chosen)
+        self.pid = QLineEdit()
+        self.pid.setValidator(QIntValidator(1, 2**31 - 1, self))
+        self.pid.setAccessibleName("PID")
+        self.pid.setToolTip("Number of the process, as ps and nvidia-smi show it")
+        self.pid.setMaximumWidth(140)
+        self.pid.textChanged.connect(self._pid_changed)
+        label = PlainLabel("PID")
+        label.setBuddy(self.pid)
+        what = PlainLabel(WHAT)
+        what.setProperty("role", "muted")
+        what.setWordWrap(True)
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
+        self._button = self.buttons.addButton("Attach", QDialogButtonBox.ButtonRole.AcceptRole)
+        self.buttons.accepted.connect(self.accept)
+        self.buttons.rejected.connect(self.reject)
+        bottom = QHBoxLayout()
+        bottom.addWidget(label)
+        bottom.addWidget(self.pid)
+        bottom.addStretch(1)
+        bottom.addWidget(self.buttons)
+        rows = QVBoxLayout(self)
+        rows.addWidget(what)
+        rows.addWidget(self.table, 1)
+        rows.addLayout(bottom)
+        self.resize(*SIZE)
+        self._pid_changed()
+        self._thread = threading.Thread(target=self._look, name="gpudash-processes", daemon=True)
+        self._thread.start()
+        self._timer = QTimer(self)
+        self._timer.setInterval(POLL_MS)
+        self._timer.timeout.connect(self.poll)
+        self._timer.start()
+
+    def _look(self) -> None:
+        try:
+            self._found = self._find()
+        except Exception as error:
+            self._problem = f"The processes could not be listed ({type(error).__name__}: {error}); type the PID below."
+
+    def poll(self) -> None:
+        """Show the processes once they have been found."""
+        if self._thread.is_alive():
+            return
+        self._timer.stop()
+        self.table.set_empty_words(self._problem or NONE)
+        self.table.show_rows([_row(candidate) for candidate in self._found or ()])
+
+    def accept(self) -> None:
+        """Attach, and close where that worked."""
+        if self.pid.hasAcceptableInput() and self._attach(int(self.pid.text())):
+            super().accept()
+
+    def done(self, result: int) -> None:
+        self._timer.stop()
+        self._thread.join(1.0)
+        super().done(result)
+
+    def _chosen(self, index: QModelIndex) -> None:
+        if self._found is not None and index.isValid():
+            self.pid.setText(str(self._found[index.row()].pid))
+
+    def _activated(self, index: QModelIndex) -> None:
+        self._chosen(index)
+        self.accept()
+
+    def _pid_changed(self) -> None:
+        ready = self.pid.hasAcceptableInput()
+        self._button.setEnabled(ready)
+        self._button.setToolTip("Watch this process" if ready else "Choose a process, or type its number")
+
+
+def _row(candidate: Candidate) -> Sequence[str]:
+    gpu = "" if candidate.gpu_bytes is None else format_bytes(candidate.gpu_bytes)
+    return (str(candidate.pid), gpu, format_bytes(candidate.memory_bytes), candidate.command)

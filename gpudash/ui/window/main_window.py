@@ -1,18 +1,18 @@
 """The main window: a workspace below the menus that the features fill, drawn by one timer; it holds no data.
 
-A desktop notice says when a run ends or memory warns while the window is behind.
+Where it is, is kept when it closes. A desktop notice says when a run ends or memory warns while it is behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QCloseEvent, QKeyEvent
+from PySide6.QtCore import QByteArray, QPoint, QRect, QSettings, QSize, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeyEvent, QRegion
 from PySide6.QtWidgets import QApplication, QMainWindow, QSystemTrayIcon, QWidget
 
 from gpudash.session.source import DashboardSource
-from gpudash.settings import Settings
+from gpudash.settings import Settings, data_folder
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, Warning
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import TITLE
@@ -21,7 +21,6 @@ from gpudash.ui.widgets.plain_text import plain_notification, plain_title
 from gpudash.ui.widgets.theme import dress
 from gpudash.ui.window.dropping import Dropping
 from gpudash.ui.window.menus import PLOT_KEYS, Command, Menus, in_order
-from gpudash.ui.window.place import default_place, keep_layout, restore_layout
 from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration
 
@@ -148,3 +147,44 @@ def notify(window: QWidget, event: Event) -> None:
         tray.show()
     if tray is not None:
         tray.showMessage("gpudash", plain_notification(text))
+
+
+DEFAULT_SIZE = (1440, 960)
+
+
+def default_place(window: QWidget) -> QRect:
+    """The default size in the middle of the window's screen, smaller where the screen is."""
+    there = window.screen().availableGeometry()
+    size = QSize(*DEFAULT_SIZE).boundedTo(there.size()).expandedTo(window.minimumSize())
+    room = there.size() - size
+    return QRect(there.topLeft() + QPoint(max(0, room.width()) // 2, max(0, room.height()) // 2), size)
+
+
+def keep_layout(window: QWidget) -> None:
+    """Remember where ``window`` is."""
+    _store().setValue("geometry", window.saveGeometry())
+
+
+def restore_layout(window: QWidget) -> bool:
+    """Put ``window`` where it was; false when nothing usable was kept or a part would be on no screen."""
+    kept = _store().value("geometry")
+    if not isinstance(kept, QByteArray) or not window.restoreGeometry(kept):
+        return False
+    return QRegion(window.geometry()).subtracted(screens()).isEmpty()
+
+
+def forget_layout() -> None:
+    """Start with the default next time."""
+    _store().clear()
+
+
+def screens() -> QRegion:
+    """Everything that can be seen."""
+    region = QRegion()
+    for screen in QGuiApplication.screens():
+        region += screen.geometry()
+    return region
+
+
+def _store() -> QSettings:
+    return QSettings(str(data_folder() / "layout.ini"), QSettings.Format.IniFormat)

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.ui.compare.document import CompareDocument
-from gpudash.ui.features.compare import compare_with, open_comparison
+from gpudash.ui.features.recordings import compare_with, open_comparison
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession

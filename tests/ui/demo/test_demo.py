@@ -17,7 +17,7 @@ from gpudash.session.recordings.samples import samples
 from gpudash.specs import TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.ui.demo.demo import Demo
-from gpudash.ui.features.demo import play_demo
+from gpudash.ui.features.help import play_demo
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB

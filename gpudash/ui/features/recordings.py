@@ -1,4 +1,4 @@
-"""Opens a comparison as a tab."""
+"""Recorded runs as tabs: the library of them, and comparisons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,54 @@ from gpudash.ui.window.workspace import Workspace
 if TYPE_CHECKING:
     from gpudash.ui.compare.document import CompareDocument
 
+
+KEY = "recordings"
+"""The library's among the documents of a window."""
+
 KINDS = "Recordings (*.gpudash);;All files (*)"
+
+
+def commands(workspace: Workspace) -> list[Command]:
+    """File > Session Library, and Analyse > Compare With."""
+    return [
+        Command(
+            "File",
+            "Session Library",
+            "The recorded sessions: open, compare, lock, rename and delete them",
+            partial(open_library, workspace),
+            ("Ctrl+Shift+O",),
+            id="file.library",
+            after="file.clear_recent",
+        ),
+        Command(
+            "Analyse",
+            "Compare With…",
+            "Lay this recording, or what is being recorded, over other recordings",
+            partial(compare_with, workspace),
+            ("Ctrl+D",),
+            id="analyse.compare",
+        ),
+    ]
+
+
+def open_library(workspace: Workspace) -> None:
+    """Bring the library to the front; it is opened where it is not open."""
+    if workspace.show_path(KEY):
+        return
+    from gpudash.session.recordings.library import Librarian
+    from gpudash.ui.recordings.library import TITLE, LibraryDocument
+
+    document = LibraryDocument(
+        Librarian(),
+        workspace.undo,
+        workspace.colours,
+        settings=lambda: workspace.session.settings,
+        open_recording=workspace.open,
+        compare=partial(open_comparison, workspace),
+        is_open=workspace.is_open,
+        start=workspace.start_run,
+    )
+    workspace.add(document, KEY, TITLE)
 
 
 def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocument | None:
@@ -53,17 +100,3 @@ def compare_with(workspace: Workspace) -> CompareDocument | None:
         return None
     paths = [Path(name) for name in chosen]
     return open_comparison(workspace, paths if first is None else [first, *paths])
-
-
-def commands(workspace: Workspace) -> list[Command]:
-    """Analyse > Compare With."""
-    return [
-        Command(
-            "Analyse",
-            "Compare With…",
-            "Lay this recording, or what is being recorded, over other recordings",
-            partial(compare_with, workspace),
-            ("Ctrl+D",),
-            id="analyse.compare",
-        )
-    ]
