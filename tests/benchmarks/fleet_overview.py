@@ -23,9 +23,8 @@ from gpudash.session.fleet import Fleet
 from gpudash.settings import Settings
 from gpudash.ui.colours import DARK
 from gpudash.ui.fleet.document import FleetDocument
-from gpudash.ui.fleet.grid import FleetGrid
+from gpudash.ui.fleet.grid import SMALL_PT, TINY_PT, FleetGrid, sized
 from gpudash.ui.fleet.layout import Rect
-from gpudash.ui.fleet.painting import SMALL_PT, TINY_PT, sized
 from gpudash.ui.fleet.words import Cell
 from gpudash.ui.widgets.theme import apply_theme
 

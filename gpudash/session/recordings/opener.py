@@ -1,14 +1,28 @@
-"""Recordings on their way into the window: a file is read by a thread of its own, so that the window goes on."""
+"""Recordings on their way into the window: a file, read by a thread of its own so that the window goes on; or a session
+on another machine, told by the lines of ``gpudash monitor --json-lines`` in a pipe.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import select
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import IO, Any
 
-from gpudash.session.recordings.loading import Progress
-from gpudash.session.recordings.replay import Replay
-from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.session.recordings.folder import SESSION
+from gpudash.session.recordings.loading import Progress, take_links
+from gpudash.session.recordings.replay import Replay, origin
+from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
+from gpudash.telemetry.recording.table_reader import LONGEST_S
+from gpudash.telemetry.records import LARGEST, Note, Record, Sample, State, Value, event_from_json
+from gpudash.telemetry.store import Store
 
 
 class _GivenUpError(Exception):
@@ -132,3 +146,178 @@ class OpenedReplay:
         replay = self.poll()
         if replay is not None:
             replay.close()
+
+
+LONGEST_LINE = 4 * 2**20
+"""Bytes of a line; a longer one is left out without being kept."""
+
+CHUNK = 2**16
+"""Bytes that are read at a time."""
+
+WAIT_S = 0.1
+"""Longest wait for a line, so that commits stay due."""
+
+JOIN_S = 2.0
+"""How long closing waits for the thread that reads."""
+
+
+class Incoming(Replay):
+    """What arrives on a stream, recorded to a private file and followed there, with everything a replay can do.
+
+    A line that makes no sense is counted and left out; the end of the stream leaves what came.
+
+    Args:
+        stream: JSON lines, as text or bytes; read on a thread of its own until it ends.
+
+    Raises:
+        RecordingError: when there is no room for the private file.
+    """
+
+    def __init__(self, stream: IO[Any]) -> None:
+        self._stream = stream
+        self._folder = tempfile.TemporaryDirectory(prefix="gpudash-")
+        self._bad = 0
+        self._ended = ""
+        self._stop = threading.Event()
+        try:
+            self._recorder = Recorder(Path(self._folder.name) / "stream.gpudash", meta={})
+            try:
+                super().__init__(self._recorder.path)
+            except BaseException:
+                self._recorder.close()
+                raise
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._thread = threading.Thread(target=self._pump, name="gpudash-incoming", daemon=True)
+        self._thread.start()
+
+    @property
+    def notices(self) -> list[str]:
+        """What could not be read, and that the stream has ended, a sentence each."""
+        bad = [f"{self._bad} lines of the stream make no sense and are left out"] if self._bad else []
+        return [*super().notices, *bad, *(text for text in (self._recorder.failed, self._ended) if text)]
+
+    def close(self) -> bool:
+        """Read nothing more and remove the private file; false when a thread did not end in time."""
+        self._stop.set()
+        self._thread.join(JOIN_S)
+        ended = super().close() and not self._thread.is_alive()
+        if ended:
+            self._folder.cleanup()
+        return ended
+
+    def _pump(self) -> None:
+        store = Store()
+        self._recorder.summarise(store)
+        try:
+            for line in self._lines():
+                if line is not None:
+                    self._line(line, store)
+                self._recorder.tick()
+            self._ended = "The stream has ended; what came is shown"
+        except Exception as error:
+            self._ended = f"The stream cannot be read any more ({type(error).__name__}: {error})"
+        finally:
+            self._recorder.close()
+
+    def _line(self, line: bytes, store: Store) -> None:
+        try:
+            record = record_from_line(line)
+            store.apply(record)
+        except Exception:  # whatever the other end sends
+            self._bad += 1
+            return
+        if isinstance(record, Note) and record.topic == SESSION:
+            self._introduce(record)
+        if isinstance(record, Note):
+            take_links(store, record)
+        self._recorder.add(record)
+
+    def _introduce(self, note: Note) -> None:
+        details = note.details
+        self.began_wall_s = origin(str(details.get("wall_clock_origin")), self.recording)
+        self._product = str(details.get("host_product", self._product))
+        self.host_capacity_source = str(details.get("host_capacity_source", self.host_capacity_source))
+        self._recorder.describe({key: details[key] for key in details if key not in ("format_version", "status")})
+
+    def _lines(self) -> Iterator[bytes | None]:
+        """Lines without their ends; ``None`` when none came for a while."""
+        begun, too_long = b"", False
+        for data in self._chunks():
+            if data is None:
+                yield None
+                continue
+            *whole, begun = (begun + data).split(b"\n")
+            for line in whole:
+                if too_long:
+                    too_long = False
+                    self._bad += 1
+                elif line.strip():
+                    yield line
+            if len(begun) > LONGEST_LINE:
+                begun, too_long = b"", True
+        if too_long or begun.strip():
+            self._bad += 1  # cut off in the middle
+
+    def _chunks(self) -> Iterator[bytes | None]:
+        try:
+            descriptor = os.dup(self._stream.fileno())
+        except (OSError, ValueError):  # not a file of the system
+            while not self._stop.is_set() and (data := self._stream.read(CHUNK)):
+                yield data if isinstance(data, bytes) else str(data).encode()
+            return
+        with closing(os.fdopen(descriptor, "rb", buffering=0)) as file:
+            while not self._stop.is_set():
+                if not select.select([descriptor], [], [], WAIT_S)[0]:
+                    yield None
+                elif data := file.read(CHUNK):
+                    yield data
+                else:
+                    return
+
+
+def record_from_line(line: bytes) -> Record:
+    """The record of a line of ``gpudash monitor --json-lines``; what is unknown in it is left out.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    data = json.loads(line)
+    if not isinstance(data, dict):
+        raise ValueError("not an object")
+    time_s = data.get("time_s")
+    if not isinstance(time_s, int | float) or not 0 <= time_s < LONGEST_S:
+        raise ValueError("no time")
+    if "table" not in data:
+        event = event_from_json(line.decode())
+        if event.run_id is not None and not _fits(event.run_id):
+            raise ValueError("no number of a run")
+        return event
+    table, device = data["table"], data.get("device")
+    if table not in schema.TABLES or not isinstance(device, str | None):
+        raise ValueError("not a reading")
+    told = data.get("states")
+    states = {name: _state(word) for name, word in told.items()} if isinstance(told, dict) else {}
+    values: dict[str, Value] = {}
+    for metric in METRICS[table]:
+        value = data.get(metric.name)
+        if isinstance(value, str) if metric.type == "TEXT" else _fits(value):
+            values[metric.name] = value
+        elif metric.name in data:
+            values[metric.name] = None
+            states.setdefault(metric.name, State.STALE)
+    known = {name: state for name, state in states.items() if name in values and values[name] is None}
+    return Sample(float(time_s), table, device, values, known)
+
+
+def _fits(value: object) -> bool:
+    """Whether a recording can hold ``value`` as a number."""
+    return isinstance(value, float) or (isinstance(value, int) and -LARGEST <= value <= LARGEST)
+
+
+def _state(word: object) -> State:
+    try:
+        return State(str(word))
+    except ValueError:
+        return State.STALE

@@ -1,6 +1,7 @@
 """A recording in place of a live session: the same store at any moment of it, nothing to command.
 
-One that is still being written, by whichever process, is followed.
+One that is still being written, by whichever process, is followed. A short part of a long one is read again, sample by
+sample, while the window goes on drawing.
 """
 
 from __future__ import annotations
@@ -8,28 +9,215 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
-from gpudash.session.recordings.loading import Progress, load, series_of, take_links
-from gpudash.session.recordings.looking_back import LookingBack
-from gpudash.session.recordings.refining import Sharpening
+from gpudash.session.recordings.loading import Progress, load, read_part, series_of, take_links
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
+from gpudash.telemetry.recording.digests import restore
 from gpudash.telemetry.recording.facts import wall_clock_s
-from gpudash.telemetry.recording.moments import read_moment
-from gpudash.telemetry.recording.pages import Pages
+from gpudash.telemetry.recording.moments import LATE_ROWS, read_moment
+from gpudash.telemetry.recording.pages import Digest, Pages, digests
 from gpudash.telemetry.recording.reading import Recording, open_recording
-from gpudash.telemetry.recording.recorded_series import RecordedSeries
+from gpudash.telemetry.recording.recorded_series import RecordedSeries, Span
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, copy_recording
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.recording.seekable_store import PositionedStore
-from gpudash.telemetry.records import Note, Output, Record, RunStarted
+from gpudash.telemetry.recording.seekable_store import Everything, PositionedStore
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Event,
+    Note,
+    Output,
+    Record,
+    RunStarted,
+    StageFinished,
+    StepFinished,
+    Warning,
+)
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import WATCH, Key
+
+MOST_EVENTS = 20_000
+"""Events before a moment that are read again at most to tell how far a run had come."""
+
+_TOLD = (EpochFinished, Note, Warning)
+
+
+class LookingBack:
+    """Makes the runs of a moment, going on from the moment before where it can.
+
+    Args:
+        whole: all of the recording.
+        known: the digests that the recording had when it was opened; newer ones are read when they are needed.
+    """
+
+    def __init__(self, whole: Everything, known: Sequence[Digest]) -> None:
+        self._whole = whole
+        self._digests = list(known)
+        self._run: RunView | None = None
+        self._event = 0
+
+    def runs_at(self, recording: Recording, rows: Rows, time_s: float) -> list[RunView]:
+        """Those that had begun at ``time_s``, when each table had been written up to ``rows``."""
+        with self._whole.lock:
+            begun = [run for run in self._whole.runs if run.began_s <= time_s]
+        return [
+            run if run.ended_s is not None and run.ended_s <= time_s else self._then(recording, run, rows, time_s)
+            for run in begun
+        ]
+
+    def _then(self, recording: Recording, run: RunView, rows: Rows, time_s: float) -> RunView:
+        view, digest = self._run, self._newest_digest(recording, run, rows)
+        known = -1 if digest is None else digest.event
+        if view is None or view.began_s != run.began_s or not known <= self._event <= rows["event"]:
+            view = RunView(run.run_id, run.workload, run.device, run.spec, run.simulated, run.began_s)
+            if digest is None:
+                known = recording.rows_at(run.began_s, {"event": rows["event"]})["event"]
+            else:
+                restore(view, digest.text)
+            self._event = known
+        steps = [
+            event
+            for event in recording.events(max(self._event, rows["event"] - MOST_EVENTS), rows["event"])
+            if isinstance(event, StepFinished | StageFinished) and self._concerns(event, run)
+        ]
+        with self._whole.lock:
+            told = [e for e in self._whole.events if isinstance(e, _TOLD) and run.began_s <= e.time_s <= time_s]
+            view.notes, view.epochs, view.warnings = [], [], []
+            for event in (*steps, *(event for event in told if self._concerns(event, run))):
+                view.apply(event)
+            self._peaks(view, time_s)
+        self._run, self._event = view, rows["event"]
+        return view
+
+    def _newest_digest(self, recording: Recording, run: RunView, rows: Rows) -> Digest | None:
+        """The newest digest of a run among the events of then; a recording that is being written gets more of them."""
+        known = self._digests[-1].event if self._digests else -1
+        if rows["event"] - known > MOST_EVENTS:
+            self._digests.extend(digests(recording, known))
+        return self._digest(run, rows)
+
+    def _digest(self, run: RunView, rows: Rows) -> Digest | None:
+        """The newest digest of a run among the events of then."""
+        of_run = (digest for digest in reversed(self._digests) if digest.run_id == run.run_id)
+        return next((digest for digest in of_run if digest.event <= rows["event"]), None)
+
+    @staticmethod
+    def _concerns(event: Event, run: RunView) -> bool:
+        return event.run_id is None or event.run_id == run.run_id
+
+    def _peaks(self, view: RunView, time_s: float) -> None:
+        """Raise the peaks to the highest readings since the run began; the caller holds the lock."""
+        uuid = self._whole.links.get(view.device)
+        used: Key = ("host", "process_bytes", None) if view.device == "cpu" else ("gpu", "used_bytes", uuid)
+        keys: tuple[tuple[str, Key], ...] = (
+            ("used_bytes", used),
+            ("allocated_bytes", ("allocator", "allocated_bytes", view.device)),
+            ("allocated_bytes", ("allocator", "peak_allocated_bytes", view.device)),
+            ("reserved_bytes", ("allocator", "reserved_bytes", view.device)),
+            ("reserved_bytes", ("allocator", "peak_reserved_bytes", view.device)),
+        )
+        for name, key in keys:
+            series = self._whole.series(*key)
+            found = None if series is None else Series.statistics(series, view.began_s, time_s)  # extremes are exact
+            if found is not None:
+                view.memory.raise_to(name, found.max)  # type: ignore[arg-type]  # three literals
+        total = self._whole.latest(*(("host", "total_bytes") if view.device == "cpu" else ("gpu", "total_bytes", uuid)))
+        if isinstance(total.value, int | float):
+            view.memory.capacity_bytes = int(total.value)
+
+
+MOST_ROWS = 40_000
+"""Rows that are read again at most: less than a second's work."""
+
+MARGIN = 0.5
+"""Part of a span that is read on either side of it as well, so that a little panning finds it there."""
+
+
+class Sharpening:
+    """Brings what a store's series ask for. Its thread is there only while there is something to read.
+
+    Args:
+        store: whose series ask, and are told.
+        reading: opens the recording for a thread of its own.
+        rows: up to which each table is known.
+    """
+
+    def __init__(
+        self,
+        store: PositionedStore,
+        reading: Callable[[], AbstractContextManager[Recording]],
+        rows: Callable[[], Rows],
+    ) -> None:
+        self._store = store
+        self._reading = reading
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._wanted: Span | None = None
+        self._refused: Span | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.problem = ""
+        store.whole.ask = self.ask
+
+    def ask(self, t0: float, t1: float) -> None:
+        """Have the span from ``t0`` to ``t1`` read; the newest request wins. Returns at once."""
+        with self._lock:
+            if self._closed or (t0, t1) == self._refused:
+                return
+            self._wanted = (t0, t1)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="gpudash-sharpen", daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until everything that was asked for has been answered; false when the time passed first."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
+    def close(self) -> None:
+        """Read nothing more."""
+        with self._lock:
+            self._closed, self._wanted = True, None
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                wanted, self._wanted = self._wanted, None
+                if wanted is None:
+                    self._thread = None
+                    return
+            try:
+                if not self._read(wanted):
+                    self._refused = wanted
+            except RecordingError as error:
+                self.problem, self._refused = str(error), wanted
+            except Exception as error:  # a damaged row can hold anything
+                self.problem = f"A part of the recording cannot be read again ({type(error).__name__}: {error})"
+                self._refused = wanted
+
+    def _read(self, span: Span) -> bool:
+        """Read what lies in ``span`` and around it; false when it is too much."""
+        margin = (span[1] - span[0]) * MARGIN
+        with self._reading() as recording:
+            for low, high in ((span[0] - margin, span[1] + margin), span):
+                last = self._rows()
+                after = {table: max(0, row - LATE_ROWS) for table, row in recording.rows_at(low, last).items()}
+                until = {table: row + LATE_ROWS for table, row in recording.rows_at(high, last).items()}
+                if sum(until.values()) - sum(after.values()) <= MOST_ROWS:
+                    part = read_part(recording, self._store.whole, after, until, low)
+                    self._store.sharpen((low, high), part)
+                    return True
+        return False
+
 
 CLOSE_S = 2.0
 """How long closing waits for a part that is being read again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
@@ -17,19 +18,99 @@ from gpudash.memory.explaining.explanation_text import evidence_words, remedies_
 from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.report.drawing import draw, read
-from gpudash.session.report.plots import page_plots
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.html_page import document, facts, table
 from gpudash.telemetry.export.writing import Heed, atomically
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
-from gpudash.telemetry.plots import PlotSpec
+from gpudash.telemetry.plots import (
+    CurveSpec,
+    PlotSpec,
+    loss,
+    memory_levels,
+    rank_curves,
+    rank_plots,
+    throughput,
+    transfers,
+    utilisation,
+)
+from gpudash.telemetry.ranks.places import places_of
 from gpudash.telemetry.ranks.words import FIGURES, parameters_words
 from gpudash.telemetry.recording.marks import standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import MetricView, RunView
+from gpudash.telemetry.store import WATCH, Store
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_throughput
+
+_TITLES = {
+    "memory": "Memory",
+    "throughput": "Throughput",
+    "transfer": "Transfer bandwidth",
+    "utilisation": "Utilisation",
+    "rank_memory": "Memory by rank",
+    "rank_step": "Step time by rank",
+}
+"""Plot → what the page calls it; a loss also says its unit, where it is known."""
+
+_LEFT_OUT = frozenset({("host", "process_cpu_utilisation"), ("rank", "reserved_bytes")})
+"""Tables and metrics of the window's plots that a page does without."""
+
+_RANK_COLOURS = ("sky", "orange", "green", "purple")
+"""Colours of the page for the curves by rank, one after another; every other one is dashed."""
+
+
+def _plots_of(replay: Replay, run: RunView | None, uuid: str | None) -> list[PlotSpec]:
+    """The plots of which there is anything, with their titles on the page; called under the store's lock.
+
+    Args:
+        replay: of the recording.
+        run: that is shown; ``None`` where the machine was only watched.
+        uuid: of the GPU, ``None`` for the CPU.
+    """
+    store = replay.store
+    device = (store.torch_name(uuid or "") or "") if run is None else run.device
+    simulated = f" ({SIMULATED})" if run is not None and run.simulated else ""
+    found = []
+    for plot in _described(store, device, uuid, run):
+        known = tuple(
+            curve for curve in plot.curves if curve.key[:2] not in _LEFT_OUT and store.series(*curve.key) is not None
+        )
+        if known:
+            speeds = simulated if plot.id in ("throughput", "transfer") else ""
+            found.append(replace(plot, title=f"{_TITLES.get(plot.id, plot.title)}{speeds}", curves=known))
+    return found
+
+
+def _described(store: Store, device: str, uuid: str | None, run: RunView | None) -> Iterator[PlotSpec]:
+    yield memory_levels(device, uuid)
+    if run is not None:
+        title = "Loss and accuracy" if run.workload == WATCH else "Loss (nats) and accuracy"
+        yield replace(loss(run), title=title, lines=())
+        yield throughput(run)
+    copies = transfers(store, None, None)
+    if copies is not None:
+        yield copies
+    yield utilisation(uuid, None)
+    places = places_of(run)
+    if places:
+        losses = rank_curves(places, "loss", "nats")
+        plots = [plot for plot in rank_plots(store, places, None) if plot.id in _TITLES]
+        for plot in (*plots, PlotSpec(id="rank_loss", title="Loss by rank", curves=losses, unit="nats")):
+            curves = tuple(_by_rank(curve, number) for number, curve in enumerate(plot.curves))
+            yield replace(plot, lines=(), curves=curves)
+
+
+def _by_rank(curve: CurveSpec, number: int) -> CurveSpec:
+    """A curve of one rank, or of the envelope of many, as a page tells it from the one before."""
+    device = curve.key[2] or ""
+    return replace(
+        curve,
+        name=curve.name if device.isdecimal() else f"{device} of the ranks",
+        colour=_RANK_COLOURS[number % len(_RANK_COLOURS)],
+        style="dash" if number % 2 else "solid",
+    )
+
 
 MOST_RUNS = 10
 """Runs that are told in full: the newest ones. A page of hundreds would be read by nobody."""
@@ -245,7 +326,7 @@ def _sharpen(replay: Replay, run: RunView | None) -> None:
         start, end = _span(replay, run)
         uuids = [None, *(gpu.uuid for gpu in replay.gpus)] if run is None else [_uuid(replay, run)]
         for uuid in uuids if start < end else ():
-            for plot in _wanted(replay, run, uuid):
+            for plot in _plots_of(replay, run, uuid):
                 read(replay.store, plot, (start, end))
     replay.settle(SHARP_S)
 
@@ -264,11 +345,6 @@ def _uuid(replay: Replay, run: RunView) -> str | None:
     return next((known.uuid for known in replay.devices() if known.name == run.device), None)
 
 
-def _wanted(replay: Replay, run: RunView | None, uuid: str | None) -> list[PlotSpec]:
-    device = (replay.store.torch_name(uuid or "") or "") if run is None else run.device
-    return page_plots(replay.store, device, uuid, run)
-
-
 def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:
     """The plots of a device over the run, or over everything; called under the store's lock."""
     store = replay.store
@@ -277,7 +353,7 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:
         return ["<p>There are no readings to draw.</p>"]
     marks = sorted((mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end), key=_time)
     drawn: list[str] = []
-    for plot in _wanted(replay, run, uuid):
+    for plot in _plots_of(replay, run, uuid):
         curves = read(store, plot, (start, end))
         drawn.append(draw(plot, curves, marks, (start, end), labelled=not any(drawn)))
     return drawn if any(drawn) else ["<p>There are no readings to draw.</p>"]

@@ -1,5 +1,5 @@
-"""A comparison in a tab: read first, in a thread of its own, then curves at the left, figures and specs at the
-right.
+"""A comparison in a tab: read first, in a thread of its own; then the row that says what is laid over what, curves
+at the left, figures and specs at the right.
 """
 
 from __future__ import annotations
@@ -8,21 +8,271 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QPushButton, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor, QGuiApplication, QPalette, QStandardItem, QStandardItemModel
+from PySide6.QtWidgets import (
+    QApplication,
+    QComboBox,
+    QDoubleSpinBox,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSplitter,
+    QStackedLayout,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
-from gpudash.telemetry.comparing import ComparedRun, Comparison, compare
-from gpudash.telemetry.comparing.words import headline
+from gpudash.telemetry.comparing import ComparedRun, Comparison, FieldPair, FigureDifference, compare
+from gpudash.telemetry.comparing.alignment import Alignment, common_marks
+from gpudash.telemetry.comparing.words import FIGURE_TITLES, SPEC_TITLES, figure_row, headline, specs_row
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.ui.colours import Palette
-from gpudash.ui.compare.controls import Controls
-from gpudash.ui.compare.legend import MOST_RUNS, LetterLegend, run_row
-from gpudash.ui.compare.overlay import Overlay
-from gpudash.ui.compare.tables import FiguresTable, SpecsTable
+from gpudash.ui.colours import Palette, mixed
+from gpudash.ui.compare.overlay import Laying, Overlay
+from gpudash.ui.compare.plots import LETTERS, MOST_RUNS, LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.tables import Column, Index, Table
+
+FARTHEST = 1e7
+"""Seconds or steps by which a run can be moved: further than any is long."""
+
+_ALIGNMENTS: tuple[tuple[str, Alignment], ...] = (("their start", "start"), ("steps", "step"), ("a mark", "mark"))
+
+
+class Controls(QWidget):
+    """What the overlay obeys.
+
+    Signals:
+        changed: runs are to be laid over one another in another way.
+        swapped: A and B are to change places.
+        chosen: the run at this place is to be B.
+    """
+
+    changed = Signal()
+    swapped = Signal()
+    chosen = Signal(int)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.alignment = QComboBox()
+        self.alignment.setToolTip("What of the runs is laid over one another")
+        for words, alignment in _ALIGNMENTS:
+            self.alignment.addItem(words, alignment)
+        self.mark = QComboBox()
+        self.mark.setAccessibleName("Mark by which the runs are aligned")
+        self.mark.setToolTip("A mark that every run has")
+        self.offset = QDoubleSpinBox()
+        self.offset.setRange(-FARTHEST, FARTHEST)
+        self.offset.setDecimals(2)
+        self.offset.setStyleSheet("QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { width: 0px; }")
+        self.offset.lineEdit().setTextMargins(6, 0, 0, 0)
+        self.offset.setToolTip("How far B is moved to the right; dragging a plot does the same")
+        self.compared = QComboBox()
+        self.compared.setAccessibleName("Run that is compared with A")
+        self.compared.setToolTip("Choose the run that is B, to compare with A")
+        self.swap = QPushButton("Swap A and B")
+        self.swap.setToolTip("Turn every sign round")
+        self.swap.clicked.connect(lambda _checked=False: self.swapped.emit())
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        self._labelled(row, "&Align by", self.alignment)
+        row.addWidget(self.mark)
+        self._labelled(row, "&Move B by", self.offset)
+        self._other = self._labelled(row, "&Compare A with", self.compared)
+        row.addStretch(1)
+        row.addWidget(self.swap)
+        self.alignment.currentIndexChanged.connect(self._alignment_changed)
+        self.mark.currentIndexChanged.connect(lambda _row: self.changed.emit())
+        self.offset.valueChanged.connect(lambda _value: self.changed.emit())
+        self.compared.activated.connect(lambda row: self.chosen.emit(row + 1))
+
+    def _labelled(self, row: QHBoxLayout, words: str, widget: QWidget) -> QLabel:
+        label = PlainLabel(words)
+        label.setBuddy(widget)
+        row.addWidget(label)
+        row.addWidget(widget)
+        return label
+
+    def set_runs(self, runs: Sequence[ComparedRun]) -> None:
+        """Offer what these runs can be aligned by; steps at first, since they lie over one another."""
+        boxes = (self.alignment, self.mark, self.compared)
+        for box in boxes:
+            box.blockSignals(True)
+        mark, fresh = self.mark.currentText(), self.compared.count() == 0
+        self.mark.clear()
+        self.mark.addItems(common_marks(runs))
+        self.mark.setCurrentIndex(max(0, self.mark.findText(mark)))
+        stepped = all(len(run.steps.number) for run in runs)
+        for place, available in ((1, stepped), (2, self.mark.count() > 0)):
+            self._choice(place).setEnabled(available)
+        self.compared.clear()
+        self.compared.addItems([f"{letter}: {run.label}" for letter, run in zip(LETTERS[1:], runs[1:], strict=False)])
+        if fresh or not self._choice(self.alignment.currentIndex()).isEnabled():
+            self.alignment.setCurrentIndex(1 if stepped else 0)
+        for box in boxes:
+            box.blockSignals(False)
+        self._other.setVisible(len(runs) > 2)
+        self.compared.setVisible(len(runs) > 2)
+        self._show_unit()
+
+    def _choice(self, place: int) -> QStandardItem:
+        model = self.alignment.model()
+        assert isinstance(model, QStandardItemModel)
+        return model.item(place)
+
+    @property
+    def laying(self) -> Laying:
+        """What is chosen."""
+        alignment: Alignment = self.alignment.currentData()
+        return Laying(alignment, self.mark.currentText(), self.offset.value())
+
+    def choose(self, alignment: Alignment) -> None:
+        """Align by ``alignment``, where these runs can be."""
+        row = self.alignment.findData(alignment)
+        if self._choice(row).isEnabled():
+            self.alignment.setCurrentIndex(row)
+
+    def move_by(self, by: float) -> None:
+        """Move B further by ``by``."""
+        self.offset.setValue(self.offset.value() + by)
+
+    def _alignment_changed(self) -> None:
+        self._show_unit()
+        self.offset.blockSignals(True)
+        self.offset.setValue(0.0)
+        self.offset.blockSignals(False)
+        self.changed.emit()
+
+    def _show_unit(self) -> None:
+        steps = self.alignment.currentData() == "step"
+        self.offset.setSuffix(" steps" if steps else " s")
+        self.offset.setSingleStep(1.0 if steps else 0.1)
+        self.mark.setVisible(self.alignment.currentData() == "mark")
+
+
+LEAST_STRENGTH = 0.35
+"""Share of full colour that even the smallest difference beyond the noise gets."""
+
+WIDEST_FIELD = 180
+"""Width of a column of specs; a longer text is cut, and whole in its tooltip."""
+
+_CHANGE, _VERDICT = FIGURE_TITLES.index("B minus A"), FIGURE_TITLES.index("verdict")
+
+_TIPS = {
+    "B minus A": "How much more B has; less than nothing where A has more",
+    "B over A": "1.00× is equal; above it B has more",
+    "noise": "How far two equal runs may lie apart, from how much each run's own stretches differ",
+    "verdict": "Whether B has more or less by more than the noise, and whether that is better; within the noise it is\n"
+    '"same" up to 5 %, and else "too noisy to tell"',
+}
+
+
+class FigureColours(QStyledItemDelegate):
+    """Grey within the noise; else green or red, stronger the larger the difference, beside the word."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.differences: Sequence[FigureDifference] = ()
+        self.palette: Palette | None = None
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
+        super().initStyleOption(option, index)
+        if self.palette is None or index.row() >= len(self.differences):
+            return
+        difference = self.differences[index.row()]
+        if difference.verdict in ("same", "unclear"):
+            colour = QColor(self.palette.muted)
+        elif index.column() < _CHANGE:
+            return
+        else:
+            colour = figure_colour(difference, self.palette)
+        roles = option.palette
+        roles.setColor(QPalette.ColorRole.Text, colour)
+        roles.setColor(QPalette.ColorRole.HighlightedText, colour)
+
+
+def figure_colour(difference: FigureDifference, palette: Palette) -> QColor:
+    """The colour of a difference: muted within the noise, else the fuller the larger it is."""
+    if difference.verdict in ("same", "unclear"):
+        return QColor(palette.muted)
+    full = {"better": palette.good, "worse": palette.critical}.get(difference.judgement or "", palette.accent)
+    strength = LEAST_STRENGTH + (1 - LEAST_STRENGTH) * difference.strength
+    return mixed(QColor(full), QColor(palette.text), 1 - strength)
+
+
+class FiguresTable(Table):
+    """One figure a row."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        columns = [
+            Column(title, right=place not in (0, _VERDICT), wide=place == 0, tip=_TIPS.get(title, ""))
+            for place, title in enumerate(FIGURE_TITLES)
+        ]
+        super().__init__("Figures of both runs", columns, "The two runs have no figure in common.", parent)
+        self.colours = FigureColours(self)
+        self.colours.palette = palette
+        self.view.setItemDelegate(self.colours)
+
+    def show_comparison(self, comparison: Comparison) -> None:
+        """Show the figures of two runs."""
+        self.colours.differences = comparison.differences
+        self.show_rows([figure_row(difference) for difference in comparison.differences])
+        self.view.viewport().update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.colours.palette = palette
+        self.view.viewport().update()
+
+
+class ChangedMarks(QStyledItemDelegate):
+    """Rows that are equal in grey; the others stand out, and say so in a column of their own."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.pairs: Sequence[FieldPair] = ()
+        self.palette: Palette | None = None
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
+        super().initStyleOption(option, index)
+        if self.palette is None or index.row() >= len(self.pairs):
+            return
+        differs = self.pairs[index.row()].differs
+        option.font.setBold(differs)
+        colour = QColor(self.palette.text if differs else self.palette.muted)
+        option.palette.setColor(QPalette.ColorRole.Text, colour)
+        option.palette.setColor(QPalette.ColorRole.HighlightedText, colour)
+
+
+class SpecsTable(Table):
+    """One field a row, those that differ first; below them the machine."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        columns = [Column(title) for title in SPEC_TITLES]
+        super().__init__("What was asked of both runs", columns, "Nothing is known of what was asked.", parent)
+        self.marks = ChangedMarks(self)
+        self.marks.palette = palette
+        self.view.setItemDelegate(self.marks)
+
+    def show_comparison(self, comparison: Comparison) -> None:
+        """Show what was asked of two runs, and where they ran."""
+        pairs = sorted((*comparison.specs, *comparison.machine), key=lambda pair: not pair.differs)
+        self.marks.pairs = pairs
+        self.show_rows([specs_row(pair) for pair in pairs])
+        for column in range(len(SPEC_TITLES)):
+            self.view.setColumnWidth(column, min(self.view.columnWidth(column), WIDEST_FIELD))
+        self.view.viewport().update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Draw in other colours."""
+        self.marks.palette = palette
+        self.view.viewport().update()
+
 
 Load = Callable[[Path, int | None, Callable[[], bool]], ComparedRun]
 

@@ -17,8 +17,7 @@ from gpudash.telemetry.comparing.curves import EMPTY, difference
 from gpudash.telemetry.comparing.words import MINUS
 from gpudash.telemetry.plots import Unit
 from gpudash.ui.colours import Palette
-from gpudash.ui.compare.legend import LETTERS, run_pen
-from gpudash.ui.compare.plots import OverlayPlot, SharedAxis
+from gpudash.ui.compare.plots import LETTERS, OverlayPlot, SharedAxis, run_pen
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 APART = "A and B have no common part: drag B over A."

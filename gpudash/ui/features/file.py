@@ -98,7 +98,7 @@ def ask_for_file(workspace: Workspace) -> None:
 
 def open_stream(workspace: Workspace, stream: TextIO) -> None:
     """Show the JSON lines of a monitor in a tab, as they come."""
-    from gpudash.session.recordings.incoming import Incoming
+    from gpudash.session.recordings.opener import Incoming
 
     try:
         opened = OpenedReplay(Incoming(stream), STREAM_TITLE)

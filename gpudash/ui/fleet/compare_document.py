@@ -17,8 +17,7 @@ from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import Unit
-from gpudash.ui.compare.legend import LegendRow, LetterLegend, run_pen
-from gpudash.ui.compare.plots import OverlayPlot, SharedAxis
+from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, SharedAxis, run_pen
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip

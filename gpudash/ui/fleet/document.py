@@ -1,4 +1,5 @@
-"""A fleet in a tab: every GPU that a Prometheus server knows, the fullest first.
+"""A fleet in a tab: every GPU that a Prometheus server knows, the fullest first, with its warnings in a strip
+and the row that searches, sorts and groups.
 
 Its figures can be copied as tab-separated text, with units in the header.
 """
@@ -7,25 +8,325 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, get_args
 
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import QPoint, QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtGui import QGuiApplication, QKeyEvent
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QMenu,
+    QPushButton,
+    QSizePolicy,
+    QStackedWidget,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
-from gpudash.ui.fleet.arranging import Order, group_of
-from gpudash.ui.fleet.controls import FleetControls
+from gpudash.ui.fleet.arranging import GROUPS, SORTS, Arrangement, Order, group_of
 from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import TRYING, FleetHeader
-from gpudash.ui.fleet.warnings_strip import WarningsStrip, count_words
-from gpudash.ui.fleet.words import Level, cell_of, clock_words, details, format_age, levels, one_line, summary
-from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.fleet.layout import Density
+from gpudash.ui.fleet.words import (
+    SHAPES,
+    WORSE,
+    Level,
+    cell_of,
+    clock_words,
+    details,
+    format_age,
+    levels,
+    one_line,
+    summary,
+)
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetWarning
     from gpudash.ui.colours import Palette
+
+
+ROWS = 6
+"""Rows of the list that are seen without scrolling."""
+
+KEY = int(Qt.ItemDataRole.UserRole)
+
+
+class WarningsStrip(QFrame):
+    """Hidden while there is no warning; a click, or Enter, on one goes to its GPU.
+
+    Signals:
+        chosen: key of the GPU.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "banner")
+        self._warnings: Sequence[FleetWarning] = ()
+        self.count = PlainLabel()
+        self.count.setProperty("role", "figure-small")
+        self.worst = QToolButton()
+        self.worst.setProperty("role", "fold")
+        self.worst.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        self.worst.setMinimumWidth(40)
+        self.worst.clicked.connect(lambda _checked=False: self.go_to_worst())
+        self.all = QToolButton()
+        self.all.setCheckable(True)
+        self.all.setProperty("role", "browse")
+        self.all.toggled.connect(self._fold)
+        self.list = QListWidget()
+        self.list.setAccessibleName("Warnings over the whole fleet, the worst first")
+        self.list.setUniformItemSizes(True)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.list.itemClicked.connect(self._item_chosen)
+        self.list.itemActivated.connect(self._item_chosen)
+        row = QHBoxLayout()
+        row.setSpacing(10)
+        row.addWidget(self.count)
+        row.addWidget(self.worst)
+        row.addStretch(1)
+        row.addWidget(self.all)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 4, 8, 4)
+        column.setSpacing(4)
+        column.addLayout(row)
+        column.addWidget(self.list)
+        self._fold(shown=False)
+        self.hide()
+
+    def show_warnings(self, warnings: Sequence[FleetWarning]) -> None:
+        """Tell these, the worst first; what is the same as before is left alone."""
+        ordered = sorted(warnings, key=lambda warning: -WORSE[warning.level])
+        if ordered == list(self._warnings):
+            return
+        self._warnings = ordered
+        self.setVisible(bool(ordered))
+        if not ordered:
+            return
+        first = ordered[0]
+        words = count_words(ordered)
+        self.count.setText(words)
+        self.worst.setText(without_mnemonics(first.text))
+        self.worst.setToolTip(plain_tip(f"{first.text}\nA click goes to the GPU." if first.key else first.text))
+        self.all.setVisible(len(ordered) > 1)
+        self.setAccessibleName(f"{words}. {first.text}")
+        if self.property("level") != first.level:
+            self.setProperty("level", first.level)
+            for part in (self, *self.findChildren(QWidget)):
+                part.style().unpolish(part)
+                part.style().polish(part)
+        self._fill()
+
+    def _fill(self) -> None:
+        """The list: rows are reused, so that the row in focus and the scrolled place stay."""
+        while self.list.count() > len(self._warnings):
+            self.list.takeItem(self.list.count() - 1)
+        for row, warning in enumerate(self._warnings):
+            item = self.list.item(row)
+            if item is None:
+                item = QListWidgetItem()
+                item.setSizeHint(QSize(0, self._row_height))
+                self.list.addItem(item)
+            words = f"{SHAPES[warning.level]}  {warning.text}"
+            if item.text() != words:
+                item.setText(words)
+                item.setToolTip(plain_tip(warning.text))
+            item.setData(KEY, warning.key)
+        self._fold(self.all.isChecked())
+
+    def _fold(self, shown: bool) -> None:
+        self.all.setText("Show less" if shown else f"Show all {len(self._warnings)}")
+        self.all.setToolTip("Show the worst warning alone" if shown else "List every warning, the worst first")
+        self.list.setVisible(shown and len(self._warnings) > 1)
+        self.list.setFixedHeight(max(1, min(self.list.count(), ROWS)) * self._row_height + 4)
+
+    @property
+    def _row_height(self) -> int:
+        return self.list.fontMetrics().height() + 6
+
+    def _item_chosen(self, item: QListWidgetItem) -> None:
+        self._go(str(item.data(KEY)))
+
+    def go_to_worst(self) -> None:
+        """Go to the GPU of the worst warning."""
+        for warning in self._warnings[:1]:
+            self._go(warning.key)
+
+    def _go(self, key: str) -> None:
+        if key:
+            self.chosen.emit(key)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, super().minimumSizeHint().height())
+
+
+def count_words(warnings: Sequence[FleetWarning]) -> str:
+    """How many there are of each level: "◆ 3 critical  ▲ 12 warnings"."""
+    critical = sum(warning.level == "critical" for warning in warnings)
+    rest = len(warnings) - critical
+    parts = [f"{SHAPES['critical']} {critical} critical"] if critical else []
+    if rest:
+        parts.append(f"{SHAPES['warning']} {rest} {'warning' if rest == 1 else 'warnings'}")
+    return "   ".join(parts)
+
+
+SORT_WORDS = {
+    "fullness": "fullest first",
+    "host": "machine",
+    "utilisation": "busiest first",
+    "temperature": "hottest first",
+    "power": "most power first",
+}
+GROUP_WORDS = {"none": "no groups", "machine": "by machine", "product": "by product", "exporter": "by exporter"}
+
+LONGEST_SEARCH = 300
+"""Logical pixels."""
+
+
+class SearchField(QLineEdit):
+    """A field that hands the keys of the grid on: Down and Enter go there, Esc empties it first.
+
+    Signals:
+        left: the grid is wanted.
+    """
+
+    left = Signal()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Escape):
+            self.left.emit()
+        else:
+            super().keyPressEvent(event)
+
+
+class FleetControls(QWidget):
+    """What is shown, and how.
+
+    Signals:
+        changed: another arrangement is wanted.
+        density_changed: cells of another size are wanted.
+        sort_now: the order is to be made anew.
+        open_wanted: the current GPU is to be opened.
+        compare_wanted: the chosen GPUs are to be compared, or one with another day of its own.
+    """
+
+    changed = Signal()
+    density_changed = Signal()
+    sort_now = Signal()
+    open_wanted = Signal()
+    compare_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.search = SearchField()
+        self.search.setPlaceholderText("Search machine, product, UUID, run…")
+        self.search.setAccessibleName("Search the GPUs")
+        self.search.setToolTip("Typing anywhere in the overview searches; Esc empties the field")
+        self.search.setClearButtonEnabled(True)
+        self.search.setMaximumWidth(LONGEST_SEARCH)
+        self.search.textChanged.connect(lambda _text: self.changed.emit())
+        self.sort = _choice("Order of the GPUs", [(SORT_WORDS[name], name) for name in SORTS])
+        self.group = _choice("Groups of GPUs", [(GROUP_WORDS[name], name) for name in GROUPS])
+        self.density = _choice("Size of the cells", [(name, name) for name in get_args(Density)])
+        self.density.setToolTip("Large cells with figures, or small ones that show the whole fleet at once")
+        for box in (self.sort, self.group):
+            box.currentIndexChanged.connect(lambda _row: self.changed.emit())
+        self.density.currentIndexChanged.connect(lambda _row: self.density_changed.emit())
+        self.only_warnings = QCheckBox("only warnings")
+        self.only_warnings.setToolTip("Leave out GPUs without a warning")
+        self.only_warnings.toggled.connect(lambda _on: self.changed.emit())
+        self.found = PlainLabel()
+        self.found.setProperty("role", "muted")
+        self.old = QPushButton("Sort now")
+        self.old.setProperty("role", "chip")
+        self.old.setToolTip("The order rests while you point or type here, so that no cell moves away")
+        self.old.clicked.connect(lambda _checked=False: self.sort_now.emit())
+        self.old.hide()
+        self.open = QPushButton("Open")
+        self.open.setProperty("role", "primary")
+        self.open.clicked.connect(lambda _checked=False: self.open_wanted.emit())
+        self.compare = QPushButton("Compare")
+        self.compare.clicked.connect(lambda _checked=False: self.compare_wanted.emit())
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        row.addWidget(self.search, 1)
+        for part in (self.sort, self.group, self.density, self.only_warnings, self.found, self.old):
+            row.addWidget(part)
+        row.addStretch(1)
+        row.addWidget(self.compare)
+        row.addWidget(self.open)
+        self.show_choice(0)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """What the user asks to see."""
+        return Arrangement(
+            self.search.text().strip(),
+            self.sort.currentData(),
+            self.group.currentData(),
+            self.only_warnings.isChecked(),
+        )
+
+    @property
+    def density_wanted(self) -> Density:
+        """How large the cells are to be."""
+        density: Density = self.density.currentData()
+        return density
+
+    def show_choice(self, count: int) -> None:
+        """Say what can be done with so many chosen GPUs; what cannot says why."""
+        self.open.setEnabled(count == 1)
+        self.open.setToolTip("Show the past of the chosen GPU in a tab (Enter)" if count == 1 else "Choose one GPU")
+        self.compare.setEnabled(count in (1, 2))
+        self.compare.setText("Compare with another day" if count == 1 else "Compare")
+        self.compare.setToolTip(
+            plain_tip(
+                {
+                    1: "Lay the chosen GPU's last hour over the same hour of another day",
+                    2: "Lay the two chosen GPUs over one another on one axis",
+                }.get(count, "Choose one GPU for another day of its own, or two with Ctrl and a click")
+            )
+        )
+
+    def show_found(self, shown: int, all_: int) -> None:
+        """Say how many GPUs are shown where some are left out."""
+        self.found.setText("" if shown == all_ else f"{shown} of {all_}")
+        self.found.setVisible(shown != all_)
+
+    def show_old(self, since: str) -> None:
+        """Say that the order is of ``since``, a clock time, and offer another; "" when it is not old."""
+        self.old.setVisible(bool(since))
+        if since:
+            self.old.setText(f"Order of {since} · Sort now")
+
+    def clear(self) -> None:
+        """Leave nothing out."""
+        with QSignalBlocker(self.search), QSignalBlocker(self.only_warnings):
+            self.search.clear()
+            self.only_warnings.setChecked(False)
+        self.changed.emit()
+
+
+def _choice(name: str, entries: list[tuple[str, str]]) -> QComboBox:
+    box = QComboBox()
+    box.setAccessibleName(name)
+    box.setToolTip(plain_tip(name))
+    for words, value in entries:
+        box.addItem(words, value)
+    return box
 
 
 ASKING = "Asking {address} which GPUs it knows…"

@@ -18,8 +18,7 @@ from gpudash.session.recordings.comparison_loader import CancelledError
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
-from gpudash.ui.compare.document import CompareDocument, comparison_title
-from gpudash.ui.compare.tables import figure_colour
+from gpudash.ui.compare.document import CompareDocument, comparison_title, figure_colour
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))

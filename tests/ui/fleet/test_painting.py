@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QApplication
 
 from gpudash.ui.colours import DARK
-from gpudash.ui.fleet.painting import MOST_ELIDED, CellPainter
+from gpudash.ui.fleet.grid import MOST_ELIDED, CellPainter
 
 
 def test_names_shortened_to_ever_other_widths_are_not_kept_for_good(qapp: QApplication) -> None:

@@ -10,8 +10,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.ui.colours import Palette
 from gpudash.ui.snapshot.drawing.call_tree import Box, Limb
-from gpudash.ui.snapshot.drawing.tree_views import Icicle, TreeView
-from gpudash.ui.snapshot.drawing.views import TreePane
+from gpudash.ui.snapshot.drawing.views import Icicle, TreePane, TreeView
 from gpudash.ui.snapshot.page import SnapshotPage
 from gpudash.units import MIB
 from tests.ui.snapshot.conftest import OpenDocument

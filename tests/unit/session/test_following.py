@@ -16,8 +16,8 @@ import pytest
 
 from gpudash.cli.terminal.json_lines import as_json
 from gpudash.session import Replay
-from gpudash.session.recordings import loading, looking_back
-from gpudash.session.recordings.incoming import LONGEST_LINE, Incoming, record_from_line
+from gpudash.session.recordings import loading
+from gpudash.session.recordings.opener import LONGEST_LINE, Incoming, record_from_line
 from gpudash.telemetry.recording import page_writer
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording
@@ -127,7 +127,7 @@ def test_an_earlier_moment_of_a_long_run_that_is_followed_has_all_its_steps(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_writer, "PAGE_ROWS", 256)
-    monkeypatch.setattr(looking_back, "MOST_EVENTS", 100)
+    monkeypatch.setattr("gpudash.session.recordings.replay.MOST_EVENTS", 100)
     session = list(records(800, run_until=10**9))
     recorder, store, then = Recorder(path, meta={}), Store(), Store()
     recorder.summarise(store)

@@ -192,7 +192,7 @@ def test_what_is_looked_at_closely_becomes_known_sample_by_sample(path: Path, mo
 def test_a_part_that_is_too_long_to_be_read_again_stays_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "WHOLE_ROWS", 1000)
     monkeypatch.setattr(loading, "TAIL_ROWS", 3000)
-    monkeypatch.setattr("gpudash.session.recordings.refining.MOST_ROWS", 100)
+    monkeypatch.setattr("gpudash.session.recordings.replay.MOST_ROWS", 100)
     replay = Replay(path)
     series = replay.store.series("host", "used_bytes")
     assert series is not None

@@ -1,14 +1,32 @@
-"""The memory map: every segment a strip, every block a stretch of it, as many bytes a pixel everywhere. No Qt."""
+"""The memory map: every segment a strip, every block a stretch of it, as many bytes a pixel everywhere."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QHelpEvent,
+    QImage,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.snapshot.history.layout import Layout
 from gpudash.memory.snapshot.history.segment_lives import Piece
+from gpudash.ui.colours import Palette, mixed
+from gpudash.ui.widgets.plain_text import plain_tip
+from gpudash.units import format_bytes
 
 Ints = NDArray[np.int64]
 
@@ -160,3 +178,216 @@ def _places(segments: tuple[Piece, ...], width: int, scale: float) -> tuple[Ints
         lengths.append(length)
         at += length + GAP_PX
     return np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64)
+
+
+ROW, ROW_GAP = 18, 5
+"""Logical pixels of a row and between rows."""
+
+MOST_ROWS = 4000
+
+TRIES, TIGHTER = 6, 1.08
+"""How often, and by how much a pixel, the map is made smaller until it needs no scrolling."""
+
+GROUND, FREE, PENDING, FIRST_CATEGORY = range(4)
+"""Places in the table of colours."""
+
+FAINT = 0.72
+"""Share of the ground in the colour of blocks that are left out."""
+
+Words = Callable[[int, int], str]
+"""Block (or `IDLE`) and place → what the tooltip says."""
+
+
+class MemoryMap(QWidget):
+    """Draws segments and blocks. The pointer tells what a block is, a click chooses it, Ctrl and the wheel zoom.
+
+    Signals:
+        chosen: the index of a block that was clicked.
+    """
+
+    chosen = Signal(int)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._map: Map | None = None
+        self._codes: Ints = np.zeros(0, dtype=np.int64)
+        self._bright: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._curves: Sequence[str] = ()
+        self._words: Words = lambda _block, _place: ""
+        self._lines: Lines | None = None
+        self._picture: QImage | None = None
+        self._zoom = 1.0
+        self._room = QSize(400, 200)
+        self.chosen_block: int | None = None
+        self.setAccessibleName("Memory map of segments and blocks")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMouseTracking(True)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+
+    def show_map(
+        self, found: Map, category: Ints, bright: NDArray[np.bool_], curves: Sequence[str], words: Words
+    ) -> None:
+        """Draw ``found``.
+
+        Args:
+            found: what there is.
+            category: code of each block's category.
+            bright: which blocks are not left out by the selection.
+            curves: names of the curves that have the categories' colours, by code.
+            words: what the tooltip says.
+        """
+        self._map, self._curves, self._words = found, curves, words
+        self._codes = np.where(found.waits, PENDING, category + FIRST_CATEGORY)
+        self._bright = bright
+        self.chosen_block = None
+        held = int((found.end - found.begin).sum())
+        self.setAccessibleDescription(
+            f"{len(found.segments)} segments of {format_bytes(found.total)}, {format_bytes(held)} of it in "
+            f"{len(found.begin)} blocks"
+        )
+        self._forget()
+
+    def set_room(self, room: QSize) -> None:
+        """Fill this size before scrolling is needed."""
+        if room != self._room:
+            self._room = room
+            self._forget()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self._picture = None
+        self.update()
+
+    def _forget(self) -> None:
+        self._lines = self._picture = None
+        self.setMinimumHeight(self.lines().block.shape[0] * (ROW + ROW_GAP))
+        self.update()
+
+    def lines(self) -> Lines:
+        """The map in rows."""
+        if self._lines is None:
+            width = max(50, self.width())
+            if self._map is None or not self._map.total:
+                empty = np.full((1, width), NOTHING, dtype=np.int64)
+                self._lines = Lines(empty, np.zeros(empty.shape), empty >= 0)
+            else:
+                rows = min(max(1, self._room.height() // (ROW + ROW_GAP)), MOST_ROWS)
+                scale = fitting_scale(self._map, width, rows) / self._zoom
+                self._lines = lay_out(self._map, width, max(scale, self._map.total / (MOST_ROWS * width)))
+                for _try in range(TRIES if self._zoom == 1 else 0):
+                    if self._lines.block.shape[0] <= rows:
+                        break
+                    scale *= TIGHTER
+                    self._lines = lay_out(self._map, width, scale)
+        return self._lines
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        if event.size().width() != event.oldSize().width():
+            self._forget()
+        super().resizeEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), QColor(self._palette.panel))
+        if self._map is None or not self._map.total:
+            painter.setPen(QColor(self._palette.muted))
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, "PyTorch has reserved nothing at this moment.")
+            return
+        picture = self._drawn()
+        step = ROW + ROW_GAP
+        first, last = max(0, event.rect().top() // step), min(event.rect().bottom() // step + 1, picture.height())
+        for row in range(first, last):
+            painter.drawImage(QRect(0, row * step, picture.width(), ROW), picture, QRect(0, row, picture.width(), 1))
+        if self.chosen_block is not None:
+            self._draw_chosen(painter)
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(self._palette.accent), 1))
+            painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
+        painter.end()
+
+    def _draw_chosen(self, painter: QPainter) -> None:
+        painter.setPen(QPen(QColor(self._palette.text), 2))
+        rows, columns = np.nonzero(self.lines().block == self.chosen_block)
+        for row in np.unique(rows).tolist():
+            inside = columns[rows == row]
+            left, right = int(inside.min()), int(inside.max()) + 1
+            painter.drawRect(QRectF(left, row * (ROW + ROW_GAP) - 1, max(3, right - left), ROW + 1))
+
+    def _drawn(self) -> QImage:
+        if self._picture is None:
+            lines = self.lines()
+            block = np.maximum(lines.block, 0)
+            shown = lines.block >= 0
+            code = np.full(lines.block.shape, GROUND, dtype=np.int64)
+            code[lines.block == IDLE] = FREE
+            faint = np.zeros(lines.block.shape, dtype=np.int64)
+            if len(self._codes):
+                code[shown] = self._codes[block[shown]]
+                faint[shown] = ~self._bright[block[shown]]
+            pixels = np.ascontiguousarray(self._colours()[code, faint, lines.begins.astype(np.int64)])
+            height, width = pixels.shape
+            self._picture = QImage(pixels.tobytes(), width, height, 4 * width, QImage.Format.Format_RGB32).copy()
+        return self._picture
+
+    def _colours(self) -> NDArray[np.uint32]:
+        """By place in the table, whether it is left out, and whether it is the first pixel of a block."""
+        ground = QColor(self._palette.panel)
+        inside = [ground, QColor(self._palette.grid), QColor(self._palette.curves["forecast"])]
+        inside += [QColor(self._palette.curves[curve]) for curve in self._curves]
+        rows = []
+        for colour in inside:
+            faint = mixed(colour, ground, FAINT)
+            rows.append([[c.rgb(), mixed(c, ground, 0.45).rgb()] for c in (colour, faint)])
+        return np.array(rows, dtype=np.uint32)
+
+    def at(self, place: QPointF) -> tuple[int, int]:
+        """The block (or `IDLE` or `NOTHING`) and the byte at a place of the widget."""
+        lines = self.lines()
+        row, within = divmod(int(place.y()), ROW + ROW_GAP)
+        column = int(place.x())
+        if within >= ROW or not (0 <= row < lines.block.shape[0] and 0 <= column < lines.block.shape[1]):
+            return NOTHING, 0
+        return int(lines.block[row, column]), int(lines.place[row, column])
+
+    def words_at(self, place: QPointF) -> str:
+        """What the tooltip says at a place; "" beside segments."""
+        block, byte = self.at(place)
+        return "" if block == NOTHING else self._words(block, byte)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self.choose(self.at(event.position())[0])
+
+    def choose(self, block: int) -> None:
+        """Bring a block forward; any other number chooses none."""
+        self.chosen_block = block if block >= 0 else None
+        self.update()
+        if block >= 0:
+            self.chosen.emit(block)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        step = {Qt.Key.Key_Right: 1, Qt.Key.Key_Left: -1}.get(Qt.Key(event.key()))
+        if step is None or not len(self._codes):
+            super().keyPressEvent(event)
+            return
+        at = -1 if self.chosen_block is None else self.chosen_block
+        self.choose((at + step) % len(self._codes))
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if not event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            event.ignore()
+            return
+        self._zoom = min(max(1.0, self._zoom * 1.25 ** (event.angleDelta().y() / 120)), 200.0)
+        self._forget()
+        event.accept()
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            words = self.words_at(QPointF(event.pos()))
+            if words:
+                QToolTip.showText(event.globalPos(), plain_tip(words), self)
+            else:
+                QToolTip.hideText()
+            return True
+        return super().event(event)

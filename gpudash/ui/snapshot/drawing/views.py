@@ -1,24 +1,245 @@
-"""The tabs that draw what is alive: treemap, icicle and memory map, each with the row that steers it."""
+"""The tabs that draw what is alive: treemap, icicle (a click zooms in, Backspace out) and memory map, each with the row
+that steers it.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from collections.abc import Callable
 
+import numpy as np
+from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QHBoxLayout,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QToolTip,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gpudash.memory.explaining.memory_state import Frame, is_library
 from gpudash.memory.snapshot.history.categories import NO_STACK
 from gpudash.telemetry.explanation import short
-from gpudash.ui.colours import Palette
+from gpudash.ui.colours import Palette, mixed, text_on
 from gpudash.ui.explanation.bar import category_curve
-from gpudash.ui.snapshot.drawing.call_tree import Branch
-from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map
-from gpudash.ui.snapshot.drawing.memory_map_view import MemoryMap
-from gpudash.ui.snapshot.drawing.tree_views import Icicle, Treemap, TreeView
+from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_words, icicle, treemap
+from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_bytes, format_count
+from gpudash.units import format_bytes, format_count, format_percent
+
+ROW = 20
+"""Logical pixels of a frame of the icicle."""
+
+SHADES = (0.0, 0.12)
+"""How much darker even and odd depths are."""
+
+
+LEAST_EDGED = 3
+"""Logical pixels of a box that has an edge of its own."""
+
+EDGE = 0.55
+"""Share of the ground in the colour of a box's edge."""
+
+
+class TreeView(QWidget):
+    """Draws a call tree in boxes.
+
+    Signals:
+        zoomed: the path that fills the view now.
+    """
+
+    zoomed = Signal(object)
+
+    def __init__(self, name: str, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._root: Branch | None = None
+        self._path: Path = ()
+        self._search = ""
+        self._curve_of: Callable[[Branch], str] = lambda _branch: ""
+        self._boxes: list[Box] | None = None
+        self._at = 0
+        self._mixtures: dict[tuple[str, bool, int, bool], QColor] = {}
+        self._libraries: dict[str, bool] = {}
+        self.setAccessibleName(name)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMouseTracking(True)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def show_tree(self, root: Branch, curve_of: Callable[[Branch], str], path: Path = (), search: str = "") -> None:
+        """Draw what lies beneath ``path``.
+
+        Args:
+            root: the whole.
+            curve_of: name of the curve that has a branch's colour; "" for the ground's.
+            path: what fills the view.
+            search: what does not have it in its name is drawn fainter.
+        """
+        self._root, self._search, self._curve_of = root, search.lower(), curve_of
+        self._path = path if beneath(root, path) is not None else ()
+        self._boxes = None
+        self._at = 0
+        largest = ", ".join(f"{branch_words(b)} {format_bytes(b.bytes)}" for b in root.children[:3])
+        self.setAccessibleDescription(f"{format_bytes(root.bytes)} in {format_count(root.count)} blocks: {largest}")
+        self.updateGeometry()
+        self.update()
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self._palette = palette
+        self._mixtures = {}
+        self.update()
+
+    def boxes(self) -> list[Box]:
+        """What is drawn, outermost first."""
+        if self._boxes is None:
+            branch = None if self._root is None else beneath(self._root, self._path)
+            self._boxes = [] if branch is None or not branch.bytes else self._laid_out(branch)
+        return self._boxes
+
+    def _laid_out(self, branch: Branch) -> list[Box]:
+        raise NotImplementedError
+
+    def zoom(self, path: Path) -> None:
+        """Fill the view with what lies beneath ``path``."""
+        if path != self._path:
+            self._path = path
+            self._boxes = None
+            self.updateGeometry()
+            self.update()
+            self.zoomed.emit(path)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._boxes = None
+        super().resizeEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), QColor(self._palette.panel))
+        seen = QRectF(event.rect())
+        for number, box in enumerate(self.boxes()):
+            place = QRectF(box.left, box.top, box.width, box.height)
+            if place.intersects(seen):
+                self._draw_box(painter, box, place, focused=self.hasFocus() and number == self._at)
+        if not self.boxes():
+            painter.setPen(QColor(self._palette.muted))
+            painter.drawText(
+                self.rect(), Qt.AlignmentFlag.AlignCenter, "Nothing is live here. Esc takes the newest filter back."
+            )
+        painter.end()
+
+    def _draw_box(self, painter: QPainter, box: Box, place: QRectF, *, focused: bool) -> None:
+        colour = self._colour(box)
+        painter.fillRect(place, colour)
+        if place.width() > LEAST_EDGED:
+            painter.setPen(mixed(colour, QColor(self._palette.panel), EDGE))
+            painter.drawRect(place.adjusted(0, 0, -1, -1))
+        if focused:
+            painter.setPen(QPen(QColor(self._palette.text), 2))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(place.adjusted(1, 1, -2, -2))
+        if place.width() < 34 or place.height() < painter.fontMetrics().height():
+            return
+        text = branch_words(box.branch) if box.path else box.branch.name or "all"
+        words = f"{text}  {format_bytes(box.branch.bytes)}"
+        inside = QRectF(place.left() + 4, place.top(), place.width() - 8, min(place.height(), ROW))
+        painter.setPen(text_on(colour))
+        painter.drawText(
+            inside,
+            Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft,
+            painter.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, int(inside.width())),
+        )
+
+    def _colour(self, box: Box) -> QColor:
+        """That of what it allocated most; every other depth darker, fainter for what was not searched for."""
+        branch = box.branch
+        left_out = bool(self._search) and self._search not in branch_words(branch).lower()
+        key = self._curve_of(branch), self._in_library(branch.file), box.depth % len(SHADES), left_out
+        if key not in self._mixtures:
+            self._mixtures[key] = self._mixture(*key)
+        return self._mixtures[key]
+
+    def _in_library(self, file: str) -> bool:
+        if file not in self._libraries:
+            self._libraries[file] = bool(file) and is_library(Frame(file, 0, ""))
+        return self._libraries[file]
+
+    def _mixture(self, curve: str, library: bool, shade: int, left_out: bool) -> QColor:
+        palette = self._palette
+        ground = QColor(palette.panel)
+        colour = QColor(palette.curves[curve] if curve else palette.button_hover)
+        if library:
+            colour = mixed(colour, ground, 0.35)
+        colour = mixed(colour, QColor(palette.window if palette.dark else palette.text), SHADES[shade])
+        return mixed(colour, ground, 0.75) if left_out else colour
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        box = self._innermost(event.position())
+        if box is not None and event.button() is Qt.MouseButton.LeftButton:
+            self.zoom(box.path if box.path != self._path else self._path[:-1])
+
+    def _innermost(self, place: QPointF) -> Box | None:
+        found = [box for box in self.boxes() if box.holds(place.x(), place.y())]
+        return max(found, key=lambda box: box.depth, default=None)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = Qt.Key(event.key())
+        boxes = self.boxes()
+        if key in (Qt.Key.Key_Right, Qt.Key.Key_Down, Qt.Key.Key_Left, Qt.Key.Key_Up) and boxes:
+            step = 1 if key in (Qt.Key.Key_Right, Qt.Key.Key_Down) else -1
+            self._at = (self._at + step) % len(boxes)
+            self.update()
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and boxes:
+            self.zoom(boxes[self._at].path)
+        elif key == Qt.Key.Key_Backspace:
+            self.zoom(self._path[:-1])
+        else:
+            super().keyPressEvent(event)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            box = self._innermost(QPointF(event.pos()))
+            if box is None:
+                QToolTip.hideText()
+            else:
+                QToolTip.showText(event.globalPos(), plain_tip(self.words(box)), self)
+            return True
+        return super().event(event)
+
+    def words(self, box: Box) -> str:
+        """What the tooltip says of a box."""
+        branch = box.branch
+        whole = 1 if self._root is None else max(1, self._root.bytes)
+        share = format_percent(branch.bytes / whole)
+        place = f"{branch.file}:{branch.line}\n" if branch.file else ""
+        blocks = "block" if branch.count == 1 else "blocks"
+        return f"{branch.name}\n{place}{format_bytes(branch.bytes)}, {share}, {format_count(branch.count)} {blocks}"
+
+
+class Icicle(TreeView):
+    """Frames in rows, the outermost on top."""
+
+    def _laid_out(self, branch: Branch) -> list[Box]:
+        return icicle(branch, self.width(), ROW, above=self._path)
+
+    def sizeHint(self) -> QSize:
+        return QSize(400, ROW * (1 + max((box.depth for box in self.boxes()), default=0)))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(120, self.sizeHint().height())
+
+
+class Treemap(TreeView):
+    """Squares within squares."""
+
+    def _laid_out(self, branch: Branch) -> list[Box]:
+        return treemap(branch, self.width(), self.height(), above=self._path, head=float(ROW))
+
 
 SHOWN_CRUMBS = 3
 """Innermost frames of the path that are named."""
