@@ -1,7 +1,6 @@
 """The application without a screen: wiring only."""
 
-from gpudash.session.live.session import CLOSE_TIMEOUT_S, Session
-from gpudash.session.live.status import Status
+from gpudash.session.live.session import CLOSE_TIMEOUT_S, Session, Status
 from gpudash.session.predicting.estimator import Answer
 from gpudash.session.recordings.folder import recording_target
 from gpudash.session.recordings.replay import Replay

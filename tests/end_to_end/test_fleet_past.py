@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpudash.session.fleet import FleetView
-from gpudash.session.fleet.gpu import FleetGpu
+from gpudash.session.fleet.overview import FleetGpu
 from gpudash.sources.prometheus.address import read_address
 from gpudash.sources.prometheus.client import Client
 from gpudash.telemetry.thinning import Floats

@@ -12,10 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpudash.memory.watching.forecaster import Forecaster
-from gpudash.session.fleet.gpu import FleetGpu, FleetWarning
-from gpudash.session.fleet.overview import Overview
+from gpudash.session.fleet.overview import (
+    FleetGpu,
+    FleetWarning,
+    FleetWarnings,
+    Overview,
+    odd_entries,
+    of_server,
+    silent_before,
+)
 from gpudash.session.fleet.view import FleetView
-from gpudash.session.fleet.warnings import FleetWarnings, odd_entries, of_server, silent_before
 from gpudash.settings import Settings, load_settings
 from gpudash.sources.prometheus import gpus as asking
 from gpudash.sources.prometheus.address import read_address, read_token

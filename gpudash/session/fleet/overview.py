@@ -1,14 +1,20 @@
-"""From what exporters tell to one entry a GPU, fullest first: nothing here asks a server."""
+"""From what exporters tell to one entry a GPU, fullest first, and what is to be looked at over the whole fleet: memory
+levels, gpudash's own warnings, machines that fell silent. Nothing here asks a server."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from gpudash.session.fleet.gpu import FleetGpu
-from gpudash.sources.prometheus.gpus import Told, ToldGpu, same_gpu
+from gpudash.settings import Settings
+from gpudash.sources.prometheus.gpus import Told, ToldGpu, identity, machine_of, same_gpu
+from gpudash.sources.prometheus.names import SPOKEN
 from gpudash.telemetry.metrics import SENSORS, Exporter
+from gpudash.units import format_duration, format_pair, format_percent
+
+Level = Literal["warning", "critical"]
 
 STALE_S = 15.0
 """Age of a reading from which on its GPU is marked, at least."""
@@ -22,6 +28,99 @@ LONGEST_INTERVAL_S = 120.0
 
 FORGET_S = 3600.0
 """A GPU of which nothing was told for so long is shown no more."""
+
+SOON_S = 60.0
+"""A memory that is foretold to be full within so long is critical."""
+
+MOST_TOLD = 3
+"""Sentences of the server's own that are repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetGpu:
+    """One GPU. What its exporter does not tell is ``None``, never 0.
+
+    Attributes:
+        key: what identifies it in the fleet: its UUID, or machine and index where no UUID is told.
+        host: the machine, as its exporter or the server calls it.
+        index: the driver's index on that machine.
+        uuid: "GPU-…"; empty where it is not told.
+        product: marketing name; empty where it is not told.
+        used_bytes: as the exporter counts it, without the driver's own share where that is told apart.
+        total_bytes: all of its memory.
+        utilisation: share of time in which a kernel ran, 0 to 1.
+        exporter: whose names the figures have; of several exporters for one GPU, the one that is shown.
+        seen_s: when its memory was scraped last, in seconds since the epoch.
+        stale: whether that is too long ago to go on with.
+        simulated: whether nothing of it is there but its memory's bookkeeping.
+        run: the workload that runs on it; empty for none, or where that is not told.
+        labels: the server's labels of its series ("job", "instance", "namespace", "pod" ...), to group by.
+        also: other exporters that tell of the same GPU, and are not shown.
+        reserved_bytes: the driver's own share, where it is told apart.
+        torch_name: what torch calls it on its machine, where gpudash tells.
+        sensors: what else it tells of itself, such as its temperature: values by the names of `metrics.SENSORS`.
+    """
+
+    key: str
+    host: str
+    index: int | None
+    uuid: str
+    product: str
+    used_bytes: int | None
+    total_bytes: int | None
+    utilisation: float | None
+    exporter: Exporter
+    seen_s: float
+    stale: bool = False
+    simulated: bool = False
+    run: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    also: tuple[Exporter, ...] = ()
+    reserved_bytes: int | None = None
+    torch_name: str = ""
+    sensors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def fullness(self) -> float | None:
+        """How full its memory is, 0 to 1, the driver's own share counted as used; ``None`` where it is not known."""
+        if self.used_bytes is None or not self.total_bytes:
+            return None
+        return (self.used_bytes + (self.reserved_bytes or 0)) / self.total_bytes
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """Where the server has it from: what is scraped, and its identity there."""
+        return identity(self.labels)
+
+    @property
+    def told_by(self) -> str:
+        """Whose figures are shown, and who else knows the GPU: "gpudash (dcgm-exporter knows it too)"."""
+        others = " and ".join(SPOKEN[exporter] for exporter in self.also)
+        verb = "knows" if len(self.also) == 1 else "know"
+        return f"{SPOKEN[self.exporter]} ({others} {verb} it too)" if others else SPOKEN[self.exporter]
+
+    @property
+    def name(self) -> str:
+        """Machine and index, as a person speaks of it."""
+        return f"{self.host} GPU {self.index}" if self.index is not None else f"{self.host} {self.uuid[:12]}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWarning:
+    """Something to look at.
+
+    Attributes:
+        key: of the GPU; empty where it concerns a whole machine, or the server.
+        level: how grave it is.
+        text: one sentence that begins with the machine's name.
+        kind: what it is about.
+    """
+
+    key: str
+    level: Level
+    text: str
+    kind: Literal["memory", "forecast", "host", "stale", "server"] = "memory"
+
 
 Where = tuple[str, str]
 """Instance, and identity of the GPU there."""
@@ -138,3 +237,125 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
 def _fullest_first(gpu: FleetGpu) -> tuple[bool, float, str, int]:
     fullness = gpu.fullness
     return fullness is None, -(fullness or 0.0), gpu.host, -1 if gpu.index is None else gpu.index
+
+
+class FleetWarnings:
+    """Belongs to one thread. A level that was passed stands until memory has fallen by the hysteresis below it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._heights: dict[str, int] = {}
+
+    def over(
+        self,
+        gpus: Sequence[FleetGpu],
+        told: Mapping[str, ToldGpu],
+        machines: Mapping[str, Sequence[str]],
+        now_s: float,
+        forecasts: Mapping[str, float] | None = None,
+    ) -> list[FleetWarning]:
+        """The warnings that stand, critical first and the fullest memory first.
+
+        Args:
+            gpus: every GPU, fullest first.
+            told: key → what its exporter told.
+            machines: instance → levels of gpudash's warnings of its host memory.
+            now_s: the server's time.
+            forecasts: key → seconds until a memory is full, where its exporter foretells nothing.
+        """
+        found: list[FleetWarning] = []
+        for gpu in gpus:
+            if gpu.stale:
+                self._heights.pop(gpu.key, None)  # what it held then says nothing of now
+            else:
+                found += self._of(gpu, told.get(gpu.key), (forecasts or {}).get(gpu.key))
+        found += [_of_host(instance, levels) for instance, levels in machines.items()]
+        found += _silent(gpus, now_s)
+        return sorted(found, key=lambda warning: warning.level != "critical")
+
+    def _of(self, gpu: FleetGpu, told: ToldGpu | None, ahead_s: float | None) -> list[FleetWarning]:
+        found: list[FleetWarning] = []
+        level: Level
+        fullness = gpu.fullness
+        height = self._height(gpu.key, fullness)
+        if height and fullness is not None and gpu.used_bytes is not None and gpu.total_bytes is not None:
+            pair = format_pair(gpu.used_bytes + (gpu.reserved_bytes or 0), gpu.total_bytes)
+            words = f"{gpu.name} is {format_percent(fullness)} full: {pair}"
+            found.append(FleetWarning(gpu.key, "critical" if height == 2 else "warning", words))
+        elif told is not None and any(level != "forecast" for level in told.warnings):
+            level = _gravest(told.warnings)
+            found.append(FleetWarning(gpu.key, level, f"{gpu.name}: gpudash there warns of its memory"))
+        ahead_s = ahead_s if told is None or told.forecast_s is None else told.forecast_s
+        if ahead_s is not None:
+            level = "critical" if ahead_s <= SOON_S else "warning"
+            when = format_duration(ahead_s)
+            words = f"{gpu.name} will be full in {when} if it goes on growing as it does"
+            found.append(FleetWarning(gpu.key, level, words, "forecast"))
+        return found
+
+    def _height(self, key: str, fullness: float | None) -> int:
+        """0 calm, 1 past the warning level, 2 past the critical one; as it was where nothing is known."""
+        before = self._heights.get(key, 0)
+        if fullness is None:
+            return 0
+        settings, height = self._settings, 0
+        for rank, level in ((1, settings.warn_ratio), (2, settings.critical_ratio)):
+            if fullness >= level - (settings.hysteresis_ratio if before >= rank else 0.0):
+                height = rank
+        self._heights[key] = height
+        return height
+
+
+def of_server(sentences: Iterable[str]) -> list[FleetWarning]:
+    """What the server says of answers that are not whole."""
+    return [FleetWarning("", "warning", f"The server says: {text}", "server") for text in list(sentences)[:MOST_TOLD]]
+
+
+def silent_before(missing: Mapping[str, int]) -> list[FleetWarning]:
+    """Instances that told of GPUs a few minutes ago and were silent when the fleet was opened, with their GPUs."""
+    return [
+        FleetWarning(
+            "", "warning", f"{machine_of(instance)}: {_gpus(count)} told of a few minutes ago and not now", "stale"
+        )
+        for instance, count in sorted(missing.items())
+    ]
+
+
+def odd_entries(told: Told) -> list[FleetWarning]:
+    """That a part of an answer could not be read."""
+    if not told.odd:
+        return []
+    entries = "1 entry" if told.odd == 1 else f"{told.odd} entries"
+    words = (
+        f"The server's answer holds {entries} that cannot be read; {'it is' if told.odd == 1 else 'they are'} left out"
+    )
+    return [FleetWarning("", "warning", words, "server")]
+
+
+def _gravest(levels: Sequence[str]) -> Level:
+    return "critical" if "critical" in levels else "warning"
+
+
+def _of_host(instance: str, levels: Sequence[str]) -> FleetWarning:
+    what = "foretells that host memory runs out" if levels == ("forecast",) else "warns of host memory"
+    return FleetWarning("", _gravest(levels), f"{machine_of(instance)}: gpudash there {what}", "host")
+
+
+def _silent(gpus: Iterable[FleetGpu], now_s: float) -> list[FleetWarning]:
+    """One for every machine that was not heard of for too long."""
+    machines: dict[str, list[FleetGpu]] = defaultdict(list)
+    for gpu in gpus:
+        if gpu.stale:
+            machines[gpu.host].append(gpu)
+    found = []
+    for host, stale in sorted(machines.items()):
+        count = _gpus(len(stale))
+        seen_s = max(gpu.seen_s for gpu in stale)
+        ago = f"{format_duration(max(0.0, now_s - seen_s))} ago" if seen_s > 0 else "at an unknown time"
+        key = stale[0].key if len(stale) == 1 else ""
+        found.append(FleetWarning(key, "warning", f"{host}: {count} last heard of {ago}", "stale"))
+    return found
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from gpudash.devices.names import Device, Gpu, shown_name
-from gpudash.session.fleet.gpu import FleetGpu
+from gpudash.session.fleet.overview import FleetGpu
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client

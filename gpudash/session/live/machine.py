@@ -4,12 +4,15 @@ energy counters.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import (
@@ -30,10 +33,11 @@ from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.programs import program_of
 from gpudash.session.live.simulated_gpus import SimulatedGpus
-from gpudash.session.predicting.contexts import measured_context, remember_context
+from gpudash.settings import data_folder
 from gpudash.specs import Spec
 from gpudash.telemetry.records import Note, State
 from gpudash.telemetry.store import NEVER_READ, Store
+from gpudash.units import GIB, MIB
 
 if TYPE_CHECKING:
     from gpudash.sources.discovery import HostSurvey
@@ -41,12 +45,18 @@ if TYPE_CHECKING:
     from gpudash.sources.monitor import Monitor
     from gpudash.workloads.running.worker import MemoryLevel
 
-
 CONTEXT_READINGS = 2000
 """Newest readings of a context that are looked at: some minutes of them."""
 
 GPU_PATIENCE_S = 5.0
 """Session time after which a driver that has not said which GPUs there are is no longer waited for."""
+
+NOT_REPORTED = "the driver reports no energy counter of this GPU"
+
+NOT_READ_YET = "the GPU's energy counter has not been read"
+
+PLAUSIBLE_BYTES = range(32 * MIB, 8 * GIB)
+"""A context outside of this was not measured but mixed up with a reading of another instant."""
 
 
 class Machine:
@@ -323,10 +333,6 @@ class Machine:
         return Note(time_s=time_s, topic="gpus", text=words, details=details)
 
 
-NOT_REPORTED = "the driver reports no energy counter of this GPU"
-NOT_READ_YET = "the GPU's energy counter has not been read"
-
-
 class EnergyCounters:
     """Reads a counter: the CPU package's now, a GPU's as it was read last.
 
@@ -357,3 +363,32 @@ class EnergyCounters:
         if reading.state is State.OK and isinstance(reading.value, (int, float)):
             return reading.time_s, float(reading.value)
         return NOT_REPORTED
+
+
+def measured_context(uuid: str) -> int | None:
+    """Bytes that the context of an earlier run took on a GPU; ``None`` when none was measured."""
+    return _known_contexts().get(uuid)
+
+
+def remember_context(uuid: str, size: int) -> None:
+    """Keep what a context took; a size that cannot be one is not kept."""
+    known = _known_contexts()
+    if size not in PLAUSIBLE_BYTES or known.get(uuid) == size:
+        return
+    with suppress(OSError):  # it only makes later predictions a little better
+        _contexts_file().parent.mkdir(parents=True, exist_ok=True)
+        _contexts_file().write_text(json.dumps({**known, uuid: size}, indent=2), encoding="utf-8")
+
+
+def _contexts_file() -> Path:
+    return data_folder() / "contexts.json"
+
+
+def _known_contexts() -> dict[str, int]:
+    try:
+        found = json.loads(_contexts_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {uuid: size for uuid, size in found.items() if isinstance(size, int) and size in PLAUSIBLE_BYTES}

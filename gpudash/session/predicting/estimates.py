@@ -15,8 +15,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Target
 from gpudash.memory.predicting.rank_estimates import ranks_on
 from gpudash.memory.watching.levels import HOST
-from gpudash.session.live.machine import Machine
-from gpudash.session.predicting.contexts import measured_context, remember_context
+from gpudash.session.live.machine import Machine, measured_context, remember_context
 from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, TIME_LIMIT_S, Answer, Estimator
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
 from gpudash.specs import Spec, TrainingSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gpudash.session.serving.address import ServingError
-from gpudash.session.serving.by_settings import serve_by_settings, setting_problem
-from gpudash.session.serving.serving import ServeRequest, Serving, companions
+from gpudash.session.serving.serving import ServeRequest, Serving, companions, serve_by_settings, setting_problem
 
 __all__ = ["ServeRequest", "Serving", "ServingError", "companions", "serve_by_settings", "setting_problem"]

@@ -1,25 +1,36 @@
-"""What is served, gathered from a session: for every metric of the catalogue its rows of label values and a number."""
+"""What is served: gathered from a session, for every metric of the catalogue its rows of label values and a number, and
+rendered as text by prometheus-client, at most a few times a second, whoever asks and however often."""
 
 from __future__ import annotations
 
+import gzip
+import math
 import socket
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from gpudash import __version__
 from gpudash.devices.names import Gpu
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.serving import catalogue as names
-from gpudash.session.serving.catalogue import READINGS, ServedMetric
-from gpudash.session.serving.run_figures import Rows, rank_names, run_rows
-from gpudash.telemetry.records import State
+from gpudash.session.serving.catalogue import CATALOGUE, READINGS, ServedMetric
+from gpudash.telemetry.records import Note, RunStarted, State, Warning
+from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session.live.session import Session
-    from gpudash.session.serving.warnings import StandingWarnings
+
+Rows = list[tuple[tuple[str, ...], float]]
+"""Label values and number of each sample of a metric."""
 
 FRESH_S = 10.0
 """Age from which a reading is no longer served: a lane that is stuck says so sooner, one that is gone never."""
@@ -27,13 +38,35 @@ FRESH_S = 10.0
 PROCESSES = 5
 """Processes of each GPU that are served, the largest; each brings series of its own to the server that scrapes."""
 
+MOST_RANKS = 64
+"""Ranks with series of their own; of more, the lowest, the median and the highest are served."""
+
+ENVELOPE = ("lowest", "median", "highest")
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+RAISED = ("forecast", "warning", "critical")
+"""Levels that stand until "passed" takes them back; a note is told once and stands for nothing."""
+
+KEPT_S = 0.25
+"""Time for which a rendered page is given out again."""
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+LONGEST_LABEL = 128
+
+COMPRESSION = 5
+"""Level of gzip: about as small as the highest, in half the time."""
+
 
 class Figures:
     """Gathers the figures of ``session``. Belongs to one thread, the one that serves."""
 
-    def __init__(self, session: Session, warnings: StandingWarnings) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._warnings = warnings
+        self._warnings = _StandingWarnings()
         self._host = socket.gethostname()
 
     def gather(self, predicted: Estimate | None) -> Mapping[ServedMetric, Rows]:
@@ -55,14 +88,14 @@ class Figures:
         with session.store.lock:
             store, run = session.store, session.store.run
             self._warnings.follow(store)
-            devices = _devices(gpus, [device.name for device in others], rank_names(run))
+            devices = _devices(gpus, [device.name for device in others], _rank_names(run))
             _readings(store, now_s, devices, 0.0 if run is None else run.began_s, rows)
             for gpu in gpus:
                 self._gpu(store, gpu, now_s, rows)
             _age(rows, HOST, store.latest("host", "used_bytes"), now_s)
             if run is not None:
                 left_s = ahead.get(memories.get(run.device, ""))
-                run_rows(run, store, now_s, left_s, predicted, self._host, rows)
+                _run_rows(run, store, now_s, left_s, predicted, self._host, rows)
         rows[names.GPU_FORECAST] = [(_labels(gpu), ahead[gpu.uuid]) for gpu in gpus if gpu.uuid in ahead]
         rows[names.HOST_FORECAST] = [((), ahead[HOST])] if HOST in ahead else []
         rows[names.BUILD] = [((__version__,), 1.0)]
@@ -129,3 +162,207 @@ def _age(rows: defaultdict[ServedMetric, Rows], memory: str, reading: Reading, n
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _run_rows(
+    run: RunView,
+    store: Store,
+    now_s: float,
+    forecast_s: float | None,
+    predicted: Estimate | None,
+    host: str,
+    rows: defaultdict[ServedMetric, Rows],
+) -> None:
+    """Put the newest run's figures into ``rows``; the caller holds the store's lock.
+
+    Args:
+        forecast_s: seconds until the memory of its device is full, if it grows.
+        predicted: its prediction, if there is one.
+        host: name of this machine.
+    """
+    labels = ("" if run.run_id is None else str(run.run_id), run.workload, run.device)
+    rows[names.RUN_INFO].append(((*labels, "true" if run.simulated else "false", host), 1.0))
+    rows[names.RUN_STATUS] += [((*labels, status), float(status == run.status)) for status in STATUSES]
+    seconds = now_s - run.began_s if run.seconds is None else run.seconds
+    told: list[tuple[ServedMetric, float | None]] = [
+        (names.RUN_STEP, run.step if run.stepped_s is not None or not run.running else None),
+        (names.RUN_STEPS, run.steps or None),
+        (names.RUN_DURATION, max(0.0, seconds)),
+    ]
+    if run.running:
+        told += [
+            (names.RUN_STEP_AGE, None if run.stepped_s is None else max(0.0, now_s - run.stepped_s)),
+            (names.RUN_LOSS, _newest(store, run, "loss")),
+            (names.RUN_ACCURACY, _newest(store, run, "accuracy")),
+            (names.RUN_THROUGHPUT, _newest(store, run, "throughput")),
+            (names.RUN_FORECAST, forecast_s),
+        ]
+    for served, value in told:
+        if value is not None:
+            rows[served].append((labels, float(value)))
+    peaks = [("allocated", run.memory.allocated_bytes), ("reserved", run.memory.reserved_bytes)]
+    _by_kind(rows, names.RUN_PEAK, labels, [*peaks, ("used", run.memory.used_bytes)])
+    if predicted is not None:
+        expected = [("allocated", predicted.peak_allocated_bytes), ("reserved", predicted.peak_reserved_bytes)]
+        _by_kind(rows, names.RUN_PREDICTED, labels, expected)
+    _ranks(run, store, labels, rows)
+
+
+def _rank_names(run: RunView | None) -> Sequence[str]:
+    """What the ranks of a run that is on are called in the readings; empty for a run on one device."""
+    if run is None or not run.running:
+        return ()
+    size = _world_size(run)
+    return ENVELOPE if size > MOST_RANKS else [str(rank) for rank in range(size)]
+
+
+def _world_size(run: RunView) -> int:
+    ranks = next((note for note in reversed(run.notes) if isinstance(note, Note) and note.topic == "ranks"), None)
+    size = None if ranks is None else ranks.details.get("world_size")
+    return size if isinstance(size, int) else 0
+
+
+def _ranks(run: RunView, store: Store, labels: tuple[str, ...], rows: defaultdict[ServedMetric, Rows]) -> None:
+    size = _world_size(run)
+    if not size:
+        return
+    rows[names.RUN_RANKS].append((labels, float(size)))
+    for rank in _rank_names(run):
+        step, waiting = store.latest("rank", "step_s", rank), store.latest("rank", "waiting_s", rank)
+        if step.time_s is None or step.time_s < run.began_s or step.time_s != waiting.time_s:
+            continue
+        if isinstance(step.value, int | float) and isinstance(waiting.value, int | float) and step.value > 0:
+            rows[names.RANK_WAITING].append(((rank,), waiting.value / step.value))
+
+
+def _newest(store: Store, run: RunView, name: str) -> float | None:
+    """The metric of the newest step that told it; of a loss, what is no number is told as such."""
+    metric = run.metrics.get(name)
+    if metric is None:
+        return None
+    series = store.series("run", name)
+    last = None if series is None else series.last()
+    return None if last is None or last[0] < run.began_s or (math.isnan(last[1]) and name != "loss") else last[1]
+
+
+def _by_kind(
+    rows: defaultdict[ServedMetric, Rows],
+    served: ServedMetric,
+    labels: tuple[str, ...],
+    values: Sequence[tuple[str, int | None]],
+) -> None:
+    rows[served] += [((*labels, kind), float(value)) for kind, value in values if value is not None]
+
+
+class _StandingWarnings:
+    """Which warnings stand now, followed from a session's events.
+
+    Attributes:
+        raised: how many of each level there were.
+    """
+
+    def __init__(self) -> None:
+        self.raised: Counter[str] = Counter(dict.fromkeys(RAISED, 0))
+        self._standing: dict[tuple[str, str], Warning] = {}
+        self._seen = 0
+
+    def follow(self, store: Store) -> None:
+        """Take in the events since last time; the caller holds the store's lock."""
+        fresh = list(islice(reversed(store.events), min(store.event_count - self._seen, len(store.events))))
+        self._seen = store.event_count
+        for event in reversed(fresh):
+            if isinstance(event, Warning):
+                self._take(event)
+            elif isinstance(event, RunStarted):
+                self._drop_of_the_run_before()
+
+    def standing(self) -> list[tuple[str, str]]:
+        """(level, device) of each, in order."""
+        return sorted(self._standing)
+
+    def _take(self, warning: Warning) -> None:
+        if warning.level == "passed":
+            for key in [key for key in self._standing if key[1] == warning.device]:
+                del self._standing[key]
+        elif warning.level in RAISED:
+            self.raised[warning.level] += 1
+            self._standing[warning.level, warning.device] = warning
+
+    def _drop_of_the_run_before(self) -> None:
+        """Nobody takes back what was told of a run and not of how full a memory is, such as that the guard ended it."""
+        for key, warning in list(self._standing.items()):
+            if warning.run_id is not None and warning.ratio is None:
+                del self._standing[key]
+
+
+class ScrapePage(NamedTuple):
+    """A rendered scrape."""
+
+    body: bytes
+    content_type: str
+    compressed: bool
+
+
+class Exposition(Collector):
+    """Renders what ``gather`` finds. Belongs to one thread.
+
+    Args:
+        gather: the rows of every metric that has any.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, gather: Callable[[], Mapping[ServedMetric, Rows]], clock: Callable[[], float]) -> None:
+        self._gather = gather
+        self._clock = clock
+        self._registry = CollectorRegistry()  # not the global one, to which others may add
+        self._registry.register(self)
+        self._pages: dict[tuple[bool, bool], ScrapePage] = {}
+        self._rows: Mapping[ServedMetric, Rows] = {}
+        self._gathered_s: float | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        """No metric by name, so that registering gathers nothing."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics in the order of the catalogue, without those that have no rows."""
+        return (_family(served, rows) for served in CATALOGUE if (rows := self._rows.get(served)))
+
+    def page(self, *, as_openmetrics: bool, compressed: bool) -> ScrapePage:
+        """The scrape, not older than `KEPT_S`."""
+        now_s = self._clock()
+        if self._gathered_s is None or now_s - self._gathered_s >= KEPT_S:
+            self._rows = self._gather()
+            self._gathered_s = now_s
+            self._pages.clear()
+        page = self._pages.get((as_openmetrics, compressed))
+        if page is None:
+            page = self._pages[as_openmetrics, compressed] = self._rendered(as_openmetrics, compressed)
+        return page
+
+    def _rendered(self, as_openmetrics: bool, compressed: bool) -> ScrapePage:
+        if compressed:
+            plain = self.page(as_openmetrics=as_openmetrics, compressed=False)
+            return ScrapePage(gzip.compress(plain.body, COMPRESSION, mtime=0), plain.content_type, True)
+        if as_openmetrics:
+            return ScrapePage(openmetrics.generate_latest(self._registry), OPENMETRICS, False)  # type: ignore[no-untyped-call]
+        return ScrapePage(generate_latest(self._registry), TEXT, False)
+
+
+def _family(served: ServedMetric, rows: Rows) -> Metric:
+    """A metric with its samples, as prometheus-client knows it."""
+    if served.kind == "info":
+        info = InfoMetricFamily(served.name.removesuffix("_info"), served.words, labels=())
+        for labels, _ in rows:
+            info.add_metric((), dict(zip(served.labels, map(_text, labels), strict=True)))
+        return info
+    kind = CounterMetricFamily if served.kind == "counter" else GaugeMetricFamily
+    metric = kind(served.name, served.words, labels=served.labels)
+    for labels, value in rows:
+        metric.add_metric([_text(label) for label in labels], value)
+    return metric
+
+
+def _text(label: str) -> str:
+    """A label's value as UTF-8 can hold it: names of files and processes may be other bytes."""
+    return label.encode("utf-8", "replace").decode()[:LONGEST_LABEL]

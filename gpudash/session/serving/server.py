@@ -7,6 +7,8 @@ longest goes, so that a scrape gets through however many stand idle.
 from __future__ import annotations
 
 import io
+import ipaddress
+import re
 import socket
 import ssl
 import sys
@@ -15,13 +17,18 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NoReturn
 
-from gpudash.session.serving.request import REASONS, BadRequestError, HttpRequest, begins_like_one, checked_request
+MOST_HEADERS = 64
+
+_LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.([01])")
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 
 TURN_S = 0.25
 """Longest that the accepting thread sleeps; as late may a slow client be cut off."""
@@ -36,6 +43,88 @@ DISCARDED_BYTES = 64 * 1024
 """Bytes that a client may send after its request before it is cut off."""
 
 PIECE = 4096
+
+
+class BadRequestError(ValueError):
+    """A request that is answered with `code` and one sentence."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What is asked for; header names are in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def _checked_request(line: str, fields: Message) -> HttpRequest:
+    """The request of a line and header fields that the standard library has read, which it does more leniently.
+
+    Raises:
+        BadRequestError: when it is none.
+    """
+    asked = _LINE.fullmatch(line)
+    if asked is None:
+        raise BadRequestError(400, "This is no HTTP request.")
+    if len(fields) > MOST_HEADERS:
+        raise BadRequestError(431, "There are too many header fields.")
+    headers: dict[str, str] = {}
+    for name, value in fields.items():
+        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):  # a folded value holds line ends
+            raise BadRequestError(400, "A header field cannot be read.")
+        name = name.lower()
+        if name in headers and name in ("host", "authorization", "content-length"):
+            raise BadRequestError(400, "A header field stands there twice.")
+        headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+    if fields.defects:
+        raise BadRequestError(400, "A header field cannot be read.")
+    if asked[3] == "1" and "host" not in headers:
+        raise BadRequestError(400, "The Host field is missing.")
+    return HttpRequest(asked[1], asked[2].partition("?")[0], headers)
+
+
+def begins_like_one(received: bytes) -> bool:
+    """Whether what has come so far can become a request: its first word is in capital letters."""
+    word = received[:17].split(b" ")[0]
+    return not word or (word.isalpha() and word.isupper() and len(word) <= 16)
+
+
+def names_a_domain(host: str) -> bool:
+    """Whether a Host field names a domain other than ``localhost``.
+
+    A page of the web reaches a loopback server under a domain of its own, whose address it turns to 127.0.0.1 (DNS
+    rebinding); whoever asks for this machine by purpose writes an address or ``localhost``.
+    """
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return True
+    return False
+
+
+def takes_gzip(request: HttpRequest) -> bool:
+    """Whether the answer may be compressed."""
+    for part in request.headers.get("accept-encoding", "").split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip().lower() == "gzip":
+            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def takes_openmetrics(request: HttpRequest) -> bool:
+    """Whether the answer is wanted in the OpenMetrics format rather than in the older text format."""
+    return any(
+        part.partition(";")[0].strip().lower() == "application/openmetrics-text"
+        for part in request.headers.get("accept", "").split(",")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +381,11 @@ class _Client(BaseHTTPRequestHandler):
         self.raw_requestline = self.rfile.readline()
         if not self.parse_request():
             raise BadRequestError(400, "This is no HTTP request.")
-        return checked_request(self.requestline, self.headers)
+        return _checked_request(self.requestline, self.headers)
 
     def _send(self, answer: HttpResponse) -> None:
         self.request_version = self.protocol_version  # a request without a version is answered with a head as well
-        self.send_response_only(answer.code, REASONS[answer.code])
+        self.send_response_only(answer.code, HTTPStatus(answer.code).phrase)
         fields = (
             ("Date", self.date_time_string()),
             ("Content-Type", answer.content_type),

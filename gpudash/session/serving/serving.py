@@ -12,12 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpudash.session.serving import catalogue as names
-from gpudash.session.serving.address import Address, ServingError, read_address, resolve
-from gpudash.session.serving.guarding import Token, require_guarded, take_token, tls_context
-from gpudash.session.serving.request import BadRequestError, HttpRequest, names_a_domain, takes_gzip, takes_openmetrics
-from gpudash.session.serving.server import HttpResponse, Server
+from gpudash.session.serving.address import (
+    Address,
+    ServingError,
+    Token,
+    is_ip,
+    read_address,
+    require_guarded,
+    resolve,
+    take_token,
+    tls_context,
+)
+from gpudash.session.serving.server import (
+    BadRequestError,
+    HttpRequest,
+    HttpResponse,
+    Server,
+    names_a_domain,
+    takes_gzip,
+    takes_openmetrics,
+)
 from gpudash.system.files import resource
-from gpudash.telemetry.records import Warning
+from gpudash.telemetry.records import Note, Warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +41,7 @@ if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session.live.session import Session
     from gpudash.session.serving.catalogue import ServedMetric
-    from gpudash.session.serving.run_figures import Rows
+    from gpudash.session.serving.figures import Rows
     from gpudash.specs import Spec
 
 BACKLOG = 128
@@ -77,12 +93,10 @@ class Serving:
 
     def start(self, session: Session) -> None:
         """Answer with the figures of ``session``."""
-        from gpudash.session.serving.exposition import Exposition
-        from gpudash.session.serving.figures import Figures
-        from gpudash.session.serving.warnings import StandingWarnings
+        from gpudash.session.serving.figures import Exposition, Figures
 
         self._session = session
-        self._figures = Figures(session, StandingWarnings())
+        self._figures = Figures(session)
         self._exposition = Exposition(self._gather, time.monotonic)
         self._server = Server(self._listener, self._tls, self._reply, self._tell)
         self._server.start()
@@ -170,3 +184,32 @@ def _listener(where: Address) -> socket.socket:
             raise ServingError(f"Port {where.port} is for the administrator only", "Give one from 1024 up.") from None
         raise ServingError(f"{where} cannot be served on ({error.strerror})") from None
     return listener
+
+
+def setting_problem(address: str) -> str:
+    """Why settings cannot name ``address``, as far as that is known without asking for names; empty where they can."""
+    if not address:
+        return ""
+    try:
+        asked = read_address(address)
+        if is_ip(asked.host):
+            require_guarded(asked, token=False, tls=False)
+    except ServingError as error:
+        return f"{error}; settings can name an address of this machine only, such as :10950"
+    return ""
+
+
+def serve_by_settings(session: Session, address: str) -> Serving | None:
+    """Serve ``session`` at ``address``, and say where in a note; ``None`` after a warning where that cannot be.
+
+    Only this machine can be served: settings name neither certificate nor key.
+    """
+    try:
+        serving = Serving(ServeRequest(address))
+    except ServingError as error:
+        text = f"The readings are not served: {error}."
+        session.emit(Warning(time_s=session.clock(), level="warning", device="serving", text=text))
+        return None
+    serving.start(session)
+    session.emit(Note(time_s=session.clock(), topic="serving", text=f"The readings are served at {serving.url}"))
+    return serving

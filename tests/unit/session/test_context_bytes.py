@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudash.devices.names import Gpu
-from gpudash.session.predicting.contexts import remember_context
+from gpudash.session.live.machine import remember_context
 from gpudash.telemetry.records import Sample
 from gpudash.units import GIB, MIB
 from tests.unit.session.watched import Surrounded

@@ -13,9 +13,9 @@ from gpudash.devices.names import Simulation
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import VARIABLES
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.session.live.machine import measured_context, remember_context
 from gpudash.session.predicting import estimates as session_estimates
 from gpudash.session.predicting import estimator
-from gpudash.session.predicting.contexts import measured_context, remember_context
 from gpudash.session.predicting.estimates import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
 from gpudash.specs import TrainingSpec

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpudash.devices.names import Simulation
-from gpudash.session.live.guards import RunGuards
-from gpudash.session.predicting.contexts import measured_context
+from gpudash.session.live.machine import measured_context
+from gpudash.session.live.running import RunGuards
 from gpudash.session.predicting.estimates import ASSUMED_CONTEXT_BYTES
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.sources.simulated_gpus import CardReader

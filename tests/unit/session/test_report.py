@@ -12,7 +12,10 @@ import pytest
 
 from gpudash.devices.names import Gpu
 from gpudash.session import report as package
+from gpudash.session.recordings import loading
+from gpudash.session.recordings.joining import JoinedRecording
 from gpudash.session.report import page, write_report
+from gpudash.session.report.page import rank_table
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import (
     Marker,
@@ -30,9 +33,14 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.units import GIB, MIB
+from tests.unit.session.node_recordings import recorded
+from tests.unit.session.recordings import records, write
 
 EVIL = "<script>alert(1)</script>\"'&"
 VOID = {"meta", "br", "line", "path", "rect", "hr", "img", "link", "input"}
+
+TICKS = 4000
+"""More rows than end two pages of summaries."""
 
 
 class Page(HTMLParser):
@@ -288,3 +296,72 @@ def test_a_target_that_may_not_be_replaced_is_refused(tmp_path: Path, out: str, 
     with pytest.raises(RecordingError, match=words):
         write_report(tmp_path / "run.gpudash", tmp_path / out, force=out == "run.gpudash")
     assert (tmp_path / "run.gpudash").read_bytes() == source
+
+
+def written(recording: Path, out: Path) -> str:
+    write_report(recording, out)
+    return out.read_text()
+
+
+def test_each_rank_has_a_curve_and_a_row(tmp_path: Path) -> None:
+    page = written(recorded(tmp_path / "one.gpudash", (0, 1)), tmp_path / "report.html")
+    for words in ("Memory by rank", "Step time by rank", "Loss by rank", "<h3>Ranks</h3>", "rank 1 at most"):
+        assert words in page
+    assert "of the ranks" not in page
+
+
+@pytest.mark.parametrize("nodes", [((0, 1, 2), (3, 4))])
+def test_many_ranks_have_an_envelope(tmp_path: Path, nodes: tuple[tuple[int, ...], ...]) -> None:
+    paths = [recorded(tmp_path / f"{ranks[0]}.gpudash", ranks, world_size=5) for ranks in nodes]
+    joined = JoinedRecording(paths)
+    page = written(joined.path, tmp_path / "report.html")
+    joined.remove()
+    assert "highest of the ranks" in page and "rank 4 at most" not in page
+
+
+def test_a_run_without_ranks_has_neither(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "a.gpudash", meta={})
+    recorder.add(RunStarted(time_s=1.0, run_id=1, workload="watch", device="cpu", spec={}))
+    recorder.add(RunFinished(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=0, result={}))
+    recorder.close()
+    page = written(recorder.path, tmp_path / "report.html")
+    assert "by rank" not in page and "<h3>Ranks</h3>" not in page
+
+
+def test_what_a_foreign_recording_says_of_ranks_is_text_and_nothing_else() -> None:
+    row = {"rank": "<b>", "host": "<script>", "device": None, "step_seconds_median": "1", "peak_used_bytes": True}
+    (_title, found, equal) = rank_table({"ranks": [row, "x"], "parameters_equal": False})
+    assert "<script>" not in found and "&lt;script&gt;" in found and "<b>" not in found
+    assert equal == "<p>The parameters are NOT equal across the ranks.</p>"
+    assert rank_table({"ranks": "x"}) == [] == rank_table(None)
+
+
+def plots_of(text: str) -> list[tuple[str, list[str]]]:
+    """Title of each plot and, by curve, its range as the legend tells it."""
+    figures = re.findall(r"<figure>.*?</figure>", text)
+    return [(re.findall("<h3>([^<]+)", figure)[0], re.findall(r"</svg>([^<]+ <b>[^<]+)", figure)) for figure in figures]
+
+
+def test_a_long_recording_shows_the_plots_of_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "long.gpudash"
+    write(path, records(TICKS))
+    write_report(path, tmp_path / "whole.html")
+    monkeypatch.setattr(loading, "WHOLE_ROWS", 1000)
+    monkeypatch.setattr(loading, "TAIL_ROWS", 500)
+    monkeypatch.setattr(page, "SHARP_S", 60.0)
+    write_report(path, tmp_path / "paged.html")
+    whole, paged = ((tmp_path / name).read_text(encoding="utf-8") for name in ("whole.html", "paged.html"))
+    titles = ["Memory", "Loss (nats) and accuracy", "Throughput", "Transfer bandwidth", "Utilisation"]
+    assert [title for title, _ in plots_of(paged)] == titles
+    assert plots_of(paged) == plots_of(whole)
+    assert "peak used" in paged
+
+
+def test_memory_is_drawn_as_bands_the_inner_over_the_outer(tmp_path: Path) -> None:
+    path = tmp_path / "run.gpudash"
+    write(path, records(400))
+    write_report(path, tmp_path / "run.html")
+    memory = re.findall(r"<figure>.*?</figure>", (tmp_path / "run.html").read_text(encoding="utf-8"))[0]
+    drawn = re.findall(r'<path class="(fill|line) c-(\w+)', memory.split('role="img"')[1])
+    assert drawn[:3] == [("fill", "grey"), ("fill", "blue"), ("fill", "sky")]
+    assert drawn[3:6] == [("line", "sky"), ("line", "blue"), ("line", "grey")]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudash.session.fleet.gpu import FleetGpu
+from gpudash.session.fleet.overview import FleetGpu
 from gpudash.sources.prometheus.gpus import Told, ToldGpu
 from gpudash.telemetry.metrics import Exporter
 from gpudash.units import GIB
-
-NOW = 1_700_000_000.0
+from tests.prometheus_server.fake import NOW
 
 
 def told_gpu(

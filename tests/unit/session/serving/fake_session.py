@@ -8,9 +8,7 @@ from typing import Any, cast
 from gpudash.devices.names import Device, Gpu, simulated_gpu
 from gpudash.memory.watching.outlook import Forecast
 from gpudash.session.live.session import Session
-from gpudash.session.serving.figures import Figures
-from gpudash.session.serving.run_figures import Rows
-from gpudash.session.serving.warnings import StandingWarnings
+from gpudash.session.serving.figures import Figures, Rows
 from gpudash.telemetry.records import Record, Sample
 from gpudash.telemetry.store import Store
 
@@ -78,7 +76,7 @@ class Gathered:
     """The rows of a session by metric name."""
 
     def __init__(self, fake: FakeSession) -> None:
-        self._figures = Figures(fake.session, StandingWarnings())
+        self._figures = Figures(fake.session)
 
     def rows(self, name: str, predicted: Any = None) -> Rows:
         """What is served of a metric now."""

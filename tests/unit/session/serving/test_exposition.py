@@ -13,8 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from gpudash.session.serving.catalogue import CATALOGUE, ServedMetric
-from gpudash.session.serving.exposition import KEPT_S, LONGEST_LABEL, OPENMETRICS, TEXT, Exposition
-from gpudash.session.serving.run_figures import Rows
+from gpudash.session.serving.figures import KEPT_S, LONGEST_LABEL, OPENMETRICS, TEXT, Exposition, Rows
 from tests.programs import program
 
 EVERYTHING: Mapping[ServedMetric, Rows] = {
