@@ -15,7 +15,7 @@ from gpudash.specs.comparison import COMMON, SIMULATED_SPEED, ComparisonSpec, co
 from gpudash.ui.forms.device_choice import device_choice, offer
 from gpudash.ui.forms.parallel_form import FIRST, ParallelForm
 from gpudash.ui.forms.spec_form import SpecForm
-from gpudash.ui.widgets.fields import Control
+from gpudash.ui.widgets.fields import ChoiceField, Control
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 
@@ -117,7 +117,7 @@ class ComparisonForm(SpecForm):
     def _make(self, name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
         if name != "workload":
             return super()._make(name, field, extra)
-        choice = QComboBox()
+        choice = ChoiceField()
         there = workloads()
         for workload in compared(there):
             choice.addItem(there[workload].title, workload)

@@ -10,6 +10,7 @@ from PySide6.QtGui import QAction, QKeyEvent, QMouseEvent, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QMenu, QToolButton, QWidget
 
 from gpudash.devices.names import Device, short_product, simulated_words
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import whole_words
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
@@ -20,7 +21,7 @@ WORDS_WIDTH = 116
 
 def device_choice(title: str, tip: str, characters: int) -> QComboBox:
     """An empty choice of devices, at least ``characters`` wide."""
-    choice = QComboBox()
+    choice = ChoiceField()
     choice.setAccessibleName(title)
     choice.setToolTip(plain_tip(tip))
     choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)

@@ -25,6 +25,7 @@ from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.session.watching.request import WatchRequest
 from gpudash.ui.forms.script import Script, found_python, python_words
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 
@@ -95,7 +96,7 @@ class ScriptForm(QWidget):
         self.environment.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         line = self.environment.fontMetrics().lineSpacing()
         self.environment.setFixedHeight(ENVIRONMENT_ROWS * line + LINE_MARGIN_PX)
-        self.simulate = QComboBox()
+        self.simulate = ChoiceField()
         line_edit = QLineEdit()
         line_edit.setAcceptDrops(False)
         self.simulate.setLineEdit(line_edit)

@@ -9,7 +9,6 @@ from typing import Any
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
-    QComboBox,
     QFrame,
     QHBoxLayout,
     QLayout,
@@ -31,6 +30,7 @@ from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, preset_words
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
@@ -86,13 +86,14 @@ class WorkloadPanel(QFrame):
         title = PlainLabel("WORKLOAD")
         title.setProperty("role", "title")
         outer.addWidget(title)
-        self.workload = QComboBox()
+        self.workload = ChoiceField()
         self.workload.setAccessibleName("Workload")
         self.workload.setToolTip("What to run")
+        self.workload.addItem(TITLE, WATCH)
+        self.workload.insertSeparator(self.workload.count())
         for name, spec in workloads().items():
             self.workload.addItem(spec.title, name)
-        self.workload.insertSeparator(self.workload.count())
-        self.workload.addItem(TITLE, WATCH)
+        self.workload.setMaxVisibleItems(self.workload.count())
         self.workload.setCurrentIndex(self.workload.findData(DEFAULT_WORKLOAD))
         self.workload.currentIndexChanged.connect(self._choose_workload)
         outer.addWidget(self.workload)

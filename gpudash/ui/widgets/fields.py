@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtGui import QStandardItemModel
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout
+from PySide6.QtGui import QStandardItemModel, QWheelEvent
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout, QWidget
 
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import GIB, KIB, MIB, format_bytes
@@ -18,11 +18,25 @@ from gpudash.units import GIB, KIB, MIB, format_bytes
 Control = QLineEdit | QComboBox | QCheckBox
 
 
+class ChoiceField(QComboBox):
+    """A choice that leaves the wheel to what scrolls around it; with the focus and Ctrl the wheel changes it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # else the wheel takes the focus from where somebody types
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if self.hasFocus() and event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
+
 def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     """The control for ``field``: choices, a switch, or a line of text with its unit."""
     choices = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
     if choices:
-        combo = QComboBox()
+        combo = ChoiceField()
         for choice in choices:
             combo.addItem(extra.get("words", {}).get(choice, choice), choice)
         combo.setMinimumContentsLength(8)

@@ -92,6 +92,7 @@ QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QAbstractSpinBox:focus, 
     border: 2px solid $accent; padding: 2px 5px; }
 QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"], QComboBox[invalid="true"] { border-color: $critical; }
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $muted; background: $panel; }
+QComboBox { combobox-popup: 0; }
 QComboBox::drop-down, QDateTimeEdit::drop-down { border: 0px; width: 20px; }
 QComboBox::down-arrow, QDateTimeEdit::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
 QComboBox QLineEdit, QAbstractSpinBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
@@ -100,6 +101,7 @@ QPlainTextEdit:disabled { color: $muted; background: $panel; }
 QPlainTextEdit[invalid="true"] { border-color: $critical; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: 0;
     selection-background-color: $accent; selection-color: $on_accent; }
+QComboBox QAbstractItemView::item { min-height: 20px; padding: 0px 6px; }
 QCheckBox, QRadioButton { background: transparent; spacing: 6px; border: 1px solid transparent; border-radius: 3px; }
 QCheckBox::indicator { width: 14px; height: 14px; background: $field; border: 1px solid $muted; border-radius: 3px; }
 QCheckBox::indicator:hover { border-color: $accent; }
