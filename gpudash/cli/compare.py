@@ -132,7 +132,7 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
 
 def _unclear(comparison: "Comparison", tolerance: float) -> str:
     """What is beyond the tolerance and too noisy to tell, in one sentence; "" for nothing."""
-    from gpudash.telemetry.comparing.words import UNCLEAR, signed, value_words
+    from gpudash.telemetry.comparing.comparison import UNCLEAR, signed, value_words
 
     names = comparison.unclear(tolerance)
     found = [difference for difference in comparison.differences if difference.name in names]
@@ -149,7 +149,7 @@ def _unclear(comparison: "Comparison", tolerance: float) -> str:
 
 def _print(comparison: "Comparison") -> None:
 
-    from gpudash.telemetry.comparing.words import headline
+    from gpudash.telemetry.comparing.comparison import headline
 
     console = stdout()
     for name, run in (("A", comparison.a), ("B", comparison.b)):
@@ -183,7 +183,7 @@ def _figures(comparison: "Comparison", console: "Console") -> "Table":
 def _table(comparison: "Comparison", left_out: Collection[str]) -> "Table":
     from rich.table import Table
 
-    from gpudash.telemetry.comparing.words import FIGURE_TITLES, figure_row
+    from gpudash.telemetry.comparing.comparison import FIGURE_TITLES, figure_row
 
     shown = [title not in left_out for title in FIGURE_TITLES]
     rows = [(figure_row(difference), difference) for difference in comparison.differences]
@@ -203,7 +203,7 @@ def _table(comparison: "Comparison", left_out: Collection[str]) -> "Table":
 def _changes(comparison: "Comparison") -> "Table":
     from rich.table import Table
 
-    from gpudash.telemetry.comparing.words import field_words
+    from gpudash.telemetry.comparing.comparison import field_words
 
     table = Table(box=None, pad_edge=False)
     for title in ("differs", "A", "B"):

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
-from gpudash.telemetry.ranks.envelope import ENVELOPE, LEAST_RANKS
-from gpudash.telemetry.ranks.places import RankPlace, places_of
-from gpudash.telemetry.ranks.shares import MEAN
+from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
+from gpudash.telemetry.ranks.rows import RankPlace, places_of
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import WATCH, Key, Store
 

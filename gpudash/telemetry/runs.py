@@ -8,7 +8,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -51,6 +51,9 @@ RUN_METRICS = ("loss", "accuracy", "throughput")
 """Metrics of a step, as `StepFinished` names them."""
 
 Status = Literal["running", "finished", "cancelled", "failed", "out_of_memory"]
+
+NEWEST_STAGES = 200
+"""Executions of stages that a digest carries one by one, the newest; their sums are of all."""
 
 
 class MetricView:
@@ -368,6 +371,47 @@ class RunView:
             "error": None if error is None else _told(error),
             "recording": recording,
         }
+
+    def digest(self) -> str:
+        """The figures that come from steps, stages and readings, as JSON; what other events tell is not in it.
+
+        A recording carries it, so that a long one's runs are known without reading every step again.
+        """
+        figures = {
+            "step": self.step,
+            "steps": self.steps,
+            "stepped_s": self.stepped_s,
+            "pace_s": self.pace_s,
+            "stages": {name: stage.digest() for name, stage in self.stages.items()},
+            "metrics": {name: metric.digest() for name, metric in self.metrics.items()},
+            "memory": asdict(self.memory),
+            "stage_events": [event.to_json() for event in list(self.stage_events)[-NEWEST_STAGES:]],
+        }
+        return json.dumps(plain(figures), separators=(",", ":"))
+
+    def restore(self, digest: str) -> None:
+        """Take the figures of a digest; together with the run's other events its `summary` is equal.
+
+        Raises:
+            ValueError: when the text is no digest of a run; then this stays as it was.
+        """
+        try:
+            data: dict[str, Any] = json.loads(digest)
+            stages = {name: StageView.of(stage) for name, stage in data["stages"].items()}
+            metrics = {name: MetricView.of(metric) for name, metric in data["metrics"].items()}
+            names = {field.name for field in fields(MemoryPeaks)}
+            memory = MemoryPeaks(**{name: value for name, value in data["memory"].items() if name in names})
+            events = [event for event in map(event_from_json, data["stage_events"]) if isinstance(event, StageFinished)]
+            step, steps = int(data["step"]), int(data["steps"])
+            stepped_s, pace_s = data["stepped_s"], data.get("pace_s")
+            if not all(isinstance(value, int | None) for value in astuple(memory)):
+                raise ValueError("a peak is no number of bytes")
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a run's digest ({error})") from None
+        self.stages, self.metrics, self.memory = stages, metrics, memory
+        self.step, self.steps, self.stepped_s, self.pace_s = step, steps, stepped_s, pace_s
+        self.stage_events.clear()
+        self.stage_events.extend(events)
 
     def _note(self, event: Note) -> None:
         """Keep a note; one that brings the remedies of an out-of-memory completes the explanation instead."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from gpudash.devices.names import shown_devices
 from gpudash.telemetry.metrics import METRICS
-from gpudash.telemetry.ranks.shares import RankShares, Share
+from gpudash.telemetry.ranks.ranks import RankShares, Share
 from gpudash.telemetry.records import (
     Event,
     Marker,

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from gpudash.telemetry.recording import schema
-from gpudash.telemetry.recording.digests import digest
 from gpudash.telemetry.recording.page_writer import PageWriter
 from gpudash.telemetry.records import Note, RunStarted, StepFinished
 from gpudash.telemetry.runs import RunView
@@ -45,7 +44,7 @@ def make(path: Path, rows: int) -> None:
         writer, run = PageWriter(Store()), RunView.of(started)
         for step in range(1, MOST_DIGEST_STEPS):
             run.apply(StepFinished(time_s=step * TICK_S, run_id=1, step=step, steps=10**7, seconds=TICK_S, loss=1.0))
-        text = digest(run)
+        text = run.digest()
         for page in range(pages):
             connection.execute("BEGIN")
             _page(connection, writer, page, text)

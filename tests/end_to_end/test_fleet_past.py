@@ -13,7 +13,7 @@ from gpudash.session.fleet import FleetView
 from gpudash.session.fleet.overview import FleetGpu
 from gpudash.sources.prometheus.address import read_address
 from gpudash.sources.prometheus.client import Client
-from gpudash.telemetry.thinning import Floats
+from gpudash.telemetry.series import Floats
 from tests.prometheus_server.server import import_past, prometheus
 
 HOUR, DAY = 3600, 86_400

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpudash.telemetry.plots import PlotSpec, plots_for
-from gpudash.telemetry.ranks.places import failed_rank, places_of
+from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, LIGHT, Palette

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.telemetry.ranks.places import places_of
-from gpudash.telemetry.ranks.rows import SILENT_S, RankRow, rank_rows, sentence
-from gpudash.telemetry.ranks.words import rest_words
+from gpudash.telemetry.ranks.rows import SILENT_S, RankRow, places_of, rank_rows, rest_words, sentence
 from gpudash.telemetry.records import RunFailed, RunFinished, Sample
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession

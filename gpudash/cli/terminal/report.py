@@ -17,7 +17,7 @@ from gpudash.session import Session
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
-from gpudash.telemetry.ranks.words import FIGURES, rank_sentences
+from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import Note
 from gpudash.units import (
     format_bytes,

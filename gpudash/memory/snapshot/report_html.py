@@ -27,8 +27,7 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.memory.snapshot.summary import DeviceStudy, compared, studied
 from gpudash.telemetry.explanation import Explanation, StackLine, short
-from gpudash.telemetry.export.html_page import document, table
-from gpudash.telemetry.export.svg import WIDTH, Axes, text
+from gpudash.telemetry.export.html_page import WIDTH, Axes, document, table, text
 from gpudash.units import format_bytes, format_count
 
 SHOWN_STACKS = 12

@@ -17,10 +17,18 @@ from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
 from gpudash.sources.prometheus.refusals import PrometheusError, of_unreadable
-from gpudash.telemetry.recording.moments import KNOWN_ROWS, Moment
-from gpudash.telemetry.recording.recorded_series import RecordedSeries, Span
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.recording.seekable_store import DETAIL_BUCKETS, MOST_DETAILS, Detail, Everything, PositionedStore
+from gpudash.telemetry.recording.seekable_store import (
+    DETAIL_BUCKETS,
+    KNOWN_ROWS,
+    MOST_DETAILS,
+    Detail,
+    Everything,
+    Moment,
+    PositionedStore,
+    RecordedSeries,
+    Span,
+)
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Key, Store

@@ -15,7 +15,7 @@ import numpy as np
 from gpudash.session.recordings.replay import Replay
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.noise import crowding
-from gpudash.telemetry.recording.marks import standing_marks
+from gpudash.telemetry.recording.facts import standing_marks
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished

@@ -18,8 +18,7 @@ from typing import Any
 import gpudash
 from gpudash.settings import data_folder, recordings_folder
 from gpudash.system.files import written_whole
-from gpudash.telemetry.recording.facts import PEAK_S, Facts, read_facts
-from gpudash.telemetry.recording.marks import set_locked, set_title
+from gpudash.telemetry.recording.facts import PEAK_S, Facts, read_facts, set_locked, set_title
 from gpudash.telemetry.recording.naming import SUFFIX, TRACE_SUFFIX, traces_of
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files

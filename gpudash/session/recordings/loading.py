@@ -6,14 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gpudash.telemetry.recording.digests import restore
-from gpudash.telemetry.recording.moments import read_moment
 from gpudash.telemetry.recording.page_writer import WIDEST
 from gpudash.telemetry.recording.pages import Digest, Pages
 from gpudash.telemetry.recording.reading import Recording
-from gpudash.telemetry.recording.recorded_series import RecordedSeries
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.recording.seekable_store import Detail, Everything
+from gpudash.telemetry.recording.seekable_store import Detail, Everything, RecordedSeries, read_moment
 from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted
 from gpudash.telemetry.store import MAX_EVENTS, WATCH, Key, Store
 
@@ -180,6 +177,6 @@ def _restore(loaded: Loaded, digests: list[Digest]) -> None:
         run = next((run for run in reversed(loaded.whole.runs) if run.run_id == digest.run_id), None)
         if run is not None:
             try:
-                restore(run, digest.text)
+                run.restore(digest.text)
             except ValueError:
                 loaded.odd += 1

@@ -19,8 +19,8 @@ from gpudash.session.recordings.loading import Progress, take_links
 from gpudash.session.recordings.replay import Replay, origin
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.reading import LONGEST_S
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
-from gpudash.telemetry.recording.table_reader import LONGEST_S
 from gpudash.telemetry.records import LARGEST, Note, Record, Sample, State, Value, event_from_json
 from gpudash.telemetry.store import Store
 

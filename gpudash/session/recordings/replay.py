@@ -19,15 +19,19 @@ from gpudash.session.recordings.loading import Progress, load, read_part, series
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
-from gpudash.telemetry.recording.digests import restore
 from gpudash.telemetry.recording.facts import wall_clock_s
-from gpudash.telemetry.recording.moments import LATE_ROWS, read_moment
 from gpudash.telemetry.recording.pages import Digest, Pages, digests
 from gpudash.telemetry.recording.reading import Recording, open_recording
-from gpudash.telemetry.recording.recorded_series import RecordedSeries, Span
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, copy_recording
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.recording.seekable_store import Everything, PositionedStore
+from gpudash.telemetry.recording.seekable_store import (
+    LATE_ROWS,
+    Everything,
+    PositionedStore,
+    RecordedSeries,
+    Span,
+    read_moment,
+)
 from gpudash.telemetry.records import (
     EpochFinished,
     Event,
@@ -80,7 +84,7 @@ class LookingBack:
             if digest is None:
                 known = recording.rows_at(run.began_s, {"event": rows["event"]})["event"]
             else:
-                restore(view, digest.text)
+                view.restore(digest.text)
             self._event = known
         steps = [
             event

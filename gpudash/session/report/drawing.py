@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.telemetry.export.svg import WIDTH, Axes, text
+from gpudash.telemetry.export.html_page import WIDTH, Axes, text
 from gpudash.telemetry.plots import NEAR_RATIO, CurveSpec, PlotSpec
 from gpudash.telemetry.records import Marker
 from gpudash.telemetry.store import Key, Store

@@ -34,9 +34,8 @@ from gpudash.telemetry.plots import (
     transfers,
     utilisation,
 )
-from gpudash.telemetry.ranks.places import places_of
-from gpudash.telemetry.ranks.words import FIGURES, parameters_words
-from gpudash.telemetry.recording.marks import standing_marks
+from gpudash.telemetry.ranks.rows import FIGURES, parameters_words, places_of
+from gpudash.telemetry.recording.facts import standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import MetricView, RunView

@@ -1,9 +1,8 @@
 """Two or more runs beside one another: figures with their noise, specs, curves. Pure: it reads no file."""
 
 from gpudash.telemetry.comparing.comparison import Comparison, FieldPair, compare
-from gpudash.telemetry.comparing.curves import Curve
-from gpudash.telemetry.comparing.differences import FigureDifference, Judgement, Verdict
-from gpudash.telemetry.comparing.run import ComparedRun, RunMark, StepColumns
+from gpudash.telemetry.comparing.curves import ComparedRun, Curve, RunMark, StepColumns
+from gpudash.telemetry.comparing.figures import FigureDifference, Judgement, Verdict
 
 __all__ = [
     "ComparedRun",

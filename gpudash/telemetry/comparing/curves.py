@@ -1,13 +1,90 @@
-"""Curves of runs laid over one another: by step, or by time from a moment that both have."""
+"""Runs as they are compared, and their curves over one another: by step, or by time from a moment that both have."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
-from gpudash.telemetry.thinning import Floats, cell_width, thin
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.series import Floats, cell_width, thin
+
+_NONE = np.empty(0)
+
+MEMORY: tuple[Quantity, ...] = ("allocated", "reserved", "used")
+
+STEPPED: tuple[Quantity, ...] = ("loss", "accuracy", "throughput")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepColumns:
+    """The steps of a run, one array a column, all of shape (steps,); NaN where a step did not tell.
+
+    Attributes:
+        number: which step, from 1.
+        time_s: session time at its end, ascending.
+        seconds: how long it took.
+        loss: nats, or whatever a watched program counts.
+        accuracy: ratio, 0 to 1.
+        throughput: items a second.
+    """
+
+    number: Floats = field(default_factory=lambda: _NONE)
+    time_s: Floats = field(default_factory=lambda: _NONE)
+    seconds: Floats = field(default_factory=lambda: _NONE)
+    loss: Floats = field(default_factory=lambda: _NONE)
+    accuracy: Floats = field(default_factory=lambda: _NONE)
+    throughput: Floats = field(default_factory=lambda: _NONE)
+
+    def metric(self, name: str) -> Floats:
+        """The column ``name``: loss, accuracy or throughput."""
+        column: Floats = getattr(self, name)
+        return column
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """A named moment of a run, in session time."""
+
+    label: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedRun:
+    """One run and what is known of it.
+
+    Attributes:
+        label: short name of the recording, with the number of the run where one was picked.
+        recording: path of the recording.
+        view: figures of the run, as ``gpudash run --json`` tells them.
+        steps: the steps one by one.
+        stages: stage → seconds an execution, one value for each time the stage was told, in order.
+        memory: curve of each quantity of memory over session time, by name ("allocated", "reserved", "used").
+        marks: named moments within the run.
+        machine: fact → words: processor, GPU, torch and so on.
+        crowding: share of the processor, 0 to 1, that other programs took from the run (see `noise.crowding`).
+        notes: sentences on what limits the comparison.
+    """
+
+    label: str
+    recording: str
+    view: RunView
+    steps: StepColumns = field(default_factory=StepColumns)
+    stages: Mapping[str, Floats] = field(default_factory=dict)
+    memory: Mapping[str, Curve] = field(default_factory=dict)
+    marks: Sequence[RunMark] = ()
+    machine: Mapping[str, str] = field(default_factory=dict)
+    crowding: float = 0.0
+    notes: Sequence[str] = ()
+
+    @property
+    def began_s(self) -> float:
+        """Session time at which the run began."""
+        return self.view.began_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,3 +161,60 @@ def _at(curve: Curve, x: Floats) -> Floats:
     with np.errstate(invalid="ignore", over="ignore"):
         values: Floats = np.interp(x, curve.x, curve.y)
     return values
+
+
+Alignment = Literal["start", "step", "mark"]
+Quantity = Literal["loss", "accuracy", "throughput", "allocated", "reserved", "used"]
+
+
+def aligned(run: ComparedRun, quantity: Quantity, alignment: Alignment, mark: str = "") -> Curve:
+    """The curve of ``quantity``, over seconds from the start or from the first mark called ``mark``, or over steps.
+
+    Empty where the run has no such quantity, mark or steps.
+    """
+    times, values = _known(run, quantity)
+    if not len(times):
+        return EMPTY
+    if alignment == "step":
+        return _by_step(run, quantity, times, values)
+    origin = run.began_s if alignment == "start" else marked(run, mark)
+    return EMPTY if origin is None else Curve(times - origin, values)
+
+
+def marked(run: ComparedRun, label: str) -> float | None:
+    """Session time of the first mark called ``label``; ``None`` without one."""
+    return next((mark.time_s for mark in run.marks if mark.label == label), None)
+
+
+def common_marks(runs: Sequence[ComparedRun]) -> list[str]:
+    """Labels of marks that every run has, in the order of the first run."""
+    if not runs:
+        return []
+    others = [{mark.label for mark in run.marks} for run in runs[1:]]
+    found = dict.fromkeys(mark.label for mark in runs[0].marks)
+    return [label for label in found if all(label in labels for labels in others)]
+
+
+def shared_memory(runs: Sequence[ComparedRun]) -> Quantity | None:
+    """The quantity of memory that all runs have, the allocator's own before what is read from outside."""
+    return next((name for name in MEMORY if runs and all(name in run.memory for run in runs)), None)
+
+
+def _known(run: ComparedRun, quantity: Quantity) -> tuple[Floats, Floats]:
+    if quantity in MEMORY:
+        curve = run.memory.get(quantity, EMPTY)
+        return curve.x, curve.y
+    values = run.steps.metric(quantity)
+    return (run.steps.time_s, values) if np.isfinite(values).any() else (EMPTY.x, EMPTY.y)
+
+
+def _by_step(run: ComparedRun, quantity: Quantity, times: Floats, values: Floats) -> Curve:
+    """Over steps as the run numbered them; readings between two steps lie between their numbers."""
+    numbers = np.maximum.accumulate(run.steps.number)  # a program may count anew, an axis may not
+    if quantity in STEPPED:
+        return Curve(numbers, values)
+    if not len(numbers):
+        return EMPTY
+    inside = times <= run.steps.time_s[-1]
+    known = np.concatenate(([run.began_s], run.steps.time_s)), np.concatenate(([0.0], numbers))
+    return Curve(np.interp(times[inside], *known), values[inside])

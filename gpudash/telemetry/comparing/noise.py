@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpudash.telemetry.thinning import Floats
+from gpudash.telemetry.series import Floats
 
 BLOCKS = 10
 """Blocks of a run: enough for a spread, few enough for each to be long."""

@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from gpudash.devices.names import SIMULATED, shown_name
-from gpudash.telemetry.export.csv_table import Passing
-from gpudash.telemetry.export.json_document import write_list
-from gpudash.telemetry.ranks.envelope import ENVELOPE
-from gpudash.telemetry.recording.marks import standing_marks
+from gpudash.telemetry.export.tables import Passing, write_list
+from gpudash.telemetry.ranks.ranks import ENVELOPE
+from gpudash.telemetry.recording.facts import standing_marks
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.records import (
     EpochFinished,

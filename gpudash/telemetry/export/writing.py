@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from gpudash.system.files import written_whole
-from gpudash.telemetry.export import csv_table, json_document, measured, trace
-from gpudash.telemetry.export.csv_table import Passing
+from gpudash.telemetry.export import trace
+from gpudash.telemetry.export.tables import Passing, measured_rows, write_csv, write_json
 from gpudash.telemetry.recording.reading import ReadingRow, Recording
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import plain
@@ -55,7 +55,7 @@ def export(recording: Recording, to: DataFormat, out: Path, force: bool = False,
         if to == "parquet":
             write_parquet(recording, part, counted.rows)
         else:
-            write = {"csv": csv_table.write, "json": json_document.write, "trace": trace.write}[to]
+            write = {"csv": write_csv, "json": write_json, "trace": trace.write}[to]
             with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 write(recording, file, counted.rows)
         counted.tell()
@@ -177,7 +177,7 @@ def _schema(pyarrow: Any, recording: Recording) -> Any:
 
 
 def _rows(recording: Recording) -> Iterator[tuple[Any, ...]]:
-    yield from map(_cells, measured.rows(recording))
+    yield from map(_cells, measured_rows(recording))
     for event in recording.events():
         yield event.time_s, "event", None, event.kind, None, None, event.to_json(), "ok", None
 

@@ -1,18 +1,16 @@
-"""Joins what the ranks of a run tell one by one, in any order, into rows of the reading table ``rank``."""
+"""Joins what the ranks of a run tell one by one, in any order, into rows of the reading table ``rank``: of each rank,
+over all of them, and where their steps go; and tells what stands out among them."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudash.telemetry.ranks.envelope import LEAST_RANKS, envelope
-from gpudash.telemetry.ranks.imbalance import Imbalance, imbalance
-from gpudash.telemetry.ranks.rank_records import JoinedStep, RankMemory, RankStep
-from gpudash.telemetry.ranks.straggler import Paces, Straggler
+from gpudash.telemetry.ranks.straggler import Imbalance, Paces, Straggler, imbalance
 from gpudash.telemetry.records import Sample, Value
 
 MOST_PENDING = 1024
@@ -22,6 +20,93 @@ MEDIAN_STEPS = 2048
 """Newest steps whose medians a summary tells."""
 
 MEMORY = ("used_bytes", "allocated_bytes", "reserved_bytes")
+
+LEAST_RANKS = 5
+"""Ranks from which on curves of single ranks can no longer be told apart by their line style."""
+
+ENVELOPE = ("lowest", "median", "highest")
+"""Devices of the table ``rank`` that are no ranks."""
+
+PARTS = ("compute", "communication", "waiting")
+"""What a step is spent on; each is a series ``<part>_share``.
+
+Computing is what the rank has told, else what is neither of the others. Where ranks tell their computing without the
+time in which they waited for a core, that time is none of the three, and the shares add up to less than 1.
+"""
+
+MEAN = "mean"
+"""Device under which the shares of all ranks together are kept."""
+
+LOOK_S = 1.0
+"""Between two looks; a straggler has to be found in two that follow each other."""
+
+SETTLED_STEPS = 5
+"""Joined steps before memory is compared: until then one rank may have loaded what the others are about to."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStep:
+    """One step of one rank.
+
+    Attributes:
+        rank: its number, from 0.
+        step: the step's number, the same in every rank.
+        time_s: session time of the step's end.
+        step_s: from the end of the step before to the end of this one.
+        compute_s: of that, what the rank computed itself; ``None`` where it cannot tell. A rank that can tell how long
+            it waited for a core leaves that out; the logger in a watched script cannot, and there it is all that was
+            not blocked.
+        blocked_s: of that, what it did not compute but was blocked in collectives: communicating, and waiting for the
+            ranks that came to them later; ``None`` where it cannot tell.
+        loss: of the rank's own share of the batch, in nats.
+        accuracy: of that share, 0 to 1.
+    """
+
+    rank: int
+    step: int
+    time_s: float
+    step_s: float
+    compute_s: float | None = None
+    blocked_s: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Memory of one rank at a session time, in bytes: of its process or device, and what its allocator says.
+
+    The peaks are those since the process began, where its allocator keeps them; else the readings' own are told.
+    """
+
+    rank: int
+    time_s: float
+    used_bytes: int | None = None
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedStep:
+    """A step that every rank has told.
+
+    Attributes:
+        step: its number.
+        time_s: session time at which the last rank ended it.
+        seconds: of the rank that took longest.
+        loss: mean over the ranks that told one.
+        accuracy: likewise.
+        samples: rows of the reading table ``rank``, with the envelope from five ranks on.
+    """
+
+    step: int
+    time_s: float
+    seconds: float
+    loss: float | None
+    accuracy: float | None
+    samples: tuple[Sample, ...]
 
 
 @dataclass(slots=True)
@@ -208,4 +293,139 @@ def _summary(number: int, rank: _Rank) -> dict[str, Any]:
         "communication_share": share(rank.communication_s),
         "waiting_share": share(rank.waiting_s),
         **{f"peak_{metric}": rank.peaks.get(metric) for metric in MEMORY},
+    }
+
+
+def envelope(time_s: float, rows: Sequence[Mapping[str, Value]]) -> Iterator[Sample]:
+    """Lowest, median and highest over the ranks' ``rows``; nothing of fewer than `LEAST_RANKS`."""
+    if len(rows) < LEAST_RANKS:
+        return
+    metrics = dict.fromkeys(metric for row in rows for metric in row)
+    columns = {metric: sorted(_numbers(rows, metric)) for metric in metrics}
+    known = {metric: numbers for metric, numbers in columns.items() if numbers}
+    chosen: tuple[Callable[[list[float]], float], ...] = (lambda of: of[0], statistics.median, lambda of: of[-1])
+    for device, choose in zip(ENVELOPE, chosen, strict=True):
+        values = {metric: _typed(metric, choose(numbers)) for metric, numbers in known.items()}
+        yield Sample(time_s, "rank", device, values)
+
+
+def _typed(metric: str, value: float) -> Value:
+    """Bytes and counts are whole, also where a median lies between two of them."""
+    return int(value) if metric == "step" or metric.endswith("_bytes") else value
+
+
+def _numbers(rows: Sequence[Mapping[str, Value]], metric: str) -> list[float]:
+    found = (row.get(metric) for row in rows)
+    return [value for value in found if isinstance(value, int | float) and math.isfinite(value)]
+
+
+Share = tuple[str, str, float, float]
+"""Metric, device, session time and share, 0 to 1."""
+
+
+class RankShares:
+    """Takes the rows of the table ``rank`` in order; a step's rows follow each other and bear the same time."""
+
+    def __init__(self) -> None:
+        self._time_s: float | None = None
+        self._sums: list[float] = []
+        self._whole_s = 0.0
+        self._ranks = 0
+
+    def take(self, sample: Sample) -> Iterator[Share]:
+        """The shares that ``sample`` brings: of its rank, and of all ranks in the step before it."""
+        spent = _seconds(sample.values)
+        if spent is None:
+            return
+        parts, whole_s = spent
+        if sample.time_s != self._time_s:
+            yield from self.flush()
+            self._time_s, self._sums, self._whole_s, self._ranks = sample.time_s, [0.0] * len(PARTS), 0.0, 0
+        device = sample.device or ""
+        if device.isdecimal():
+            self._sums = [before + seconds for before, seconds in zip(self._sums, parts, strict=True)]
+            self._whole_s += whole_s
+            self._ranks += 1
+            yield from _shares(device, sample.time_s, parts, whole_s)
+
+    def flush(self) -> Iterator[Share]:
+        """The shares of all ranks in the newest step, when no more of it will come."""
+        if self._time_s is not None and self._ranks:
+            yield from _shares(MEAN, self._time_s, self._sums, self._whole_s)
+        self._ranks = 0
+
+
+def _seconds(values: Mapping[str, Value]) -> tuple[list[float], float] | None:
+    """The parts of a step and the whole of it in seconds; ``None`` where a row tells of no step, or not where it went.
+
+    Parts that are more than the step took, by clocks that disagree, are taken for all of it.
+    """
+    found = [values.get(name) for name in ("step_s", "communication_s", "waiting_s")]
+    known = [float(value) for value in found if isinstance(value, int | float)]
+    if len(known) < len(found):
+        return None
+    step_s, communication_s, waiting_s = known
+    rest_s, told = max(0.0, step_s - communication_s - waiting_s), values.get("compute_s")
+    compute_s = min(rest_s, max(0.0, float(told))) if isinstance(told, int | float) else rest_s
+    parts = [compute_s, communication_s, waiting_s]
+    return parts, max(step_s, sum(parts))
+
+
+def _shares(device: str, time_s: float, parts: list[float], whole_s: float) -> Iterator[Share]:
+    if whole_s > 0:
+        yield from ((f"{name}_share", device, time_s, part / whole_s) for name, part in zip(PARTS, parts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact that is told as a note: its topic, in a sentence, and its figures."""
+
+    topic: str
+    text: str
+    details: Mapping[str, Any]
+
+
+class RankFindings:
+    """Tells each finding once. Belongs to one thread.
+
+    Args:
+        now_s: a clock's time in seconds, as `look` is given it.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._looked_s = now_s
+        self._suspect: int | None = None
+        self._told: set[tuple[str, int]] = set()
+
+    def look(self, ranks: Ranks, now_s: float) -> Iterator[Finding]:
+        """What is certain by now and was not told yet."""
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        found = findings(ranks)
+        slow = found["straggler"]
+        suspect, self._suspect = self._suspect, None if slow is None else slow["rank"]
+        if slow is not None and slow["rank"] == suspect:
+            yield from self._once("straggler", slow)
+        yield from self._once("imbalance", found["memory_imbalance"])
+
+    def at_end(self, ranks: Ranks) -> Iterator[Finding]:
+        """What the result tells and was not told yet."""
+        found = findings(ranks)
+        yield from self._once("straggler", found["straggler"])
+        yield from self._once("imbalance", found["memory_imbalance"])
+
+    def _once(self, topic: str, found: Mapping[str, Any] | None) -> Iterator[Finding]:
+        if found is not None and (topic, found["rank"]) not in self._told:
+            self._told.add((topic, found["rank"]))
+            yield Finding(topic, found["text"], {key: value for key, value in found.items() if key != "text"})
+
+
+def findings(ranks: Ranks) -> dict[str, dict[str, Any] | None]:
+    """``straggler`` {rank, slower, text} and ``memory_imbalance`` {rank, bytes, text} of a result."""
+    slow = ranks.straggler()
+    full = ranks.imbalance() if ranks.joined >= SETTLED_STEPS else None
+    return {
+        "straggler": None if slow is None else {"rank": slow.rank, "slower": slow.slower, "text": slow.text},
+        "memory_imbalance": None if full is None else {"rank": full.rank, "bytes": full.bytes, "text": full.text},
     }

@@ -1,8 +1,10 @@
-"""The ranks of a run as rows of a table: live from the readings, and from the result once there is one."""
+"""The ranks of a run for people: where they are, as rows of a table (live from the readings, and from the result once
+there is one), and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.names import kind_of
-from gpudash.telemetry.ranks.places import RankPlace, failed_rank, ranks_words
-from gpudash.telemetry.ranks.shares import PARTS
+from gpudash.telemetry.ranks.ranks import PARTS
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
+from gpudash.units import format_duration, format_percent
 
 RECENT_S = 60.0
 """Seconds of session time whose steps a running run's figures are of."""
@@ -27,6 +29,89 @@ SILENT_S = 5.0
 
 STALLED_STEPS = 3.0
 """Without a step for so many usual ones (and `SILENT_S`), the ranks wait."""
+
+LEAST_UNACCOUNTED = 0.05
+"""Share of a rank's step from which on it is told that it went into none of the three."""
+
+FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("step", "step_seconds_median", format_duration),
+    ("computing", "compute_seconds_median", format_duration),
+    ("communicating", "communication_share", format_percent),
+    ("waiting", "waiting_share", format_percent),
+)
+"""Title of each figure of a rank, its key in a run's result, and how it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where a rank of a run is, as the run's note tells it.
+
+    Attributes:
+        rank: from 0.
+        device: torch's name.
+        host: name of the machine; "" where nobody told it.
+        capacity_bytes: of the device; ``None`` where it is not known, or the ranks share the machine's memory.
+    """
+
+    rank: int
+    device: str
+    host: str
+    pid: int | None
+    capacity_bytes: int | None
+
+
+def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
+    """The ranks of a run in order, the newest word on each; empty for a run without ranks."""
+    found: dict[int, RankPlace] = {}
+    for told in _told(run):
+        rows, world = told.get("ranks"), told.get("world_size")
+        for row in rows if isinstance(rows, Sequence) else ():
+            place = _place(row)
+            if place is not None:
+                found[place.rank] = place
+        if isinstance(world, int):
+            found = {rank: place for rank, place in found.items() if rank < world}
+    return tuple(found[rank] for rank in sorted(found))
+
+
+def _told(run: RunView | None) -> Iterator[Mapping[str, Any]]:
+    """What a run has told of its ranks, the newest last; every node tells of its own."""
+    if run is not None:
+        yield from (note.details for note in run.notes if note.topic == "ranks")
+        yield run.result
+
+
+def _place(row: Any) -> RankPlace | None:
+    """A row of such a list; ``None`` where it is none."""
+    if not isinstance(row, Mapping) or not isinstance(row.get("rank"), int):
+        return None
+    capacity, pid = row.get("capacity_bytes"), row.get("pid")
+    return RankPlace(
+        rank=row["rank"],
+        device=str(row.get("device") or "cpu"),
+        host=str(row.get("host") or ""),
+        pid=pid if isinstance(pid, int) else None,
+        capacity_bytes=capacity if isinstance(capacity, int) else None,
+    )
+
+
+def ranks_words(run: RunView | None) -> str:
+    """How many ranks a run has: "2 ranks", or "2 of 4 ranks" where the others are on machines not looked at."""
+    known = len(places_of(run))
+    if not known:
+        return ""
+    world = [told["world_size"] for told in _told(run) if isinstance(told.get("world_size"), int)]
+    return f"{known} of {world[-1]} ranks" if world and world[-1] > known else f"{known} ranks"
+
+
+def failed_rank(run: RunView) -> int | None:
+    """The rank that ended a run, by its result, else by the sentence that names it first; ``None`` where none did."""
+    found = run.result.get("failed_rank")
+    if isinstance(found, int):
+        return found
+    named = None if run.error is None else re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
+    return None if named is None else int(named[1])
+
 
 STRAGGLER, FULLEST = "straggler", "most memory"
 
@@ -245,3 +330,42 @@ def _peak(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any
     series = store.series("rank", metric, str(place.rank))
     figures = None if series is None else series.statistics(run.began_s, store.newest_s)
     return None if figures is None else int(figures.max)
+
+
+def rest_words(shares: Iterable[Sequence[float | None]]) -> str:
+    """How much of a step is none of its three parts; "" for next to nothing.
+
+    Args:
+        shares: of each rank: computing, communicating and waiting, 0 to 1; ``None`` where nobody knows.
+    """
+    known = [[share for share in parts if share is not None] for parts in shares]
+    rest = max((1.0 - sum(parts) for parts in known if len(parts) == 3), default=0.0)
+    if rest < LEAST_UNACCOUNTED:
+        return ""
+    return f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."
+
+
+def parameters_words(result: Mapping[str, Any]) -> str:
+    """Whether the ranks ended with the same parameters; "" where the result does not tell."""
+    equal = result.get("parameters_equal")
+    if not isinstance(equal, bool):
+        return ""
+    return f"The parameters are {'equal' if equal else 'NOT equal'} across the ranks."
+
+
+def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
+    """What stands out among the ranks of a result: who is slow, who is full, equal parameters, restarts."""
+    for key in ("straggler", "memory_imbalance"):
+        if found := result.get(key):
+            yield str(found["text"])
+    if rest := rest_words(map(_shares, result["ranks"])):
+        yield rest
+    if parameters := parameters_words(result):
+        yield parameters
+    if restarts := result.get("restarts"):
+        yield f"All ranks were started again {'once' if restarts == 1 else f'{restarts} times'}."
+
+
+def _shares(row: Mapping[str, Any]) -> list[float | None]:
+    found = (row.get(name) for name in ("compute_share", "communication_share", "waiting_share"))
+    return [float(share) if isinstance(share, int | float) else None for share in found]

@@ -1,4 +1,5 @@
-"""The rank that the others wait for: found only where the figures leave no doubt.
+"""The rank that the others wait for, and the one that will run out of memory first: found only where the figures
+leave no doubt.
 
 Steps are noisy, and neighbours are alike: what slows one rank for a moment slows several of its steps. So every step is
 compared within itself (a rank's computing against the median of the other ranks'), the newest steps are cut into ten
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudash.units import format_duration
+from gpudash.units import format_bytes, format_duration
 
 WARM_UP = 5
 """First steps that are left out: they load kernels, fill caches and set up the collectives."""
@@ -38,6 +39,15 @@ for no reason of their own (Mytkowicz et al., Producing Wrong Data Without Doing
 
 LEAST_CERTAIN = 1 / 3
 """Least lower bound as a share of the figure: below it the figure would say more than is known."""
+
+LEAST_SHARE = 0.10
+"""By how much the peak has to exceed the median of the others'."""
+
+LEAST_BYTES = 64 * 2**20
+"""And by how much at least: processes that do the same differ by some MiB of buffers and libraries."""
+
+KINDS = (("allocated_bytes", "allocated"), ("used_bytes", "used"))
+"""Which memory is compared, the exact one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +146,43 @@ def _lower_bound(ratios: Sequence[float]) -> float:
     blocks = (ratios[round(place * size) : round((place + 1) * size)] for place in range(BLOCKS))
     medians = sorted(statistics.median(block) for block in blocks)
     return medians[1] if len(ratios) >= PLENTY else medians[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Imbalance:
+    """The rank with the most memory.
+
+    Attributes:
+        rank: its number.
+        bytes: its peak.
+        others_bytes: median of the other ranks' peaks.
+        text: both in a sentence.
+    """
+
+    rank: int
+    bytes: int
+    others_bytes: int
+    text: str
+
+
+def imbalance(peaks: Mapping[int, Mapping[str, int]]) -> Imbalance | None:
+    """The rank whose peak is well above the others', of ``peaks`` by rank and metric."""
+    for metric, word in KINDS:
+        known = {rank: of[metric] for rank, of in peaks.items() if metric in of}
+        if len(known) == len(peaks) >= 2 and any(known.values()):
+            return _of(known, word)
+    return None
+
+
+def _of(sizes: Mapping[int, int], word: str) -> Imbalance | None:
+    rank = max(sizes, key=sizes.__getitem__)
+    others = [other for other in sizes if other != rank]
+    size, typical = sizes[rank], int(statistics.median(sizes[other] for other in others))
+    if size - typical <= LEAST_BYTES or size <= typical * (1 + LEAST_SHARE):
+        return None
+    rest = f"rank {others[0]}" if len(others) == 1 else "the other ranks (median)"
+    text = (
+        f"Memory is unequal: rank {rank} {word} {format_bytes(size)} at its peak, {rest} {format_bytes(typical)}; "
+        "the fullest device limits the batch of all."
+    )
+    return Imbalance(rank, size, typical, text)

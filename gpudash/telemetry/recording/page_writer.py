@@ -12,14 +12,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from gpudash.telemetry.buckets import summary
 from gpudash.telemetry.recording import schema
-from gpudash.telemetry.recording.digests import digest
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import Record, RunEnded, Sample, Transfer
 from gpudash.telemetry.runs import RunView, run_of
+from gpudash.telemetry.series import Floats, summary
 from gpudash.telemetry.store import Key, Store
-from gpudash.telemetry.thinning import Floats
 
 PAGE_ROWS = 4096
 """Rows of a page. A series keeps at least its newest 7168 samples as they came, so that none is missed."""
@@ -97,7 +95,7 @@ class PageWriter:
 
     def _digest(self, connection: sqlite3.Connection, run: RunView | None) -> None:
         if run is not None:
-            self.write_digest(connection, self._rows["event"], run.run_id, digest(run))
+            self.write_digest(connection, self._rows["event"], run.run_id, run.digest())
 
     def write_digest(self, connection: sqlite3.Connection, event: int, run_id: int | None, text: str) -> None:
         """Keep the figures of a run as far as row ``event`` of the events."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudash.telemetry.buckets import BucketRow, merged_pairs, summary
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.page_writer import Samples, crc32, width_of
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.schema import Rows
+from gpudash.telemetry.series import BucketRow, Floats, merged_pairs, summary
 from gpudash.telemetry.store import Key
-from gpudash.telemetry.thinning import Floats
 
 MOST_BUCKETS = 16_384
 """Buckets of a series that are kept in memory; beyond, neighbours merge. Some 3 MB."""

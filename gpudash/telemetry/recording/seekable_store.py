@@ -1,19 +1,34 @@
-"""What a recording knew at any moment of it: the store of a replay."""
+"""What a recording knew at any moment of it: the store of a replay, its series (known whole in buckets, and sample by
+sample where that has been read again), and the newest readings at a moment, found by looking back from it."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Self, cast
 
-from gpudash.telemetry.recording.moments import Moment
-from gpudash.telemetry.recording.recorded_series import Ask, RecordedSeries, Span, ask_nobody
-from gpudash.telemetry.records import Event, Record, State, Value
+import numpy as np
+
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.reading import Recording
+from gpudash.telemetry.recording.schema import Rows
+from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value
 from gpudash.telemetry.runs import RunView
-from gpudash.telemetry.series import Series
-from gpudash.telemetry.store import NEVER_READ, Key, Reading, Store
+from gpudash.telemetry.series import Floats, Series, Statistics
+from gpudash.telemetry.store import NEVER_READ, PROCESSES_S, Key, Reading, Store
 
-Load = Callable[[Key], RecordedSeries | None]
+Span = tuple[float, float]
+Ask = Callable[[float, float], None]
+
+LATE_ROWS = 64
+"""Rows behind the one a moment falls on that are looked at as well: a lane may be a few rows late."""
+
+MOST_ROWS = 1024
+"""Rows of a table that are looked back over at most."""
+
+KNOWN_ROWS = 64
+"""Rows in a row that bring no metric that was not known: then the slowest have been seen."""
 
 DETAIL_BUCKETS = 512
 """Buckets of a part's series, which seldom has any: it is as short as its newest samples."""
@@ -26,6 +41,164 @@ AT_A_TIME = 256
 
 MOST_DETAILS = 3
 """Spans known sample by sample at a time: the window, a selection and what was seen before."""
+
+
+def ask_nobody(t0: float, t1: float) -> None:
+    """What is not known more exactly stays as it is."""
+
+
+class RecordedSeries(Series):
+    """A series that answers from raw samples wherever they have been read, else from its buckets.
+
+    What a drawing or a selection needs more exactly is asked for with `ask`, which must return at once; it is there
+    when `sharpen` brings it. Until then extremes are exact and times are those of the buckets' extremes.
+    """
+
+    ask: Ask = staticmethod(ask_nobody)
+    _raw: Sequence[tuple[Span, Series]] = ()
+    _end: tuple[float, float] | None = None
+
+    def sharpen(self, raw: Sequence[tuple[Span, Series]]) -> None:
+        """From now on answer within each span from the series beside it, which has every sample there."""
+        self._raw = raw
+
+    def until(self, t: float, seen: Series | None = None) -> Self:
+        """The series as it was at ``t``, see `Series.until`."""
+        view: Self = super().until(t, seen)
+        view._raw = [(span, raw.until(t)) for span, raw in self._raw]
+        return view
+
+    def end_with(self, t: float, v: float) -> None:
+        """The newest sample of a view, where the buckets do not say what it was."""
+        if t > self._newest:
+            self._end, self._newest = (t, v), t
+
+    def last(self) -> tuple[float, float] | None:
+        """Time and value of the newest sample, see `Series.last`."""
+        return super().last() if self._end is None else self._end
+
+    def window(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
+        """Times and values to draw, see `Series.window`."""
+        raw = self._exact(t0, t1) if t0 < t1 else None
+        if raw is not None:
+            return raw.window(t0, t1, columns)
+        times, values = super().window(t0, t1, columns)
+        if self._end is None or not t0 <= self._end[0] <= t1:
+            return times, values
+        return np.append(times, self._end[0]), np.append(values, self._end[1])
+
+    def statistics(self, t0: float, t1: float) -> Statistics | None:
+        """Figures of the samples from ``t0`` to ``t1``: of the samples themselves once they have been read.
+
+        Until then, and for ranges of more samples than are read again, they come from the buckets: `min` and `max`
+        are those of samples, and a bucket that the range cuts counts whole when its centre lies inside.
+        """
+        raw = self._exact(t0, t1)
+        return super().statistics(t0, t1) if raw is None else raw.statistics(t0, t1)
+
+    def at(self, t: float, max_gap: float = math.inf) -> float | None:
+        """Value of the newest known sample at or before ``t``, see `Series.at`."""
+        raw = self._known_within(t, t)
+        if raw is not None:
+            return raw.at(t, max_gap)
+        if self._end is None or t < self._end[0]:
+            return super().at(t, max_gap)
+        return None if math.isnan(self._end[1]) or t - self._end[0] > max_gap else self._end[1]
+
+    def neighbour(self, t: float, steps: int) -> float | None:
+        """Time of the known sample ``steps`` after or before ``t``, see `Series.neighbour`."""
+        raw = self._known_within(t, t)
+        found = None if raw is None else raw.neighbour(t, steps)
+        return super().neighbour(t, steps) if found is None or self._known_within(found, found) is None else found
+
+    def _exact(self, t0: float, t1: float) -> Series | None:
+        """What has every sample from ``t0`` to ``t1``, where this series itself has not; asks for it otherwise."""
+        extent = self.extent()
+        if extent is None or t0 >= self.exact_from() or t1 <= extent[0] or t0 >= extent[1]:
+            return None
+        raw = self._known_within(max(t0, extent[0]), min(t1, extent[1]))
+        if raw is None and math.isfinite(t0) and math.isfinite(t1):
+            self.ask(t0, t1)
+        return raw
+
+    def _known_within(self, t0: float, t1: float) -> Series | None:
+        return next((raw for span, raw in self._raw if span[0] <= t0 and t1 <= span[1] and len(raw)), None)
+
+
+class Moment(Store):
+    """The newest readings only, without histories and events: what a store knew at one moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ends: dict[Key, tuple[float, float]] = {}
+
+    def take_older(self, sample: Sample) -> bool:
+        """Take in a reading that is older than all before; whether it told anything new."""
+        if sample.table == "process":
+            return self._take_process(sample)
+        told = False
+        for metric, value in sample.values.items():
+            key = (sample.table, metric, sample.device)
+            if key not in self._latest:
+                state = State.OK if value is not None else sample.states.get(metric, State.STALE)
+                self._latest[key] = Reading(value, state, sample.time_s)
+                told = True
+        return told
+
+    def _take_process(self, sample: Sample) -> bool:
+        time_s, rows = self._processes.setdefault(sample.device, (sample.time_s, []))
+        if time_s != sample.time_s:
+            return False
+        if sample.values.get("pid") is not None:
+            rows.insert(0, sample.values)
+        return True
+
+    def newest(self, key: Key) -> tuple[float, float] | None:
+        """Time and value, NaN for a gap, of a metric or a band that is a number; ``None`` when it is not known."""
+        if key in self._ends:
+            return self._ends[key]
+        reading = self._latest.get(key, NEVER_READ)
+        if reading.time_s is None or isinstance(reading.value, str):
+            return None
+        return reading.time_s, math.nan if reading.value is None else reading.value
+
+    def add_bands(self) -> None:
+        """Work out the bands of every memory from its newest readings."""
+        for table, metric, device in list(self._latest):
+            reading = self._latest[table, metric, device]
+            if metric == "used_bytes" and table in ("host", "gpu") and reading.time_s is not None:
+                self._bands(Sample(reading.time_s, cast("Table", table), device, {metric: reading.value}))
+
+    def _append(self, key: Key, time_s: float, value: float | None) -> None:
+        self._ends[key] = time_s, math.nan if value is None else value
+
+    def _event(self, event: Event) -> None:
+        """Events are kept elsewhere."""
+
+
+def read_moment(recording: Recording, rows: Rows, time_s: float, links: Mapping[str, str]) -> Moment:
+    """The newest readings at ``time_s``, when each table had been written up to ``rows``.
+
+    What was not read in the 1024 rows of its table before is not known. ``links`` are GPUs by torch's names.
+    """
+    moment = Moment()
+    for device, uuid in links.items():
+        moment.link(device, uuid)
+    moment.newest_s = time_s
+    for table in schema.TABLES:
+        known = 0
+        for number, sample in enumerate(recording.samples_before(table, rows.get(table, 0) + LATE_ROWS)):
+            if sample.time_s > time_s:
+                continue
+            known = 0 if moment.take_older(sample) else known + 1
+            outdated = table == "process" and sample.time_s < time_s - PROCESSES_S
+            if outdated or known >= KNOWN_ROWS or number >= MOST_ROWS:
+                break
+    moment.add_bands()
+    return moment
+
+
+Load = Callable[[Key], RecordedSeries | None]
 
 
 class Detail(Store):

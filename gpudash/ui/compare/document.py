@@ -27,8 +27,8 @@ from PySide6.QtWidgets import (
 
 from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import ComparedRun, Comparison, FieldPair, FigureDifference, compare
-from gpudash.telemetry.comparing.alignment import Alignment, common_marks
-from gpudash.telemetry.comparing.words import FIGURE_TITLES, SPEC_TITLES, figure_row, headline, specs_row
+from gpudash.telemetry.comparing.comparison import FIGURE_TITLES, SPEC_TITLES, figure_row, headline, specs_row
+from gpudash.telemetry.comparing.curves import Alignment, common_marks
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.compare.overlay import Laying, Overlay

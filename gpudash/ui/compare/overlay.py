@@ -12,9 +12,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.comparing import ComparedRun, Curve
-from gpudash.telemetry.comparing.alignment import MEMORY, Alignment, Quantity, aligned, shared_memory
-from gpudash.telemetry.comparing.curves import EMPTY, difference
-from gpudash.telemetry.comparing.words import MINUS
+from gpudash.telemetry.comparing.comparison import MINUS
+from gpudash.telemetry.comparing.curves import EMPTY, MEMORY, Alignment, Quantity, aligned, difference, shared_memory
 from gpudash.telemetry.plots import Unit
 from gpudash.ui.colours import Palette
 from gpudash.ui.compare.plots import LETTERS, OverlayPlot, SharedAxis, run_pen

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.telemetry.ranks.places import failed_rank, places_of
+from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Event, MemoryExplained, RemediesFound
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette

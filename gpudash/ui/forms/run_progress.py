@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.specs import ComparisonSpec
-from gpudash.telemetry.ranks.places import ranks_words
+from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_clock, format_count, format_percent, format_throughput

@@ -89,7 +89,7 @@ def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple
     Raises:
         OSError: when the file cannot be written; what was there before is left.
     """
-    from gpudash.telemetry.export.csv_table import harmless  # the first paint does without
+    from gpudash.telemetry.export.tables import harmless  # the first paint does without
 
     text = io.StringIO(newline="")
     count = -1

@@ -19,7 +19,7 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
-from gpudash.telemetry.export.csv_table import harmless
+from gpudash.telemetry.export.tables import harmless
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.snapshot.source_lines import SourceLines

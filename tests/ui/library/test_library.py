@@ -11,8 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLabel, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.recording.facts import read_facts
-from gpudash.telemetry.recording.marks import set_locked
+from gpudash.telemetry.recording.facts import read_facts, set_locked
 from gpudash.ui.recordings.library import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
 from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.main_window import MainWindow

@@ -9,7 +9,7 @@ import pytest
 
 from gpudash.agent.server import Peer
 from gpudash.session.watching.ranks import ROWS_PER_SECOND, WatchedRanks
-from gpudash.telemetry.ranks.findings import LOOK_S
+from gpudash.telemetry.ranks.ranks import LOOK_S
 from gpudash.telemetry.records import Note, Sample
 from tests.unit.session.watched import Surrounded
 

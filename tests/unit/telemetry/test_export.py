@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.export import json_document
-from gpudash.telemetry.export.csv_table import CSV_COLUMNS
+from gpudash.telemetry.export import tables
+from gpudash.telemetry.export.tables import CSV_COLUMNS, harmless
 from gpudash.telemetry.export.writing import DataFormat, export
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
@@ -166,8 +166,35 @@ def test_an_export_that_breaks_off_leaves_the_old_file_and_no_other(
 
     out = tmp_path / "out.json"
     out.write_text("old")
-    monkeypatch.setattr(json_document, "_readings", full)
+    monkeypatch.setattr(tables, "_readings", full)
     with pytest.raises(RecordingError, match="No space left"):
         export(recording, "json", out, force=True)
     assert out.read_text() == "old"
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.is_file()) == ["out.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(0)", "-1+cmd|' /C calc'!A0", "+1*2", "'=1"],
+)
+def test_what_begins_as_a_formula_is_marked_as_text(text: str) -> None:
+    assert harmless(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "-3", "+4.00 MiB", "-1e-05", "-inf", "+12 %", "-3 GB/s", "train.py", "a=b"])
+def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
+    assert harmless(text) == text
+
+
+def test_names_in_an_exported_recording_are_no_formulas(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.gpudash", meta={})
+    values = {"pid": 7, "name": "=HYPERLINK(0)", "user": "@mia", "memory_bytes": -5}
+    recorder.add(Sample(1.0, "process", "+GPU", values))
+    recorder.close("closed")
+    with open_recording(tmp_path / "run.gpudash") as recording:
+        export(recording, "csv", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        told = {row["metric"]: row for row in csv.DictReader(file)}
+    assert told["name"]["value"] == "'=HYPERLINK(0)" and told["user"]["value"] == "'@mia"
+    assert {row["device"] for row in told.values()} == {"'+GPU"}
+    assert told["memory_bytes"]["value"] == "-5"

@@ -17,9 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from gpudash.telemetry.export import measured
 from gpudash.telemetry.export import writing as parquet
-from gpudash.telemetry.export.csv_table import CSV_COLUMNS
+from gpudash.telemetry.export.tables import CSV_COLUMNS, measured_rows
 from gpudash.telemetry.export.writing import export
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording.reading import ReadingRow, Recording, open_recording
@@ -143,7 +142,7 @@ def samples_in(recording: Recording) -> list[tuple[Any, ...]]:
 
 
 def assert_equal_when_read_again(recording: Recording, folder: Path) -> None:
-    rows, events = list(measured.rows(recording)), [event.to_json() for event in recording.events()]
+    rows, events = list(measured_rows(recording)), [event.to_json() for event in recording.events()]
     for to in ("csv", "parquet", "json"):
         export(recording, to, folder / f"out.{to}", force=True)  # type: ignore[arg-type]  # three literals
     assert told(from_csv(folder / "out.csv")) == told(rows)
@@ -157,7 +156,7 @@ def assert_equal_when_read_again(recording: Recording, folder: Path) -> None:
 
 
 def test_every_kind_of_value_is_read_again_as_it_was(recording: Recording, tmp_path: Path) -> None:
-    assert len(list(measured.rows(recording))) >= 17
+    assert len(list(measured_rows(recording))) >= 17
     assert_equal_when_read_again(recording, tmp_path)
 
 

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.buckets import BucketRow, merged_pairs, summary
 from gpudash.telemetry.recording import page_writer
-from gpudash.telemetry.recording.digests import digest, restore
 from gpudash.telemetry.recording.page_writer import width_of
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import RunStarted, StepFinished
 from gpudash.telemetry.runs import DIGEST_VALUES, RunView
+from gpudash.telemetry.series import BucketRow, merged_pairs, summary
 from tests.unit.session.recordings import GPU, records, write
 
 VALUES = st.lists(st.one_of(st.just(math.nan), st.floats(-1e12, 1e12)), min_size=1, max_size=300)
@@ -95,13 +94,13 @@ def run(steps: int) -> RunView:
 @pytest.mark.parametrize("steps", [1, 3, 100, 5000])
 def test_a_run_restored_from_its_digest_has_the_same_figures(steps: int) -> None:
     whole, again = run(steps), run(0)
-    restore(again, digest(whole))
+    again.restore(whole.digest())
     assert again.summary() == whole.summary()
 
 
 def test_the_median_of_a_restored_run_that_goes_on_stays_near_the_true_one() -> None:
     whole, again = run(6000), run(0)
-    restore(again, digest(run(5000)))
+    again.restore(run(5000).digest())
     for step in range(5001, 6001):
         loss = float(step * 7919 % 1009)
         again.apply(StepFinished(time_s=step, run_id=1, step=step, steps=6000, seconds=1.0, loss=loss))
@@ -120,5 +119,5 @@ def test_what_is_no_digest_is_refused_and_changes_nothing(text: str) -> None:
     view = run(10)
     before = view.summary()
     with pytest.raises(ValueError, match="not a run's digest"):
-        restore(view, text)
+        view.restore(text)
     assert view.summary() == before

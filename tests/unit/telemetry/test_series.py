@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.series import Series
-from gpudash.telemetry.thinning import cell_start, thin
+from gpudash.telemetry.series import Series, cell_start, thin
 
 VALUES = st.one_of(st.none(), st.integers(-5, 5).map(float), st.floats(-1e12, 1e12))
 STEPS = st.sampled_from([0.0, 0.05, 0.05, 0.05, 1.0])

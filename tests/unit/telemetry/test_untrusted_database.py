@@ -15,8 +15,7 @@ from gpudash.session import Replay
 from gpudash.session.recordings.comparison_loader import load_run
 from gpudash.session.report import write_report
 from gpudash.telemetry.export.writing import export
-from gpudash.telemetry.recording.facts import read_facts
-from gpudash.telemetry.recording.marks import set_title
+from gpudash.telemetry.recording.facts import read_facts, set_title
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import RecordingError, is_locked, open_recording
 from tests.unit.telemetry.recordings import record

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar,
 from gpudash.devices.names import shown_name
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
-from gpudash.telemetry.ranks.places import places_of
+from gpudash.telemetry.ranks.rows import places_of
 from gpudash.telemetry.records import (
     REMOVED,
     EpochFinished,

@@ -18,9 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import shown_name
-from gpudash.telemetry.ranks.places import RankPlace
-from gpudash.telemetry.ranks.rows import RankRow, rank_rows, sentence
-from gpudash.telemetry.ranks.words import rest_words
+from gpudash.telemetry.ranks.rows import RankPlace, RankRow, rank_rows, rest_words, sentence
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
 from gpudash.ui.widgets.plain_text import PlainLabel

@@ -14,7 +14,7 @@ from gpudash.session.fleet.view import FleetView
 from gpudash.sources.prometheus.address import read_address
 from gpudash.sources.prometheus.client import Client
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.thinning import Floats
+from gpudash.telemetry.series import Floats
 from tests.prometheus_server.fake import Fake, Reply, fake_server
 from tests.prometheus_server.past import PastServer
 from tests.unit.session.fleet.told import NOW, fleet_gpu

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.telemetry.comparing import Comparison, FigureDifference, compare
-from gpudash.telemetry.comparing.words import MINUS, headline, signed, value_words, verdict_words
+from gpudash.telemetry.comparing.comparison import MINUS, headline, signed, value_words, verdict_words
 from gpudash.telemetry.records import plain
 from gpudash.units import MIB
 from tests.unit.telemetry.comparing.made import MADE, Made

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.telemetry.comparing import Curve
-from gpudash.telemetry.comparing.alignment import aligned, common_marks, shared_memory
-from gpudash.telemetry.comparing.curves import EMPTY, difference
+from gpudash.telemetry.comparing.curves import EMPTY, aligned, common_marks, difference, shared_memory
 from tests.unit.telemetry.comparing.made import MADE
 
 

@@ -1,0 +1,114 @@
+"""A recording as one CSV table of readings, or as one JSON document."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
+
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.reading import ReadingRow, Recording
+from gpudash.telemetry.records import RunStarted, StepFinished, Transfer, plain
+from gpudash.telemetry.runs import RUN_METRICS
+
+CSV_COLUMNS = ("time_s", "table", "device", "metric", "value", "state", "pid")
+
+_QUOTED = frozenset(',"\r\n')
+"""Characters that put a field into quotes (RFC 4180). Python's writer leaves a lone carriage return bare before 3.13,
+and its reader then ends the row there."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+"""With one of these at its beginning a cell is a formula to programs that calculate with tables; an apostrophe is the
+mark that it is none."""
+
+_NUMBER = re.compile(r"[+-](?:[\d., ]*\d(?:e[+-]?\d+)?|inf|nan)(?: [\w%/·]+)*\Z")
+"""A number with its sign, perhaps in words: "-3", "+4.00 MiB"."""
+
+Passing = Callable[[Iterable[Any]], Iterator[Any]]
+"""Passes rows on while it counts them."""
+
+
+def write_csv(recording: Recording, file: TextIO, passing: Passing) -> None:
+    """Write the recording as one CSV table: the header and every reading."""
+    file.write(f"{','.join(CSV_COLUMNS)}\n")
+    file.writelines(f"{','.join(map(_field, _cells(row)))}\n" for row in passing(measured_rows(recording)))
+
+
+def harmless(text: str) -> str:
+    """``text`` as a cell that no program takes for a formula: names are not ours, and ``=HYPERLINK(…)`` is one.
+
+    A text that begins as formulas do has an apostrophe before it, which such programs take for "this is text"; so has
+    one that begins with an apostrophe, so that what was added can be told. Numbers stay numbers.
+    """
+    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.match(text) else text
+
+
+def _cells(row: ReadingRow) -> tuple[object, ...]:
+    return row.time_s, row.table, row.device, row.metric, row.value, row.state, row.pid
+
+
+def _field(value: object) -> str:
+    """A field; the text of a float is the shortest that reads back as the same."""
+    text = "" if value is None else harmless(value) if isinstance(value, str) else str(value)
+    return text if _QUOTED.isdisjoint(text) else '"' + text.replace('"', '""') + '"'
+
+
+def measured_rows(recording: Recording) -> Iterator[ReadingRow]:
+    """Every reading, one metric a row, table after table; behind them what the runs measured."""
+    for table in schema.TABLES:
+        yield from recording.export_rows(table)
+    yield from _of_runs(recording)
+
+
+def _of_runs(recording: Recording) -> Iterator[ReadingRow]:
+    """Loss, accuracy and throughput as the table "run", rates of copies as the table "transfer"."""
+    devices: dict[int | None, str] = {}
+    for event in recording.events():
+        if isinstance(event, RunStarted):
+            devices[event.run_id] = event.device
+        elif isinstance(event, StepFinished):
+            device = devices.get(event.run_id)
+            for name in RUN_METRICS:
+                value = getattr(event, name)
+                if value is not None:
+                    yield ReadingRow(event.time_s, "run", device, name, value, "ok")
+        elif isinstance(event, Transfer) and event.seconds > 0:
+            name = f"{event.direction}_bytes_per_second"
+            rate = event.bytes / event.seconds
+            yield ReadingRow(event.time_s, "transfer", devices.get(event.run_id), name, rate, "ok")
+
+
+def write_json(recording: Recording, file: TextIO, passing: Passing) -> None:
+    """Write the recording as one JSON document, piece by piece: a long recording does not fit twice into memory."""
+    file.write('{"meta": ')
+    json.dump(dict(recording.meta), file)
+    file.write(',\n"runs": ')
+    json.dump([plain(dataclasses.asdict(run)) for run in recording.runs], file, allow_nan=False)
+    file.write(',\n"events": ')
+    write_list(passing(json.loads(event.to_json()) for event in recording.events()), file)
+    file.write(',\n"readings": ')
+    write_list(passing(_readings(recording)), file)
+    file.write("}\n")
+
+
+def write_list(items: Iterable[Any], file: TextIO) -> None:
+    """Write a JSON list, an item a line."""
+    file.write("[")
+    for number, item in enumerate(items):
+        file.write(",\n" if number else "\n")
+        json.dump(item, file, allow_nan=False)
+    file.write("]")
+
+
+def _readings(recording: Recording) -> Iterator[dict[str, Any]]:
+    for table in schema.TABLES:
+        for sample in recording.samples(table):
+            yield {
+                "time_s": sample.time_s,
+                "table": table,
+                "device": sample.device,
+                "values": plain(sample.values),
+                "states": {name: state.value for name, state in sample.states.items()},
+            }
