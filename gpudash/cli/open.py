@@ -108,7 +108,7 @@ def _open_stream() -> int:
 
 def _open_fleet(given: Sequence[str]) -> int:
     from gpudash.cli.qt import has_display, require_qt
-    from gpudash.sources.prometheus.address import read_address, read_token
+    from gpudash.sources.prometheus.client import read_address, read_token
 
     if len(given) > 1:
         raise RequestError("A Prometheus server is opened alone, without files or other servers.")

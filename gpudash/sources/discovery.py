@@ -14,11 +14,9 @@ import psutil
 
 from gpudash.devices.names import Gpu
 from gpudash.sources.host import HostReader
-from gpudash.sources.nvml.absence import why_no_gpu
-from gpudash.sources.nvml.errors import NvmlUnavailableError
+from gpudash.sources.nvml.errors import NvmlUnavailableError, why_no_gpu
 from gpudash.sources.nvml.gpu_reader import GpuReader
-from gpudash.sources.nvml.library import Nvml
-from gpudash.sources.nvml.timed_call import PendingCall, wait_for
+from gpudash.sources.nvml.library import Nvml, PendingCall, wait_for
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Sample, State, Value
 from gpudash.units import format_duration

@@ -1,19 +1,19 @@
-"""The host's memory and processor: from /proc and cgroups on Linux, from psutil elsewhere."""
+"""The host's memory and processor: from /proc and cgroups on Linux, from psutil elsewhere; and its package's energy."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
-from gpudash.sources.cgroup import ControlGroup, GroupMemory, groups_above_us
-from gpudash.sources.kept_file import KeptFile
 from gpudash.sources.processes import Process, read_process
+from gpudash.system.files import KeptFile
 from gpudash.telemetry.records import Sample, Value
 
 KIB = 1024
@@ -21,6 +21,25 @@ SLOW_PERIOD_S = 0.5
 """Swap and CPU are read twice a second; a group without a limit is asked as often whether it has one now."""
 
 RAM = "RAM"
+
+# Control groups: files and fields as in the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+_RECLAIMABLE = {
+    2: (b"inactive_file", b"active_file", b"slab_reclaimable"),
+    1: (b"total_inactive_file", b"total_active_file"),
+}
+
+_FILES = {
+    2: ("memory.max", "memory.current"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+
+POWERCAP = Path("/sys/class/powercap")
+
+NOT_THERE = "this system shows no energy counter of the CPU"
+
+NOT_ALLOWED = "the CPU package's energy counter may be read by root only"
+
+BROKEN = "the CPU package's energy counter cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +229,157 @@ class _Psutil:
 def _kib(text: bytes, field: bytes) -> int:
     at = text.find(field)
     return int(text[at + len(field) :].split(None, 1)[0]) * KIB if at >= 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMemory:
+    """Memory of one group in bytes: its limit, its usage and how much of that the kernel can take back."""
+
+    limit: int
+    usage: int
+    reclaimable: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.limit - self.usage)
+
+    @property
+    def available(self) -> int:
+        return min(self.limit, self.free + self.reclaimable)
+
+
+class ControlGroup:
+    """A control group whose memory is limited. Files stay open: a reading is three `pread`s."""
+
+    def __init__(self, folder: Path, name: str, version: int) -> None:
+        limit, usage = _FILES[version]
+        self.name = name
+        self._fields = _RECLAIMABLE[version]
+        self._limit = KeptFile(folder / limit)
+        self._usage = KeptFile(folder / usage)
+        self._stat = KeptFile(folder / "memory.stat")
+
+    def read(self, below: int) -> GroupMemory | None:
+        """The group's memory now; ``None`` when it has no limit below ``below`` bytes.
+
+        Raises:
+            OSError: when the group is gone.
+        """
+        text = self._limit.read()
+        limit = below if text.startswith(b"max") else int(text)
+        if limit >= below:
+            return None
+        usage = int(self._usage.read())
+        return GroupMemory(limit, usage, min(usage, self._reclaimable()))
+
+    def close(self) -> None:
+        for file in (self._limit, self._usage, self._stat):
+            file.close()
+
+    def _reclaimable(self) -> int:
+        text = b"\n" + self._stat.read()
+        total = 0
+        for field in self._fields:
+            at = text.find(b"\n" + field + b" ")
+            if at >= 0:
+                begin = at + len(field) + 2
+                end = text.find(b"\n", begin)
+                total += int(text[begin : end if end >= 0 else len(text)])
+        return total
+
+
+def groups_above_us(root: Path = Path("/")) -> list[ControlGroup]:
+    """Every memory control group from ours up to the root of what we can see; innermost first.
+
+    Args:
+        root: where ``proc`` and ``sys`` are found.
+    """
+    found: list[ControlGroup] = []
+    for version, mount, inside, name in _placements(root):
+        for steps in range(len(inside.parts) + 1):
+            parts = inside.parts[: len(inside.parts) - steps]
+            folder = mount.joinpath(*parts)
+            if all(os.access(folder / file, os.R_OK) for file in (*_FILES[version], "memory.stat")):
+                ended = PurePosixPath(name)
+                shown = ended.parents[steps - 1] if 0 < steps <= len(ended.parents) else ended
+                found.append(ControlGroup(folder, str(shown), version))
+    return found
+
+
+def _placements(root: Path) -> Iterator[tuple[int, Path, PurePosixPath, str]]:
+    """(version, mount point, path below it, whole name) of our group in each hierarchy that accounts memory."""
+    ours: dict[int, str] = {}
+    for line in _lines(root / "proc/self/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if number == "0" and not controllers:
+            ours[2] = name
+        elif "memory" in controllers.split(","):
+            ours[1] = name
+    for line in _lines(root / "proc/self/mountinfo"):
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        version = 2 if kind[0] == "cgroup2" else 1 if kind[0] == "cgroup" and "memory" in kind[2].split(",") else 0
+        if version in ours:
+            mount = root / fields[4].lstrip("/")
+            yield version, mount, _below(ours[version], fields[3]), ours[version]
+
+
+def _below(name: str, mounted: str) -> PurePosixPath:
+    """The group's path below the mount; the mount itself where a namespace hides the way to it."""
+    try:
+        inside = PurePosixPath(name).relative_to(mounted)
+    except ValueError:
+        return PurePosixPath()
+    return PurePosixPath() if ".." in inside.parts else inside
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+class PackageEnergy:
+    """Adds up the packages' counters, which wrap around.
+
+    Each zone ``intel-rapl:N`` (AMD's too) has ``energy_uj``, microjoules since an unknown moment, and
+    ``max_energy_range_uj``, where it begins anew (Linux, Documentation/power/powercap/powercap.rst). Since
+    CVE-2020-8694 only root may read the former, on most systems.
+    """
+
+    def __init__(self, root: Path = POWERCAP) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._last: dict[Path, int] = {}
+        self._joules = 0.0
+
+    def joules(self) -> float | str:
+        """Joules used by all packages since the first reading, or in words why they are not known."""
+        with self._lock:
+            try:
+                zones = [zone for zone in sorted(self._root.glob("*-rapl:*")) if _is_package(zone)]
+                if not zones:
+                    return NOT_THERE
+                self._joules += sum(self._since_last(zone) for zone in zones)
+            except PermissionError:
+                return NOT_ALLOWED
+            except (OSError, ValueError):
+                return BROKEN
+            return self._joules
+
+    def _since_last(self, zone: Path) -> float:
+        now = int((zone / "energy_uj").read_text())
+        before = self._last.get(zone, now)
+        self._last[zone] = now
+        if now >= before:
+            return (now - before) / 1e6
+        return (now - before + int((zone / "max_energy_range_uj").read_text())) / 1e6
+
+
+def _is_package(zone: Path) -> bool:
+    """Whether a zone is a whole package: its parts (``intel-rapl:0:1``) are counted in it."""
+    return zone.name.count(":") == 1 and (zone / "name").read_text().startswith("package")

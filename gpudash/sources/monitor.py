@@ -9,12 +9,11 @@ from pathlib import Path
 
 from gpudash.devices.names import Gpu
 from gpudash.sources.host import HostReader
-from gpudash.sources.lanes import Emit, Lane, LaneStatistics
+from gpudash.sources.lanes import Emit, Lane, LaneStatistics, Timing
 from gpudash.sources.nvml.gpu_watch import GpuWatch
 from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.processes import ProcessReader
 from gpudash.sources.simulated_gpus import CardReader, Probe, ShownCard, allocator_sample
-from gpudash.sources.timing import Timing
 from gpudash.telemetry.records import Record, Sample, State
 
 SLOWEST_HZ, FASTEST_HZ = 1.0, 50.0

@@ -1,4 +1,4 @@
-"""Files: those of the program itself, those that are written whole or not at all, those that are read at once."""
+"""Files: those of the program itself, those written whole or not at all, those read at once, those of the kernel."""
 
 from __future__ import annotations
 
@@ -63,3 +63,25 @@ def open_regular(path: Path) -> BinaryIO:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+class KeptFile:
+    """A file under /proc or /sys, opened once: each `read` makes the kernel write it anew.
+
+    Raises:
+        OSError: when it cannot be opened, or what it describes is gone.
+    """
+
+    __slots__ = ("_descriptor", "_size")
+
+    def __init__(self, path: Path | str, size: int = 16384) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = size
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, self._size, 0)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

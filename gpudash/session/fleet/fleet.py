@@ -24,10 +24,15 @@ from gpudash.session.fleet.overview import (
 from gpudash.session.fleet.view import FleetView
 from gpudash.settings import Settings, load_settings
 from gpudash.sources.prometheus import gpus as asking
-from gpudash.sources.prometheus.address import read_address, read_token
-from gpudash.sources.prometheus.client import Client, HttpAnswer
+from gpudash.sources.prometheus.client import (
+    Client,
+    HttpAnswer,
+    PrometheusError,
+    of_unreadable,
+    read_address,
+    read_token,
+)
 from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
-from gpudash.sources.prometheus.refusals import PrometheusError, of_unreadable
 
 SHORTEST_PERIOD_S = 1.0
 """Seconds between two polls, at least."""

@@ -14,9 +14,8 @@ from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.fleet.overview import FleetGpu
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.settings import Settings
-from gpudash.sources.prometheus.client import Client
+from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
-from gpudash.sources.prometheus.refusals import PrometheusError, of_unreadable
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.seekable_store import (
     DETAIL_BUCKETS,

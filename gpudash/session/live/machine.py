@@ -41,7 +41,7 @@ from gpudash.units import GIB, MIB
 
 if TYPE_CHECKING:
     from gpudash.sources.discovery import HostSurvey
-    from gpudash.sources.energy import PackageEnergy
+    from gpudash.sources.host import PackageEnergy
     from gpudash.sources.monitor import Monitor
     from gpudash.workloads.running.worker import MemoryLevel
 
@@ -342,7 +342,7 @@ class EnergyCounters:
     """
 
     def __init__(self, store: Store, package: PackageEnergy | None = None) -> None:
-        from gpudash.sources.energy import PackageEnergy as Counters
+        from gpudash.sources.host import PackageEnergy as Counters
 
         self._store = store
         self._package = package or Counters()

@@ -1,4 +1,4 @@
-"""What an NVML error means: for one metric, for one GPU, or for the whole library.
+"""What an NVML error means, for one metric, one GPU, or the whole library; and why no NVIDIA GPU can be watched.
 
 Codes are those of ``nvmlReturn_t`` in nvml.h.
 """
@@ -6,14 +6,54 @@ Codes are those of ``nvmlReturn_t`` in nvml.h.
 from __future__ import annotations
 
 import enum
+import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pynvml
 
+from gpudash.sources.pci import VENDORS, displays
 from gpudash.telemetry.records import State
 
 # NVMLLibraryMismatchError (the driver lacks the function that the unversioned call stands for) is no NVMLError.
 NVML_ERRORS: tuple[type[Exception], ...] = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
+
+_NOT_SUPPORTED = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_DEPRECATED,
+}
+
+_GPU = {
+    pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED,
+    pynvml.NVML_ERROR_OPERATING_SYSTEM,
+    pynvml.NVML_ERROR_IRQ_ISSUE,
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER,
+}
+
+_LIBRARY = {
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+}
+
+_ON_CPU = "everything runs on the CPU"
+
+_HIDDEN = (pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_OPERATING_SYSTEM)
+
+_NOTHING_THERE = (
+    None,
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+)
+"""What NVML says where there is no card, besides other causes; ``None``: it opened and lists none."""
 
 
 class Scope(enum.Enum):
@@ -54,28 +94,6 @@ class NvmlUnavailableError(Exception):
         self.fault = fault
 
 
-_NOT_SUPPORTED = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_DEPRECATED,
-}
-_GPU = {
-    pynvml.NVML_ERROR_GPU_IS_LOST,
-    pynvml.NVML_ERROR_RESET_REQUIRED,
-    pynvml.NVML_ERROR_OPERATING_SYSTEM,
-    pynvml.NVML_ERROR_IRQ_ISSUE,
-    pynvml.NVML_ERROR_INSUFFICIENT_POWER,
-}
-_LIBRARY = {
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_GPU_NOT_FOUND,
-}
-
-
 def classify(error: Exception) -> Fault:
     """Judges an error of `NVML_ERRORS`.
 
@@ -94,3 +112,106 @@ def classify(error: Exception) -> Fault:
     if code in _LIBRARY:
         return Fault(code, Scope.LIBRARY, State.LOST, text)
     return Fault(code, Scope.METRIC, State.STALE, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Why there is no GPU.
+
+    Attributes:
+        text: one sentence.
+        is_failure: false where there is nothing to be mended: the machine simply has no NVIDIA card.
+    """
+
+    text: str
+    is_failure: bool = True
+
+
+def why_no_gpu(
+    fault: Fault | None, root: Path = Path("/"), environ: Mapping[str, str] | None = None, system: str | None = None
+) -> Absence:
+    """The cause, told apart by NVML's error and by what the system shows.
+
+    Args:
+        fault: why NVML could not be opened; ``None`` when it opened and lists no GPU.
+        root: where ``proc``, ``sys`` and ``dev`` are found.
+        environ: the environment's variables.
+        system: as `platform.system` names it.
+    """
+    environ = environ or {}
+    code = fault.code if fault is not None else None
+    if (system or platform.system()) == "Darwin":
+        return Absence(f"Apple GPUs are not supported yet; {_ON_CPU}.", is_failure=False)
+    vendors = [card.vendor for card in displays(root)]
+    nvidia = any(VENDORS.get(vendor) == "NVIDIA" for vendor in vendors) or _driver_loaded(root)
+    if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        text = "The NVIDIA library and the loaded driver differ in version, as after an update; restart the machine."
+    elif _is_wsl(root):
+        text = _wsl(code)
+    elif code in _HIDDEN:
+        text = _hidden(environ)
+    elif not nvidia and code in _NOTHING_THERE:
+        return _no_card(vendors)
+    elif code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        text = _no_library(root, environ)
+    elif code == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
+        text = "An NVIDIA card is present, but its driver is not loaded; load it with: sudo modprobe nvidia"
+    elif code in _NOTHING_THERE:
+        text = _hidden(environ)
+    else:
+        text = f"The NVIDIA driver does not work ({fault.text if fault else ''}); see: sudo dmesg | grep -i nvrm"
+    return Absence(text)
+
+
+def _no_card(vendors: list[int]) -> Absence:
+    others = sorted({VENDORS[vendor] for vendor in vendors if vendor in VENDORS})
+    if others:
+        text = f"No NVIDIA card was found; the {' and '.join(others)} card is not supported yet; {_ON_CPU}."
+    else:
+        text = f"No NVIDIA card was found; {_ON_CPU}."
+    return Absence(text, is_failure=False)
+
+
+def _no_library(root: Path, environ: Mapping[str, str]) -> str:
+    looked = environ.get("LD_LIBRARY_PATH", "")
+    where = f"LD_LIBRARY_PATH={looked} and the system's library folders" if looked else "the system's library folders"
+    if _in_container(root, environ):
+        mend = "start the container with GPU access, such as: docker run --gpus all"
+    elif _driver_loaded(root):
+        mend = "install the driver's libraries, such as the package libnvidia-compute"
+    else:
+        mend = "install the NVIDIA driver"
+    return f"An NVIDIA card is present, but libnvidia-ml.so.1 was not found in {where}; {mend}."
+
+
+def _hidden(environ: Mapping[str, str]) -> str:
+    names = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS")
+    shown = ", ".join(f"{name}={environ[name]}" for name in names if name in environ)
+    told = f" ({shown})" if shown else ""
+    return f"No NVIDIA GPU may be used from here{told}; give this container, job or user access to /dev/nvidia*."
+
+
+def _wsl(code: int | None) -> str:
+    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        return "WSL shows no NVIDIA library in /usr/lib/wsl/lib; install or update the NVIDIA driver in Windows."
+    return "WSL shows no NVIDIA GPU; update the NVIDIA driver in Windows, then run: wsl --shutdown"
+
+
+def _is_wsl(root: Path) -> bool:
+    return "microsoft" in _text(root / "proc/version").lower()
+
+
+def _driver_loaded(root: Path) -> bool:
+    return (root / "proc/driver/nvidia/version").exists()
+
+
+def _in_container(root: Path, environ: Mapping[str, str]) -> bool:
+    marks = (root / ".dockerenv", root / "run/.containerenv")
+    return "KUBERNETES_SERVICE_HOST" in environ or any(mark.exists() for mark in marks)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -17,13 +17,13 @@ from typing import Any
 import psutil
 
 from gpudash.devices.names import FASTEST_LINK_BYTES_PER_SECOND, Gpu, pci_address
-from gpudash.sources.kept_file import KeptFile
 from gpudash.sources.nvml import calls as nvml_calls
 from gpudash.sources.nvml.calls import ByteCounter
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.pci import runtime_status
 from gpudash.sources.processes import user_of
+from gpudash.system.files import KeptFile
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Value
 
 MEMORY = ("used_bytes", "free_bytes", "total_bytes", "driver_reserved_bytes")

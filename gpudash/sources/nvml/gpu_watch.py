@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudash.devices.names import Gpu
-from gpudash.sources.lanes import Emit, Lane, Read
-from gpudash.sources.nvml.absence import why_no_gpu
-from gpudash.sources.nvml.errors import NvmlUnavailableError
+from gpudash.sources.lanes import Emit, Lane, Read, Timing
+from gpudash.sources.nvml.errors import NvmlUnavailableError, why_no_gpu
 from gpudash.sources.nvml.gpu_reader import GpuReader
 from gpudash.sources.nvml.library import Nvml
-from gpudash.sources.timing import Timing
 from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered, State
 
 NVML = "nvml"

@@ -1,13 +1,15 @@
-"""The NVML library: opening it once, its GPUs, their handles. Beside `nvml_calls`, what talks to pynvml."""
+"""The NVML library: opening it once, its GPUs, their handles; a question that may never be answered is asked on a
+thread of its own. Beside `calls`, what talks to pynvml."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pynvml
 
@@ -15,9 +17,10 @@ from gpudash.devices.names import Gpu, pci_address
 from gpudash.memory.predicting.architecture import multiprocessors_of
 from gpudash.sources.nvml.calls import fullest_link, optional, read_memory
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
-from gpudash.sources.nvml.timed_call import PendingCall, wait_for
 from gpudash.sources.pci import PciDisplay, displays
 from gpudash.telemetry.records import State
+
+T = TypeVar("T")
 
 _WRONG_MODULE = Fault(
     None,
@@ -25,10 +28,59 @@ _WRONG_MODULE = Fault(
     State.LOST,
     "the installed module pynvml is not nvidia-ml-py; run: pip install --force-reinstall nvidia-ml-py",
 )
+
 _NOT_BY_ADDRESS = (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 """Codes that say nothing of the GPU itself: another lies at the address now, or this driver finds none by address."""
 
 _CLOSED = Fault(pynvml.NVML_ERROR_UNINITIALIZED, Scope.LIBRARY, State.LOST, "Uninitialized")
+
+
+class PendingCall(Generic[T]):
+    """Calls ``call`` on a daemon thread, at once."""
+
+    def __init__(self, call: Callable[[], T], name: str) -> None:
+        self._call = call
+        self._result: T | None = None
+        self._error: Exception | None = None
+        self._asked_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"gpudash {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def answered(self) -> bool:
+        """Whether the call has returned or raised."""
+        return not self._thread.is_alive()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was asked."""
+        return time.monotonic() - self._asked_s
+
+    def answer(self) -> T | None:
+        """What the call returned; ``None`` while it has not.
+
+        Raises:
+            Exception: what the call raised.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def wait(self, timeout_s: float) -> None:
+        self._thread.join(max(0.0, timeout_s))
+
+    def _run(self) -> None:
+        try:
+            self._result = self._call()
+        except Exception as error:  # handed to whoever asks for the answer
+            self._error = error
+
+
+def wait_for(calls: Iterable[PendingCall[T]], timeout_s: float) -> None:
+    """Waits until all are answered, at most ``timeout_s`` in all."""
+    deadline = time.monotonic() + timeout_s
+    for call in calls:
+        call.wait(deadline - time.monotonic())
 
 
 class Nvml:

@@ -1,4 +1,5 @@
-"""Prometheus's HTTP API, as far as it reads: one connection, kept open, for one thread.
+"""Prometheus's HTTP API, as far as it reads: where a server is, one connection to it, kept open, for one thread, and
+why an answer is none, in one sentence.
 
 https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.client
+import ipaddress
 import json
 import os
 import re
@@ -17,12 +19,28 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
-from urllib.parse import urlencode
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+from urllib.parse import urlencode, urlsplit
 
-from gpudash.sources.prometheus import refusals
-from gpudash.sources.prometheus.address import ServerAddress
-from gpudash.sources.prometheus.refusals import PrometheusError
+from gpudash.system.files import open_regular
+
+PREFIX = "prometheus:"
+"""What an address begins with where files are named as well."""
+
+EXAMPLE = "http://host:9090"
+
+TOKEN, TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN", "GPUDASH_PROMETHEUS_TOKEN_FILE"
+"""Environment variables: the bearer token itself, or the file that holds it."""
+
+LONGEST_TOKEN = 16_384
+"""Characters of a token; web servers refuse longer headers."""
+
+TOLD_CHARACTERS = 200
+"""Most of a server's own words that are repeated."""
+
+EXPOSITION = ("# HELP ", "# TYPE ")
+"""How the page of an exporter begins."""
 
 TIMEOUT_S = 10.0
 """Longest that a whole answer may take."""
@@ -43,6 +61,230 @@ FIRST_VERSION = 2
 
 _LOST = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """What a kept connection answers when the server has closed it in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A server.
+
+    Attributes:
+        scheme: "http" or "https".
+        host: name or number, an IPv6 one without brackets.
+        port: TCP port.
+        path: in front of ``/api/v1``, without a slash at its end.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    @property
+    def local(self) -> bool:
+        """Whether what is sent there stays on this machine."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def read_address(text: str) -> ServerAddress:
+    """The server that ``text`` names: "http://host:9090", with or without "prometheus:" in front.
+
+    One slash behind the scheme is enough: paths of files lose the other.
+
+    Raises:
+        ValueError: one sentence, which repeats no password.
+    """
+    rest = re.sub(r"^(\w+):/(?=[^/])", r"\1://", text.strip().removeprefix(PREFIX))
+    if not rest:
+        raise ValueError(f"There is no address behind {PREFIX}; write for example {PREFIX}{EXAMPLE}.")
+    found = re.fullmatch(r"(https?)://([^/].*)", rest, re.IGNORECASE)
+    if found is None:
+        if "@" in rest:
+            raise ValueError(_no_user(rest))
+        raise ValueError(f"{rest!r} is no address of a Prometheus server; write for example {PREFIX}{EXAMPLE}.")
+    try:
+        parts = urlsplit(f"{found[1].lower()}://{found[2]}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        shown = rest.rpartition("@")[2]
+        raise ValueError(f"{shown!r} is no address ({error}); write for example {PREFIX}{EXAMPLE}.") from None
+    if "@" in parts.netloc:
+        raise ValueError(_no_user(rest))
+    if not host or re.search(r"[\s\x00-\x1f]", found[2]) or port == 0:
+        raise ValueError(f"{rest!r} names no machine and port; write for example {PREFIX}{EXAMPLE}.")
+    if parts.query or parts.fragment:
+        rest = re.split("[?#]", rest)[0]  # what follows may be a key
+        raise ValueError(f"{rest!r} goes on behind the server's address; leave out everything from ? or # on.")
+    path = parts.path.rstrip("/")
+    for page in ("/api/v1", "/graph", "/query"):
+        path = path.removesuffix(page)
+    return ServerAddress(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+
+
+def read_token(
+    address: ServerAddress, environment: Mapping[str, str] = os.environ, given: str | None = None
+) -> str | None:
+    """The bearer token for ``address``: the one given, else that of the environment; ``None`` where there is none.
+
+    Raises:
+        ValueError: one sentence without the token, when it cannot be read or sent.
+    """
+    token = given if given is not None else environment.get(TOKEN)
+    if token is None and (file := environment.get(TOKEN_FILE)):
+        try:
+            with open_regular(Path(file).expanduser()) as stream:
+                token = stream.read(LONGEST_TOKEN + 2).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not text"
+            raise ValueError(f"The token of {TOKEN_FILE} cannot be read from {file} ({why}).") from None
+    token = (token or "").strip()
+    if not token:
+        return None
+    if len(token) > LONGEST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise ValueError(f"The token of {TOKEN} has characters or a length that no token has; set the right one.")
+    if address.scheme == "http" and not address.local:
+        raise ValueError(f"A token sent to {address} could be read on the way; use https:// or unset {TOKEN}.")
+    return token
+
+
+def _no_user(rest: str) -> str:
+    shown = rest.rpartition("@")[2]
+    return (
+        f"The address of {shown} holds a user or password, which would be shown; leave it out and set {TOKEN} instead."
+    )
+
+
+Kind = Literal["down", "slow", "protected", "other", "old", "tls", "broken", "large", "query", "empty", "closed"]
+
+
+class PrometheusError(Exception):
+    """A question to a server that was not answered; the text is one sentence for the user.
+
+    Attributes:
+        kind: what went wrong.
+    """
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) -> PrometheusError:
+    """A connection that did not come about, or broke."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message or "not trusted"
+        fix = "add its authority to the system's certificates, or name it in SSL_CERT_FILE"
+        return PrometheusError("tls", f"The certificate of {address} does not hold ({why}); {fix}.")
+    if isinstance(error, ssl.SSLError):
+        why = (getattr(error, "reason", None) or "no TLS").lower().replace("_", " ")
+        return PrometheusError("tls", f"{address} does not speak TLS as it should ({why}); try http:// instead.")
+    if isinstance(error, TimeoutError):
+        words = f"{address} did not answer within {timeout_s:g} s; look whether the server is overloaded or shielded."
+        return PrometheusError("slow", words)
+    if isinstance(error, (socket.gaierror, UnicodeError)):
+        return PrometheusError("down", f"No machine is called {address.host!r}; correct the address or the network.")
+    if isinstance(error, ConnectionRefusedError):
+        return PrometheusError("down", f"Nothing listens at {address}; start the server there or correct the port.")
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return PrometheusError("down", f"{address} broke off the connection; check the server's log.")
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return PrometheusError("down", f"{address.host} cannot be reached from here; check the network.")
+    if isinstance(error, OSError):
+        return PrometheusError("down", f"{address} cannot be reached ({error.strerror or error}); correct the address.")
+    return PrometheusError("broken", f"{address} does not speak HTTP ({type(error).__name__}); correct the address.")
+
+
+def _of_status(address: ServerAddress, status: int, location: str, body: bytes, *, token: bool) -> PrometheusError:
+    """An answer with an HTTP status that is not of the query API."""
+    text = body[:4096].decode("utf-8", "replace").strip()
+    if status in (401, 403) or (status in (301, 302, 303, 307, 308) and _asks_for_login(location)):
+        held = "the token does not open it" if token else "it asks for a token"
+        fix = f"set {TOKEN} or {TOKEN_FILE} to one that may read"
+        return PrometheusError("protected", f"{address} is protected: {held}; {fix}.")
+    if status == 407:
+        return PrometheusError("protected", f"A proxy before {address} asks for a password; name the server itself.")
+    if status in (301, 302, 303, 307, 308):
+        return PrometheusError("other", f"{address} sends on to {_short(location)}; give that address if it is right.")
+    if "HTTPS server" in text or "plain HTTP request was sent to HTTPS" in text:
+        return PrometheusError("tls", f"{address} speaks TLS; write https:// instead.")
+    if status in (429, 502, 503, 504):
+        return PrometheusError("down", f"{address} is not able to answer now (HTTP {status}); check its log.")
+    return _of_other(address, body, status)
+
+
+def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> PrometheusError:
+    """An answer that is not one of Prometheus's query API."""
+    text = body[:4096].decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
+    example = f"give the server's own address, such as {EXAMPLE}"
+    if "grafana" in text.lower():
+        return PrometheusError("other", f"{address} is Grafana, not a Prometheus server; {example}.")
+    if text.startswith(EXPOSITION):
+        words = "is an exporter, not a Prometheus server; give the address of the server that scrapes it"
+        return PrometheusError("other", f"{address} {words}.")
+    if text.startswith("<"):
+        return PrometheusError("other", f"{address} answers with a web page, not as a Prometheus server; {example}.")
+    if status == 404:
+        return PrometheusError("other", f"{address} knows no /api/v1/query: no Prometheus server is there; {example}.")
+    if _is_json(body):
+        return PrometheusError("other", f"{address} answers in JSON of another kind than Prometheus's; {example}.")
+    if text.startswith(("{", "[")):
+        return PrometheusError(
+            "broken", f"{address} answers with broken JSON; check the server, or a proxy in front of it."
+        )
+    words = f"does not answer as a Prometheus server (HTTP {status})"
+    return PrometheusError("other", f"{address} {words}; {example}.")
+
+
+def _of_query(address: ServerAddress, kind: object, told: object) -> PrometheusError:
+    """An error that the query API tells."""
+    words = _short(f"{kind}: {told}")
+    if kind in ("timeout", "canceled"):
+        return PrometheusError("slow", f"{address} gave up on a query ({words}); ask for a shorter range.")
+    return PrometheusError("query", f"{address} cannot answer a query ({words}); check the server's limits and log.")
+
+
+def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
+    """An answer of the query API that holds something else than it should."""
+    why = _short(f"{type(error).__name__}: {error}")
+    return PrometheusError(
+        "broken", f"What {address} answers cannot be read ({why}); check the server, or a proxy in front of it."
+    )
+
+
+def _too_large(address: ServerAddress, limit_bytes: int) -> PrometheusError:
+    """An answer beyond what is read."""
+    words = f"{address} answers with more than {limit_bytes // 2**20} MiB"
+    return PrometheusError("large", f"{words}; ask a server that knows fewer GPUs, or for a shorter range.")
+
+
+def _too_old(address: ServerAddress, version: str) -> PrometheusError:
+    """A server from before the interface that is spoken."""
+    return PrometheusError("old", f"{address} is Prometheus {_short(version)}; version 2.0 or a newer one is needed.")
+
+
+def _asks_for_login(location: str) -> bool:
+    return any(word in location.lower() for word in ("login", "signin", "sign_in", "oauth", "auth"))
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TOLD_CHARACTERS else f"{line[:TOLD_CHARACTERS]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +357,7 @@ class Client:
         version = str(data.get("version", "")) if data is not None else ""
         major = re.match(r"v?(\d+)\.", version)
         if major is not None and int(major[1]) < FIRST_VERSION:
-            raise refusals.too_old(self.address, version)
+            raise _too_old(self.address, version)
         try:
             self.query("vector(1)")
         except PrometheusError as error:
@@ -147,21 +389,21 @@ class Client:
             except PrometheusError:
                 continue
             if status == 200 and body[:4096].lstrip().startswith(b"# "):
-                raise refusals.of_other(self.address, body.lstrip()) from None
+                raise _of_other(self.address, body.lstrip()) from None
         raise error
 
     def _ask(self, path: str, asked: Mapping[str, str]) -> HttpAnswer:
         status, location, body = self._fetch(path, asked)
         data = _object(body)
         if data is not None and data.get("status") == "error" and "errorType" in data and status not in (401, 403):
-            raise refusals.of_query(self.address, data.get("errorType"), data.get("error"))
+            raise _of_query(self.address, data.get("errorType"), data.get("error"))
         if status != 200:
             held = "Authorization" in self._headers
-            raise refusals.of_status(self.address, status, location, body, token=held)
+            raise _of_status(self.address, status, location, body, token=held)
         found = None if data is None or data.get("status") != "success" else data.get("data")
         result = found.get("result") if isinstance(found, dict) else None
         if data is None or not isinstance(result, list):
-            raise refusals.of_other(self.address, body)
+            raise _of_other(self.address, body)
         told = [text for name in ("warnings", "infos") if isinstance(text := data.get(name), list)]
         return HttpAnswer(result, tuple(str(text) for texts in told for text in texts))
 
@@ -189,7 +431,7 @@ class Client:
     def _failure(self, error: Exception) -> PrometheusError:
         if self._closed:
             return PrometheusError("closed", f"{self.address} is not asked any more.")
-        return refusals.of_failure(self.address, error, self._timeout_s)
+        return _of_failure(self.address, error, self._timeout_s)
 
     def _exchange(self, path: str, asked: Mapping[str, str]) -> tuple[int, str, bytes]:
         until = time.monotonic() + self._timeout_s
@@ -207,7 +449,7 @@ class Client:
             body += chunk
             if len(body) > self._limit_bytes:
                 self.drop()
-                raise refusals.too_large(self.address, self._limit_bytes)
+                raise _too_large(self.address, self._limit_bytes)
             left_s = until - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError

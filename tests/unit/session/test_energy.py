@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpudash.session.live.machine import NOT_READ_YET, NOT_REPORTED, EnergyCounters
-from gpudash.sources.energy import NOT_THERE, PackageEnergy
+from gpudash.sources.host import NOT_THERE, PackageEnergy
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
 

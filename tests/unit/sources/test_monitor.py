@@ -1,19 +1,23 @@
+"""A watched program's processes are shown in place of ours."""
+
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pynvml
 import pytest
 
 from gpudash.sources.host import HostReader
+from gpudash.sources.lanes import Timing
 from gpudash.sources.monitor import Monitor
+from gpudash.sources.nvml.errors import Fault, NvmlUnavailableError, classify
 from gpudash.sources.nvml.gpu_reader import MEMORY
-from gpudash.sources.timing import Timing
+from gpudash.sources.nvml.gpu_watch import GpuWatch
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
 from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, environment
 from tests.unit.sources.collecting import PATIENCE_S, Collector, events, longest_gap_s, rows, running, session_clock
@@ -32,6 +36,8 @@ FAST_CALLS = (
     "nvmlDeviceGetFieldValues",
 )
 SLOW_CALLS = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetComputeRunningProcesses_v3")
+
+TIMING = Timing(tend=1.0, longest_retry=64.0)
 
 
 def three() -> Scenario:
@@ -300,3 +306,73 @@ def test_a_process_ends_at_once_although_a_driver_call_never_returns(stub_librar
     env = environment(stub_library, tmp_path / "scenario") | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
     assert (done.stdout.split(), done.stderr, done.returncode) == (["False", "1"], "", 0)
+
+
+class NoDriver:
+    """A library whose driver is not loaded.
+
+    Attributes:
+        opened: how often it was tried.
+    """
+
+    usable = False
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.fault: Fault | None = classify(pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
+
+    def open(self) -> None:
+        self.opened += 1
+        assert self.fault is not None
+        raise NvmlUnavailableError(self.fault)
+
+    def abandon(self, fault: Fault) -> None:
+        """Nothing is open."""
+
+    def silent(self, patience_s: float = 0.0) -> Sequence[str]:
+        return ()
+
+
+def watch(nvml: NoDriver, root: Path) -> GpuWatch:
+    return GpuWatch(nvml, lambda _record: None, lambda: 0.0, 0.1, TIMING, root, frozenset)  # type: ignore[arg-type]
+
+
+def test_a_look_that_is_asked_for_does_not_wait_for_the_next_attempt(tmp_path: Path) -> None:
+    nvml = NoDriver()
+    watching = watch(nvml, tmp_path)
+    for now_s in range(40):
+        watching._tend(float(now_s))
+    patient = nvml.opened
+    assert patient < 10  # the waits between the attempts double
+    watching._tend(40.0)
+    assert nvml.opened == patient
+    watching.look_again()
+    watching._tend(40.5)
+    assert nvml.opened == patient + 1
+    watching._tend(42.0)
+    assert nvml.opened == patient + 2  # and it is looked for often again
+
+
+def test_the_library_is_told_in_its_own_words(tmp_path: Path) -> None:
+    nvml = NoDriver()
+    watching = watch(nvml, tmp_path)
+    assert watching.nvml_words == "Driver Not Loaded"
+    nvml.fault = None
+    assert watching.nvml_words == "answers"
+
+
+def test_its_memory_stands_in_place_of_ours_and_its_processes_are_listed() -> None:
+    told: list[Record] = []
+    monitor = Monitor(told.append, lambda: 1.0)
+    (own,) = monitor._host.read(0.0)
+    parent = os.getppid()
+    monitor.follow(lambda: {parent: 5, 999_999_999: 7})
+    (watched,) = monitor._host.read(0.1)
+    assert watched.values["process_bytes"] == 12
+    assert {parent, os.getpid()} <= monitor._family()
+    monitor._processes.read(0.0)
+    assert parent in {sample.values["pid"] for sample in monitor._processes.read(0.1)}
+    monitor.follow(None)
+    (again,) = monitor._host.read(0.2)
+    assert again.values["process_bytes"] > 2**20 and own.values["process_bytes"] > 2**20
+    monitor.stop()
