@@ -13,15 +13,16 @@ from cyclopts.validators import Number
 from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
+    DEVICES,
     Exit,
     RequestError,
     RequestInterruptedError,
     leave,
     print_json,
     print_notice,
+    refused,
     stderr,
 )
-from gpudash.cli.terminal.refusals import DEVICES, refused
 from gpudash.cli.terminal.workload_flags import Cap, SpecHelp, has_fields
 from gpudash.devices.names import kind_of
 from gpudash.settings import load_settings

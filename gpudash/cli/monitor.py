@@ -14,8 +14,7 @@ from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
 
 if TYPE_CHECKING:
-    from gpudash.cli.terminal.json_lines import JsonLines
-    from gpudash.cli.terminal.live_table import LiveTable
+    from gpudash.cli.terminal.monitoring import JsonLines, LiveTable
     from gpudash.session import Session
 
 POLL_S = 0.1
@@ -57,8 +56,7 @@ def monitor(
     serving
         Whether and where the readings are served for Prometheus.
     """
-    from gpudash.cli.terminal.json_lines import JsonLines
-    from gpudash.cli.terminal.live_table import LiveTable
+    from gpudash.cli.terminal.monitoring import JsonLines, LiveTable
 
     with (serving or ServeOptions()).served() as served:
         lines = JsonLines() if json_lines else None

@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from gpudash.cli.terminal.flags import ServeOptions, SimulateOptions, Size
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
+    DEVICES,
     OF_STATUS,
     Exit,
     RequestError,
@@ -20,8 +21,8 @@ from gpudash.cli.terminal.output import (
     leave,
     print_json,
     print_notice,
+    refused,
 )
-from gpudash.cli.terminal.refusals import DEVICES, refused
 from gpudash.cli.terminal.workload_flags import WORDS, Cap, SpecHelp, has_fields, with_nested, without_fields
 from gpudash.devices.names import OFFERED_BYTES, kind_of
 from gpudash.settings import load_settings
@@ -281,7 +282,7 @@ def _gpu_name(device: str) -> bool:
 
 
 def _show_code(spec: Spec, options: RunOptions) -> int:
-    from gpudash.workloads.code.program import code
+    from gpudash.workloads.program_code import code
 
     device, simulation = options.device or spec.own_device or "cpu", options.simulation()
     sizes = {f"sim:{index}": size for index, size in enumerate(simulation.sizes or (OFFERED_BYTES,))}

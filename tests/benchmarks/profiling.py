@@ -11,7 +11,7 @@ import torch
 
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import OPERATORS, Note
-from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.programs.training import run
 from gpudash.workloads.running.context import Context, Wishes
 

@@ -21,7 +21,7 @@ import pytest
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import EpochFinished, Note, Record, RunFinished, Sample, StepFinished
-from gpudash.workloads.code.program import code
+from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.run import Run, RunRequest

@@ -12,7 +12,7 @@ from gpudash.telemetry.recording.naming import recording_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpudash.workloads.profiling.profiler import ProfileWish
+    from gpudash.workloads.profiling import ProfileWish
 
 MOST_STEPS = 50
 """Steps profiled at once at most: what is recorded of each has to be read, during which the run waits."""
@@ -29,7 +29,7 @@ def profile_wish(steps: int, recording: Path | None, spec: Spec | None = None) -
     Raises:
         ValueError: one sentence, when so many steps are not profiled.
     """
-    from gpudash.workloads.profiling.profiler import ProfileWish
+    from gpudash.workloads.profiling import ProfileWish
 
     check_steps(steps)
     name = "profile" if spec is None else spec.name

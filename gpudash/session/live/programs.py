@@ -28,7 +28,7 @@ def program_of(
     Raises:
         ValueError: one sentence, for a workload that is not built in.
     """
-    from gpudash.workloads.code.program import code
+    from gpudash.workloads.program_code import code
 
     cards = [simulated_card(found) for found in devices if found.simulated]
     if kind_of(device) == "sim":

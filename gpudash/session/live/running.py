@@ -20,7 +20,7 @@ from gpudash.telemetry.records import RunEnded, Sample
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
-    from gpudash.workloads.profiling.profiler import ProfileWish
+    from gpudash.workloads.profiling import ProfileWish
     from gpudash.workloads.running.worker import RunRequest, Worker
 
 LEAVING_S = 2.0

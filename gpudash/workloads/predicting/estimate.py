@@ -1,30 +1,43 @@
 """Predicting what a run will take, by dry runs of it and of what might be changed.
 
-Everything here has to run in a process that computes nothing else: see `gpudash.simulator.dry_run.dry_run`.
+What would let it fit: another spec, other segments, another device, a larger card, or several GPUs, those there are or
+as many of its size as it takes. Everything here has to run in a process that computes nothing else: see
+`gpudash.simulator.dry_run.dry_run`.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import ValidationError
 
+from gpudash.devices.names import SIMULATED, kind_of
+from gpudash.memory.allocator.settings import EXPANDABLE
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge, needed_room, passage
-from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
+from gpudash.memory.predicting.estimate import (
+    CARDS_BYTES,
+    HANDED_OUT_RATIO,
+    Alternative,
+    Estimate,
+    Target,
+    fits,
+    judge,
+    needed_room,
+    passage,
+)
+from gpudash.memory.predicting.rank_estimates import STRATEGIES, deciding, of_ranks, ranks_on
 from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_words, capped, changes, size_field
-from gpudash.units import MIB
-from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
+from gpudash.units import GIB, MIB, format_bytes
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of
-from gpudash.workloads.predicting.multi_gpu_option import spread_over
 from gpudash.workloads.predicting.parallel_memory import NoRanksError
 from gpudash.workloads.running.context import MemoryLevel
 
@@ -287,3 +300,159 @@ def _recorded(record: Callable[[], Trace]) -> Trace:
             raise CannotPredictError(
                 "unavailable", str(error), "Predict it on one device, or update PyTorch."
             ) from error
+
+
+def unchanged(
+    trace_on: Callable[[Target], Trace], target: Target, found: Estimate, elsewhere: Iterable[Target]
+) -> Iterator[Alternative]:
+    """What would let a run fit as it is: other segments, another device, a larger card.
+
+    Args:
+        trace_on: what the run asks of the allocator of a device.
+        target: where it is to fit.
+        found: what it comes to there.
+        elsewhere: the other devices it can use.
+    """
+    yield from _expandable(trace_on(target), target, found)
+    for other in elsewhere:
+        yield as_alternative(f"on {other.device}", judge(trace_on(other), other, found.workload), device=other.device)
+    yield from _larger_card(trace_on, target, found)
+
+
+def as_alternative(change: str, found: Estimate, **differs: Any) -> Alternative:
+    """A change of a run with what it then takes.
+
+    Args:
+        change: in words.
+        found: what was predicted of the changed run.
+        differs: the other fields of `Alternative`.
+    """
+    return Alternative(
+        change,
+        peak_reserved_bytes=found.peak_reserved_bytes or found.peak_allocated_bytes,
+        fits=found.fits,
+        releases_cache=found.fits is True and bool(found.released_bytes),
+        **differs,
+    )
+
+
+def _expandable(trace: Trace, target: Target, found: Estimate) -> Iterator[Alternative]:
+    """Expandable segments, where they take less."""
+    if target.device == "cpu" or target.settings.expandable_segments or found.peak_reserved_bytes is None:
+        return
+    settings = replace(target.settings, expandable_segments=True)
+    other = judge(trace, replace(target, settings=settings), found.workload)
+    before, after = (one.released_bytes + (one.peak_reserved_bytes or 0) for one in (found, other))
+    if after < before or (other.fits and not found.fits):
+        yield as_alternative("expandable segments", other, allocator=EXPANDABLE)
+
+
+def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Estimate) -> Iterator[Alternative]:
+    """The smallest card that would do for each rank, also if the prediction is off by its margin."""
+    if found.minimum_capacity_bytes is None or found.fits is True:
+        return
+    for nominal in CARDS_BYTES:
+        size = int(nominal * HANDED_OUT_RATIO)
+        card = replace(target, capacity_bytes=size, free_bytes=size)
+        if size < found.minimum_capacity_bytes or not fits(trace_on(card), card):
+            continue
+        count, name = len(found.ranks), f"{nominal // GIB} GiB"
+        words = f"{count} cards with {name} each" if count else f"a card with {name}"
+        yield as_alternative(words, judge(trace_on(card), card, found.workload), card_bytes=nominal)
+        return
+
+
+COUNTS = (2, 4, 8, 16)
+"""Numbers of ranks that are tried, beside the number of GPUs there are."""
+
+
+def spread_over(
+    spec: Spec, target: Target, elsewhere: Sequence[Target], trace: Callable[[Spec, Target], Trace]
+) -> Iterator[Alternative]:
+    """Data parallel training with the same global batch: over GPUs that are there, else over more of the same size.
+
+    DDP leaves every rank all weights, so that only the activations shrink; where that is not enough, FSDP2 shards the
+    weights too.
+
+    Args:
+        spec: of the run on one device.
+        target: that device.
+        elsewhere: the other devices that it can use.
+        trace: what a spec asks of the allocator of a device.
+
+    Raises:
+        gpudash.workloads.predicting.estimate.CannotPredictError: as ``trace``.
+    """
+    kind = kind_of(target.device)
+    if not isinstance(spec, TrainingSpec) or kind == "cpu" or spec.mode != "train" or spec.move_at_epoch:
+        return
+    there = sorted([target, *(other for other in elsewhere if kind_of(other.device) == kind)], key=_room, reverse=True)
+    tried = sorted({count for count in (*COUNTS, len(there)) if 2 <= count <= len(there)})
+    fit = {"ddp": False, "fsdp": False}
+    for count in tried:
+        if spec.batch % count:
+            continue
+        chosen = sorted(there[:count], key=lambda one: one.device)
+        for strategy in ("ddp", "fsdp"):
+            if not any(fit.values()):
+                found = _judged(spec, strategy, ranks_on(chosen), trace)
+                fit[strategy] = found.fits is True
+                yield _over(spec, strategy, chosen, found)
+        if any(fit.values()):
+            return
+    yield from _more_cards(spec, target, len(there), trace)
+
+
+def _over(spec: TrainingSpec, strategy: str, chosen: Sequence[Target], found: Estimate) -> Alternative:
+    """GPUs that are there; with a button's fields unless torch cannot connect them, as simulated ones."""
+    names = [target.device for target in chosen]
+    words = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs"
+    if kind_of(names[0]) == "sim":
+        words += f" ({SIMULATED})"
+    change, fields = f"{STRATEGIES[strategy]} over {words}", _fields(spec, strategy, names)
+    return as_alternative(change, found, fields=fields, ranks=len(names))
+
+
+def _more_cards(
+    spec: TrainingSpec, target: Target, there: int, trace: Callable[[Spec, Target], Trace]
+) -> Iterator[Alternative]:
+    """The fewest GPUs of this size, more than there are and empty, over which the shards of the model fit."""
+    if target.capacity_bytes is None:
+        return
+    empty = replace(target, free_bytes=target.capacity_bytes)
+    for count in COUNTS:
+        if count <= there or spec.batch % count:
+            continue
+        found = _judged(spec, "fsdp", ranks_on([replace(empty, device=f"rank {rank}") for rank in range(count)]), trace)
+        if found.fits:
+            size = _nominal(target.capacity_bytes)
+            words = f"{count} × {f'{size // GIB} GiB' if size % GIB == 0 else format_bytes(size)} with FSDP2"
+            yield as_alternative(words, found, card_bytes=size, ranks=count)
+            return
+
+
+def _judged(
+    spec: TrainingSpec, strategy: str, targets: Sequence[Target], trace: Callable[[Spec, Target], Trace]
+) -> Estimate:
+    """What each of several ranks takes of its device."""
+    update = {"devices": ",".join(["cpu"] * len(targets)), "parallel": strategy, "global_batch": spec.batch}
+    ranks = spec.model_copy(update=update)
+    return of_ranks(targets, strategy, lambda one: judge(trace(ranks, one), one, spec.name))
+
+
+def _fields(spec: TrainingSpec, strategy: str, names: Sequence[str]) -> Mapping[str, Any]:
+    fields = {"devices": ",".join(names), "parallel": strategy, "global_batch": spec.batch}
+    try:
+        spread = TrainingSpec.model_validate({**spec.model_dump(exclude_defaults=True), **fields})
+    except ValidationError:
+        return {}
+    return {} if spread.run_problems(names[0]) else fields
+
+
+def _nominal(capacity: int) -> int:
+    """What a card of ``capacity`` bytes is called: the driver tells up to a tenth less."""
+    return next((size for size in CARDS_BYTES if size * HANDED_OUT_RATIO <= capacity <= size), capacity)
+
+
+def _room(target: Target) -> int:
+    return target.room_bytes or 0

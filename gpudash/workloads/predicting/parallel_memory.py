@@ -74,7 +74,7 @@ def one_of(spec: TrainingSpec, dry: DryRun) -> Iterator[Callable[[nn.Module], nn
 
 def _spread(model: nn.Module, spec: TrainingSpec, dry: DryRun) -> nn.Module:
     """``model`` as the first rank trains it: gradients are shared with the last of a step's passes only."""
-    from gpudash.workloads.programs.parallel.wrapping import reduce_gradients, shared
+    from gpudash.workloads.programs.parallel.rank_training import reduce_gradients, shared
 
     if spec.parallel == "ddp":
         spread = replicated(model, dry.backend.engine)

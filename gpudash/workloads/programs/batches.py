@@ -13,7 +13,6 @@ import torch
 
 from gpudash.specs import TrainingSpec
 from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, IMAGE_SIDE, SPREAD, TILE
-from gpudash.workloads.programs.placement import same_device
 from gpudash.workloads.programs.text import corpus
 from gpudash.workloads.running.context import Context
 
@@ -159,6 +158,11 @@ def placed(
         copied=copied,
     ):
         return tuple(tensor.to(device) for tensor in tensors)
+
+
+def same_device(one: torch.device, other: torch.device) -> bool:
+    """Whether both mean the same device; no index means the first."""
+    return one.type == other.type and (one.index or 0) == (other.index or 0)
 
 
 def data(spec: TrainingSpec, context: Context) -> Batches:

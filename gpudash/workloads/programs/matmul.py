@@ -10,7 +10,7 @@ import torch
 from gpudash.specs import DTYPE_BYTES, MatmulSpec
 from gpudash.specs.matmul import WARM_UP, threads_for
 from gpudash.workloads.running.context import Context
-from gpudash.workloads.running.statistics import median_and_iqr
+from gpudash.workloads.running.timing import median_and_iqr
 
 
 def run(spec: MatmulSpec, context: Context) -> Mapping[str, Any]:

@@ -12,8 +12,7 @@ from gpudash.devices.names import SPEED_REMARK, kind_of
 from gpudash.specs import NEEDS_CUDA, NEEDS_GPU, TransferSpec
 from gpudash.specs.transfer import COMPARED_BYTES, COPY_STEPS
 from gpudash.workloads.running.context import Context
-from gpudash.workloads.running.copies import Path, buffers, products_beside, sample, series_of
-from gpudash.workloads.running.statistics import median_and_iqr
+from gpudash.workloads.running.timing import Path, buffers, median_and_iqr, products_beside, sample, series_of
 
 WARM_UP = 1
 """Samples before the measured ones."""

@@ -1,12 +1,16 @@
-"""Reading torch's caching allocator during a run, that of CUDA or of a simulated GPU."""
+"""torch's caching allocator during a run, of CUDA or of a simulated GPU: reading it, and limiting what it takes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-import torch
+from gpudash.specs.memory_cap import MemoryCap
+
+if TYPE_CHECKING:
+    import torch
 
 
 class AllocatorProbe:
@@ -17,6 +21,8 @@ class AllocatorProbe:
     """
 
     def __init__(self, device: torch.device) -> None:
+        import torch
+
         self._device = device
         self._torch: Any = getattr(torch, device.type)
         self._lock = threading.Lock()
@@ -52,3 +58,22 @@ class AllocatorProbe:
                 "beside_bytes": max(0, total - free - reserved),
                 "capacity_bytes": total,
             }
+
+
+@contextmanager
+def capped(device: torch.device, cap: MemoryCap | None) -> Iterator[None]:
+    """Let torch reserve at most ``cap`` on ``device`` inside the block, and what it was allowed before behind it."""
+    if cap is None:
+        yield
+        return
+    import torch
+
+    module: Any = getattr(torch, device.type)
+    read = getattr(module, "get_per_process_memory_fraction", None)  # older versions of torch set it only
+    before = 1.0 if read is None else read(device)
+    module.set_per_process_memory_fraction(cap.fraction(module.get_device_properties(device).total_memory), device)
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):  # a broken device has its own error, which must not be hidden
+            module.set_per_process_memory_fraction(before, device)

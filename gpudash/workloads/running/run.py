@@ -21,14 +21,14 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.pressure import fills_memory
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted
-from gpudash.workloads.explaining.post_mortem import PostMortem, Wanted, collector_for, explained
-from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
+from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running import sim_backend as simulated
-from gpudash.workloads.running.capped import capped
+from gpudash.workloads.running.allocator import AllocatorProbe, capped
 from gpudash.workloads.running.context import Context, MemoryLevel, Wishes
-from gpudash.workloads.running.host_heap import give_back
 from gpudash.workloads.running.installed import gpu_uuid
 from gpudash.workloads.running.run_errors import Progress, WorkloadError, ending_of
+from gpudash.workloads.running.this_process import give_back
 
 if TYPE_CHECKING:
     import torch
@@ -246,8 +246,6 @@ class Run:
         if device.type == "cpu":
             yield
             return
-        from gpudash.workloads.running.allocator import AllocatorProbe
-
         probe = AllocatorProbe(device)
         if self._context is not None:
             self._context.peaks = probe.peaks

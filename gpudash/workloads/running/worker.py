@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, OutOfMemory, Record
 from gpudash.units import format_bytes
-from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.context import MemoryLevel, Wishes
-from gpudash.workloads.running.hosted.hosting import Host
-from gpudash.workloads.running.hosted.run import HostedRun
+from gpudash.workloads.running.hosted.run import Host, HostedRun
 from gpudash.workloads.running.installed import torch_report, torch_words
 from gpudash.workloads.running.run import Probe, Run, RunRequest, release
 from gpudash.workloads.running.run_errors import WorkloadError

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gpudash.cli import run
 from gpudash.cli.terminal import output
-from gpudash.cli.terminal.live_table import LiveTable
+from gpudash.cli.terminal.monitoring import LiveTable
 from gpudash.cli.terminal.report import print_run, print_watched
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, RunFailed, RunStarted

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.cli.terminal.json_lines import as_json
+from gpudash.cli.terminal.monitoring import as_json
 from gpudash.session import Replay
 from gpudash.session.recordings import loading
 from gpudash.session.recordings.opener import LONGEST_LINE, Incoming, record_from_line

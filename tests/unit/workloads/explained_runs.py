@@ -13,7 +13,7 @@ from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, MemoryExplained, OutOfMemory, StepFinished, Warning
 from gpudash.units import GIB, MIB
-from gpudash.workloads.explaining import post_mortem
+from gpudash.workloads import post_mortem
 from gpudash.workloads.running import run
 from gpudash.workloads.running.context import MemoryLevel, Wishes
 from gpudash.workloads.running.run import Run, RunRequest, release

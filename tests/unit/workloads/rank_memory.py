@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_iter
 from gpudash.memory.allocator.trace import WORKSPACE, Trace
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.programs.batches import Batch, data, micro_batches
-from gpudash.workloads.programs.parallel.wrapping import reduce_gradients, shared
+from gpudash.workloads.programs.parallel.rank_training import reduce_gradients, shared
 from gpudash.workloads.programs.training import model_of
 from gpudash.workloads.programs.training_step import TrainingStep, optimizer_of
 from gpudash.workloads.running.context import Context

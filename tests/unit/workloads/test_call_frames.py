@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from gpudash.workloads.profiling.call_frames import CallFrames, Frame
-from gpudash.workloads.profiling.operators import stack_words
+from gpudash.workloads.profiling import CallFrames, Frame, stack_words
 
 
 def functions(stack: tuple[Frame, ...]) -> list[str]:

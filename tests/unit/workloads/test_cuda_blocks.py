@@ -13,9 +13,9 @@ from torch import nn
 
 from gpudash.memory.explaining.explain import explain
 from gpudash.units import GIB, MIB
-from gpudash.workloads.explaining import cuda_blocks
-from gpudash.workloads.explaining.cuda_blocks import CudaBlocks
-from gpudash.workloads.explaining.post_mortem import PostMortem, Wanted, collector_for
+from gpudash.workloads import live_blocks
+from gpudash.workloads.live_blocks import CudaBlocks
+from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for
 from tests.unit.torch_names import set_in_torch_c
 
 USER = {"filename": "/home/mia/train.py", "line": 41, "name": "step"}
@@ -65,7 +65,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _index: (2 * GIB, 8 * GIB))
     properties = SimpleNamespace(total_memory=8 * GIB, name="NVIDIA GeForce RTX 4090")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: properties)
-    monkeypatch.setattr(cuda_blocks, "_observing", [])
+    monkeypatch.setattr(live_blocks, "_observing", [])
     return fake
 
 
@@ -151,12 +151,12 @@ def test_an_error_of_the_observer_does_not_reach_the_code_that_asked(cuda: Cuda,
 
 def test_growth_is_found_by_when_blocks_were_allocated(cuda: Cuda, monkeypatch: Any) -> None:
     now_us = [0]
-    monkeypatch.setattr(cuda_blocks.time, "time_ns", lambda: now_us[0] * 1000)
+    monkeypatch.setattr(live_blocks.time, "time_ns", lambda: now_us[0] * 1000)
     blocks = CudaBlocks(0, lambda: now_us[0] / 1e6)
     told: list[Any] = []
     post_mortem = PostMortem(blocks, lambda: 0.0, Wanted(on_growth=told.append))
-    monkeypatch.setattr("gpudash.workloads.explaining.post_mortem.CHECK_PERIOD_S", 0.0)
-    monkeypatch.setattr("gpudash.workloads.explaining.post_mortem.CHECK_SHARE", 1e9)
+    monkeypatch.setattr("gpudash.workloads.post_mortem.CHECK_PERIOD_S", 0.0)
+    monkeypatch.setattr("gpudash.workloads.post_mortem.CHECK_SHARE", 1e9)
     post_mortem._next_check_s = 0.0
     cuda.blocks = []
     with post_mortem.following():

@@ -27,7 +27,7 @@ from gpudash.telemetry.records import (
 )
 from gpudash.units import GIB, MIB
 from gpudash.workloads.running.hosted.endings import UNHEARD, MemoryKills, died, signal_words
-from gpudash.workloads.running.hosted.outbox import Outbox
+from gpudash.workloads.running.hosted.host_process import Outbox
 from gpudash.workloads.running.hosted.request import message_of, request_from
 from gpudash.workloads.running.run import RunRequest
 from gpudash.workloads.running.run_errors import Progress, WorkloadError

@@ -16,7 +16,7 @@ import pytest
 from gpudash.specs import Spec
 from gpudash.telemetry.records import Note, OutOfMemory, RunFailed, RunFinished, RunStarted, StepFinished
 from gpudash.workloads.running.context import Context
-from gpudash.workloads.running.hosted.hosting import Host
+from gpudash.workloads.running.hosted.run import Host
 from tests.unit.workloads.conftest import Bench, MakeSpec
 from tests.unit.workloads.hosted_workloads import EndingSpec, Way
 
@@ -238,7 +238,7 @@ def test_a_callback_that_fails_does_not_keep_the_end_from_being_told(bench: Benc
 
 
 def test_a_process_that_speaks_another_version_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.workloads.running.hosted.hosting.PROTOCOL", 999)
+    monkeypatch.setattr("gpudash.workloads.running.hosted.run.PROTOCOL", 999)
     host = Host()
     try:
         while not host.gone:

@@ -16,12 +16,12 @@ from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, Transfer
 from gpudash.specs import matmul as matmul_spec
 from gpudash.telemetry.records import Note, RunFailed, StageFinished, StepFinished, Transfer
 from gpudash.units import GIB, MIB
-from gpudash.workloads.code.program import code
+from gpudash.workloads.program_code import code
 from gpudash.workloads.programs import matmul, pressure, transfer
 from gpudash.workloads.programs import pressure as pressure_patterns
 from gpudash.workloads.running.context import Context, MemoryLevel
 from gpudash.workloads.running.run_errors import Cancelled
-from gpudash.workloads.running.statistics import median_and_iqr
+from gpudash.workloads.running.timing import median_and_iqr
 from tests.unit.workloads.conftest import Bench, Custom, Told
 
 

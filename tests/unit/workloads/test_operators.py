@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from gpudash.workloads.profiling.call_frames import CallFrames
-from gpudash.workloads.profiling.operators import MOST_ROWS, operators, timeline
+from gpudash.workloads.profiling import MOST_ROWS, CallFrames, operators, timeline
 
 
 @dataclass

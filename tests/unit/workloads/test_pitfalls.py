@@ -7,7 +7,7 @@ import torch
 
 from gpudash.specs import PipelineSpec
 from gpudash.telemetry.records import Note, StageFinished
-from gpudash.workloads.programs.pitfalls import PITFALLS, copied_leaf, leaf, mixed_devices, numpy, show, unassigned
+from gpudash.workloads.programs.pipeline import PITFALLS, copied_leaf, leaf, mixed_devices, numpy, show, unassigned
 from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Told
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
-from gpudash.workloads.explaining.cuda_blocks import can_record
+from gpudash.workloads.live_blocks import can_record
 
 
 @pytest.fixture(scope="module")

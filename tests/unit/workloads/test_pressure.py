@@ -19,7 +19,7 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.specs import PressureSpec, build
 from gpudash.telemetry.records import StageFinished, StepFinished
 from gpudash.units import GIB, MIB
-from gpudash.workloads.code.program import code
+from gpudash.workloads.program_code import code
 from gpudash.workloads.programs import pressure, pressure_sizes
 from gpudash.workloads.programs import pressure as pressure_leak
 from gpudash.workloads.programs import pressure as pressure_patterns

@@ -15,9 +15,8 @@ import torch
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.telemetry.records import OPERATORS, Note, RunFinished, StepFinished
 from gpudash.units import MIB
-from gpudash.workloads.profiling import operators
-from gpudash.workloads.profiling import profiler as profiling
-from gpudash.workloads.profiling.profiler import ProfileWish
+from gpudash.workloads import profiling
+from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
@@ -46,7 +45,7 @@ def test_the_steps_after_the_first_are_told_with_their_operators_and_what_they_c
     assert (facts["first_step"], facts["steps"], facts["device"]) == (2, 3, "cpu")
     assert note.text.startswith("Profiled steps 2 to 4: ")
     assert rows["aten::addmm"]["calls"] == 3 * 3 and rows["aten::addmm"]["shapes"] == "64, 16×32, 32×64"
-    assert any("models.py" in frame and "Mlp.forward" in frame for frame in rows["aten::addmm"]["stack"])
+    assert any("training_step.py" in frame and "Mlp.forward" in frame for frame in rows["aten::addmm"]["stack"])
     assert all(0 <= row["cpu_self_seconds"] <= row["cpu_total_seconds"] + 1e-6 for row in rows.values())
     assert rows["aten::addmm"]["cpu_total_bytes"] >= 3 * 2 * 16 * 64 * 4
     slowdown = facts["step_seconds"] / facts["plain_step_seconds"]
@@ -72,7 +71,7 @@ def test_steps_are_never_said_to_be_faster_with_the_profiler(step_s: float, plai
 def test_the_timeline_has_steps_stages_and_operators_and_is_bounded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operators, "MOST_SPANS", 100)
+    monkeypatch.setattr(profiling, "MOST_SPANS", 100)
     facts = profiled(bench, ProfileWish(3)).details
 
     timeline = facts["timeline"]

@@ -14,7 +14,7 @@ from gpudash.session.live.programs import NOT_KEPT
 from gpudash.specs import Spec, build, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB
-from gpudash.workloads.code.program import MOST_LINES, code, fitted
+from gpudash.workloads.program_code import MOST_LINES, code, fitted
 
 DEVICES = ("cpu", "sim:0", "cuda:1")
 

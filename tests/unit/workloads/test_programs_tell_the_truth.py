@@ -14,7 +14,7 @@ import torch
 from gpudash.specs import build, workloads
 from gpudash.specs.training import MOST_BYTES
 from gpudash.telemetry.records import StepFinished
-from gpudash.workloads.code.program import code
+from gpudash.workloads.program_code import code
 from tests.unit.workloads.conftest import Bench
 
 
@@ -122,7 +122,7 @@ def test_a_program_for_a_simulated_gpu_reaches_the_losses_of_the_run_there() -> 
 
 def test_showing_a_program_takes_no_torch() -> None:
     shown = (
-        "import sys; from gpudash.workloads.code.program import code; from gpudash.specs import build, workloads;"
+        "import sys; from gpudash.workloads.program_code import code; from gpudash.specs import build, workloads;"
         "[code(build(spec, {}), 'cpu') for name, spec in workloads().items() if name != 'comparison'];"
         "assert 'torch' not in sys.modules"
     )

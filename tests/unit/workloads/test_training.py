@@ -13,10 +13,9 @@ from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import EpochFinished, Note, StageFinished, StepFinished, Transfer
 from gpudash.workloads.programs.batches import batches_per_epoch, classes, data, epoch_order, placed
 from gpudash.workloads.programs.epochs import Epoch, observation
-from gpudash.workloads.programs.models import Mlp, Transformer
-from gpudash.workloads.programs.placement import audit, move
 from gpudash.workloads.programs.text import corpus
-from gpudash.workloads.programs.training import make_interruptible, model_of, run
+from gpudash.workloads.programs.training import audit, make_interruptible, model_of, move, run
+from gpudash.workloads.programs.training_step import Mlp, Transformer
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, WorkloadError
 from tests.unit.workloads.conftest import Told

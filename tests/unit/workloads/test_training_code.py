@@ -11,7 +11,7 @@ import torch
 
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import StepFinished
-from gpudash.workloads.code.program import code
+from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.training import run
 from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Told

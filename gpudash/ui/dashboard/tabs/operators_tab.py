@@ -239,7 +239,7 @@ class OperatorsTimeline(QWidget):
         self.update()
 
     def show_timeline(self, timeline: Mapping[str, Any]) -> None:
-        """Show another profile, as `gpudash.workloads.profiling.operators.timeline` tells it."""
+        """Show another profile, as `gpudash.workloads.profiling.timeline` tells it."""
         self._spans, self._names = timeline["spans"], timeline["names"]
         self._lanes = timeline["lanes"]
         depths = [max((span[1] for span in self._spans if span[0] == lane), default=-1) for lane in self._lane_numbers]

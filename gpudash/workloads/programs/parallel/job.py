@@ -10,6 +10,9 @@ from typing import Any
 from gpudash.specs import TrainingSpec, build
 from gpudash.specs.memory_cap import MemoryCap
 
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+"""Kind of device → what connects the ranks."""
+
 JOB = "job.json"
 SOCKET = "ranks"
 LOGS = "logs"

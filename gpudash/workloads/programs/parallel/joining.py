@@ -1,22 +1,38 @@
-"""What the ranks tell, as the records of one run: joined steps, epochs, readings, notes, and the result."""
+"""What the ranks tell, as the records of one run: joined steps, epochs, readings, notes, and the result.
+
+Below, where each rank stands as far as it has told, which of them the others wait for, and why ranks ended: the one
+that failed first of its own accord, in one sentence.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from gpudash.agent.wire import Message
-from gpudash.devices.names import Device
+from gpudash.devices.names import Device, kind_of, shown_name
 from gpudash.specs import TrainingSpec
+from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
-from gpudash.telemetry.records import EpochFinished, Note, Record, StepFinished, event_from_json
-from gpudash.units import format_bytes
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Event,
+    Note,
+    OutOfMemory,
+    Record,
+    RunFailed,
+    StepFinished,
+    event_from_json,
+)
+from gpudash.units import format_bytes, format_duration
 from gpudash.workloads.programs.epochs import Epochs
-from gpudash.workloads.programs.parallel.standing import Standing
+from gpudash.workloads.programs.parallel.job import BACKENDS
+from gpudash.workloads.running.hosted.endings import CRASHED_REMEDY, KILLED_REMEDY, signal_words
+from gpudash.workloads.running.run_errors import GPU_REMEDY, HOST_REMEDY, OTHER_REMEDY, Progress
 
-BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
 
 
@@ -227,3 +243,299 @@ class Joining:
 
 
 _PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
+
+
+SILENT_S = 3.0
+"""Silence after which a rank's process is taken to stand still: it tells how it is ten times a second."""
+
+COLLECTIVE = "collective"
+
+
+@dataclass
+class Standing:
+    """One rank.
+
+    Attributes:
+        step: the newest it has begun, as far as it has told.
+        steps: the newest it has ended.
+        phase: what it is at: "starting", "computing", "collective", "leaving".
+        since_s: session time at which it told that first.
+        heard_s: session time of its newest word; ``None`` before the first.
+        where: the place in the code where its main thread stands.
+        ready: whether it has come as far as its first step.
+        memory: its newest figures in bytes.
+    """
+
+    rank: int
+    device: str
+    pid: int | None = None
+    host: str = ""
+    step: int = 0
+    steps: int = 0
+    phase: str = "starting"
+    since_s: float = 0.0
+    heard_s: float | None = None
+    where: str = ""
+    ready: bool = False
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """What it is called in a sentence: "Rank 1 (cuda:1, pid 4711)"."""
+        process = "" if self.pid is None else f", pid {self.pid}"
+        return f"Rank {self.rank} ({shown_name(self.device)}{process})"
+
+    def stands(self, step: int, phase: str, where: str, now_s: float) -> None:
+        """Take in what it has told of itself now."""
+        if (step, phase) != (self.step, self.phase):
+            self.step, self.phase, self.since_s = step, phase, now_s
+        self.heard_s, self.where = now_s, where
+
+
+@dataclass(frozen=True)
+class HeldUp:
+    """The rank that the others wait for, and what is known of why, in a sentence."""
+
+    rank: int
+    text: str
+
+
+def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
+    """The rank that has not come to where the others wait; ``None`` where none of them differs.
+
+    In this order: one that says nothing any more, one that is a step behind, one that still computes.
+    """
+    silent = [one for one in standings if one.heard_s is None or now_s - one.heard_s > SILENT_S]
+    if silent and len(silent) < len(standings):
+        one = min(silent, key=lambda standing: -1.0 if standing.heard_s is None else standing.heard_s)
+        return HeldUp(one.rank, _silent_words(one, now_s))
+    arrived = max((one.step for one in standings if one.phase == COLLECTIVE), default=None)
+    late = [one for one in standings if arrived is not None and (one.step, one.phase == COLLECTIVE) < (arrived, True)]
+    if not late:
+        return None
+    one = min(late, key=lambda standing: (standing.step, standing.since_s))
+    place = f", at {one.where}" if one.where else ""
+    waited = format_duration(max(0.0, now_s - one.since_s))
+    others = "the other ranks" if len(standings) > 2 else "the other rank"
+    text = f"{one.words} keeps {others} waiting at step {arrived}: for {waited} it has been {_doing(one)}{place}."
+    return HeldUp(one.rank, text)
+
+
+def waited_s(standings: Sequence[Standing], now_s: float) -> float:
+    """How long a rank has been waiting for another by now: the longest that any has been in one collective."""
+    return max((now_s - one.since_s for one in standings if one.phase == COLLECTIVE), default=0.0)
+
+
+def overdue(standings: Sequence[Standing], now_s: float, patience_s: float, grace_s: float) -> bool:
+    """Whether a rank has been waited for longer than the backend's own limit, or all have fallen silent for so long.
+
+    Args:
+        patience_s: the limit that the ranks were given.
+        grace_s: what the backend's error may take to come.
+    """
+    limit = grace_s + (patience_s if all(one.ready for one in standings) else max(patience_s, TORCH_IMPORT_S))
+    silent = [one.heard_s is not None and now_s - one.heard_s > limit for one in standings]
+    return all(silent) or waited_s(standings, now_s) > limit
+
+
+def _silent_words(one: Standing, now_s: float) -> str:
+    if one.heard_s is None:
+        return f"{one.words} has not begun, and the others wait for it."
+    silence = format_duration(now_s - one.heard_s)
+    seen = f"{_doing(one)}{f', at {one.where}' if one.where else ''}"
+    if one.steps >= max(1, one.step):  # what it has told of where it stands is older than its newest step
+        seen = f"after step {one.steps}"
+    return (
+        f"{one.words} stands still, and the others wait for it: its process has said nothing for {silence}; it was "
+        f"last heard of {seen}."
+    )
+
+
+def _doing(one: Standing) -> str:
+    step = f"step {max(one.step, one.steps, 1)}"
+    return {
+        "starting": f"starting, before {step}",
+        COLLECTIVE: f"waiting for the others in {step}" if one.step else "connecting to the others",
+        "leaving": f"leaving, after {step}",
+    }.get(one.phase, f"computing {step}")
+
+
+HANG_REMEDY = "Look at the place named; a longer --rank-timeout waits longer, and --max-restarts 1 restarts all ranks."
+LOST_REMEDY = "Start the run again; the details hold what torchrun and the ranks have printed."
+EXITED_REMEDY = "Find out what calls exit in that rank; the details hold what it has printed."
+
+Full = Literal["cuda", "sim", "host"]
+"""Which memory ran out."""
+
+NOTABLE = 1.1
+"""A rank's memory is called more than the others' from this many times on."""
+
+
+@dataclass
+class Ended:
+    """How the ranks of one start have ended, as far as anybody has told.
+
+    Attributes:
+        failed: what ranks have told of their failures, in the order of telling: (rank, facts).
+        fell: rank → exit code, as `subprocess` has it, of processes that torchrun has seen fail.
+        gone: ranks whose connection ended without a word, in that order.
+        late: who held the others up when the first of them gave up.
+    """
+
+    failed: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
+    fell: dict[int, int] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
+    late: HeldUp | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether anything has been told."""
+        return bool(self.failed or self.fell or self.gone or self.late)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run ended.
+
+    Attributes:
+        rank: whose fault it was; ``None`` where nobody knows.
+        error: one word for programs.
+        full: which memory ran out, if one did.
+    """
+
+    rank: int | None
+    error: str
+    message: str
+    remedy: str
+    details: str = ""
+    full: Full | None = None
+    requested_bytes: int | None = None
+
+
+def cause_of(ended: Ended, standings: Sequence[Standing], *, memory_was_full: bool, printed: str) -> Cause:
+    """The first failure that no other explains.
+
+    Args:
+        memory_was_full: whether the kernel killed something because of that meanwhile.
+        printed: the end of what torchrun and the ranks have printed.
+    """
+    own = next(((rank, facts) for rank, facts in ended.failed if facts.get("because_of") is None), None)
+    if own is not None:
+        return _raised(standings[own[0]], own[1], standings)
+    told = {rank for rank, _ in ended.failed}
+    fallen = {rank: code for rank, code in ended.fell.items() if rank not in told and code != -signal.SIGTERM}
+    if fallen and ended.late is None:
+        rank = next((gone for gone in ended.gone if gone in fallen), next(iter(fallen)))
+        return _fell(standings[rank], fallen[rank], memory_was_full=memory_was_full, printed=printed)
+    if ended.late is not None:
+        details = "\n".join(str(facts.get("details", "")) for _, facts in ended.failed[:1])
+        return Cause(ended.late.rank, "hang", ended.late.text, HANG_REMEDY, details)
+    gone = next((rank for rank in ended.gone if rank not in told), None)
+    if gone is not None:
+        message = f"{standings[gone].words} ended {_after(standings[gone])} without saying why."
+        return Cause(gone, "gone", message, LOST_REMEDY, printed)
+    if ended.failed:
+        rank, facts = ended.failed[0]
+        message = f"{standings[rank].words} lost the other ranks {_after(standings[rank])}: {facts['message']}"
+        return Cause(rank, "lost", _sentence(message), LOST_REMEDY, str(facts.get("details", "")))
+    return Cause(None, "torchrun", "torchrun ended before the ranks had trained to the end.", LOST_REMEDY, printed)
+
+
+def ending_of_cause(cause: Cause, progress: Progress) -> Event:
+    """The event that tells ``cause``."""
+    if cause.full is not None:
+        return OutOfMemory(
+            error=cause.full,
+            message=cause.message,
+            remedy=cause.remedy,
+            requested_bytes=cause.requested_bytes,
+            details=cause.details,
+            **progress.fields(),
+        )
+    return RunFailed(
+        error=cause.error, message=cause.message, remedy=cause.remedy, details=cause.details, **progress.fields()
+    )
+
+
+def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standing]) -> str:
+    """Why memory ran out on this rank and not on another, in a sentence: by limit, capacity, others' use, own use."""
+    others = [one.memory for one in standings if one.rank != rank and one.memory]
+    limit, limits = facts.get("limit_bytes"), [memory["limit_bytes"] for memory in others if "limit_bytes" in memory]
+    if limit is not None and any(other is None or other > limit for other in limits):
+        return f"Its process is limited to {format_bytes(limit)} of address space, the others' are not."
+    total, totals = facts.get("total_bytes"), _known(others, "total_bytes")
+    if total is not None and totals and total < min(totals):
+        return (
+            f"Its device is the smallest: {format_bytes(total)}, the others' have {format_bytes(min(totals))} or more."
+        )
+    if kind_of(standings[rank].device) != "cpu":
+        beside, besides = _beside(facts), [found for found in map(_beside, others) if found is not None]
+        if beside is not None and besides and beside > NOTABLE * max(besides):
+            most = format_bytes(max(besides))
+            return f"Other processes hold {format_bytes(beside)} of its device, and at most {most} of the others'."
+    name = "used_bytes" if kind_of(standings[rank].device) == "cpu" else "allocated_bytes"
+    own, held = standings[rank].memory.get(f"peak_{name}", facts.get(name)), _known(others, f"peak_{name}")
+    if own is not None and held and own > NOTABLE * max(held):
+        return f"It held {format_bytes(own)} itself, and no other rank more than {format_bytes(max(held))}."
+    if len(standings) > 1 and limit is not None:
+        return (
+            f"Every rank is limited to {format_bytes(limit)} of address space and holds as much; this one came first."
+        )
+    return "All ranks hold as much, and this one was the first to find no room."
+
+
+def _raised(standing: Standing, facts: Mapping[str, Any], standings: Sequence[Standing]) -> Cause:
+    full, details = facts.get("full"), str(facts.get("details", ""))
+    if full is not None:
+        where = "this computer's memory" if full == "host" else f"the memory of {standing.device}"
+        asked = facts.get("requested_bytes")
+        request = "" if asked is None else f"; the last request was {format_bytes(asked)}"
+        message = f"{standing.words} ran out of {where} {_during(standing)}{request}."
+        message = f"{message} {why_that_one(standing.rank, facts, standings)}"
+        remedy = HOST_REMEDY if full == "host" else GPU_REMEDY
+        return Cause(standing.rank, full, message, remedy, details, full, asked)
+    if facts.get("remedy"):
+        message = f"{standing.words}: {facts['message']}"
+        return Cause(standing.rank, str(facts["error"]), _sentence(message), str(facts["remedy"]), details)
+    at = f" at {facts['where']}" if facts.get("where") else ""
+    told = f"{facts['error']}: {facts['message']}" if facts.get("message") else str(facts["error"])
+    message = f"{standing.words} failed {_during(standing)}{at} by {told}"
+    return Cause(standing.rank, str(facts["error"]), _sentence(message), OTHER_REMEDY, details)
+
+
+def _fell(standing: Standing, code: int, *, memory_was_full: bool, printed: str) -> Cause:
+    rank, at = standing.rank, _after(standing)
+    if code == -signal.SIGKILL and memory_was_full:
+        message = f"This computer's memory ran out: the system killed rank {rank} (pid {standing.pid}) {at}."
+        return Cause(rank, "host", message, HOST_REMEDY, printed, "host")
+    if code in (-signal.SIGKILL, -signal.SIGINT, -signal.SIGHUP):
+        name = signal.Signals(-code).name
+        message = f"{standing.words} was killed from outside {at} ({name})."
+        return Cause(rank, "killed", message, KILLED_REMEDY, printed)
+    if code < 0:
+        message = f"{standing.words} crashed {at} ({signal_words(-code)})."
+        return Cause(rank, "crashed", message, CRASHED_REMEDY, printed)
+    message = f"{standing.words} ended itself {at} with exit code {code}."
+    return Cause(rank, "exited", message, EXITED_REMEDY, printed)
+
+
+def _during(standing: Standing) -> str:
+    return f"in step {standing.step}" if standing.step else "before its first step"
+
+
+def _after(standing: Standing) -> str:
+    return f"after step {standing.steps}" if standing.steps else "before its first step was over"
+
+
+def _sentence(text: str) -> str:
+    return f"{text.strip().rstrip('.')}."
+
+
+def _known(memories: Sequence[Mapping[str, Any]], name: str) -> list[int]:
+    return [memory[name] for memory in memories if memory.get(name) is not None]
+
+
+def _beside(memory: Mapping[str, Any]) -> int | None:
+    """What of a GPU is in use beside the rank's own allocator."""
+    total, free, reserved = memory.get("total_bytes"), memory.get("free_bytes"), memory.get("reserved_bytes")
+    return None if total is None or free is None or reserved is None else max(0, int(total - free - reserved))

@@ -1,24 +1,37 @@
-"""One run on several devices, from its first event to the one that ends it, as the worker's thread sees it."""
+"""One run on several devices, from its first event to the one that ends it, as the worker's thread sees it; below,
+torchrun as a child of this process, and the socket on which it and the ranks are heard.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpudash.agent.server import Peer
+from gpudash.agent.server import AgentServer, Peer
 from gpudash.agent.wire import Message
 from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Event, OutOfMemory, Record, RunFinished, RunStarted
-from gpudash.workloads.programs.parallel.failures import Cause, Ended, cause_of, ending_of_cause
-from gpudash.workloads.programs.parallel.job import Job
-from gpudash.workloads.programs.parallel.joining import Joining
-from gpudash.workloads.programs.parallel.standing import HeldUp, held_up, overdue
-from gpudash.workloads.programs.parallel.torchrun import Torchrun
+from gpudash.workloads.programs.parallel.job import LOGS, PRINTED, SOCKET, Job
+from gpudash.workloads.programs.parallel.joining import (
+    Cause,
+    Ended,
+    HeldUp,
+    Joining,
+    cause_of,
+    ending_of_cause,
+    held_up,
+    overdue,
+)
 from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.hosted.endings import MemoryKills
 from gpudash.workloads.running.run import Folder, RunRequest
@@ -70,7 +83,7 @@ class ParallelRun:
         self._end_told = False
         self._refusal: WorkloadError | None = None
         self._kills = MemoryKills()
-        self._torchrun: Torchrun | None = None
+        self._torchrun: _Torchrun | None = None
 
     def perform(self) -> Event:
         """Run it, and end every process of it; every exception becomes an ending.
@@ -93,7 +106,7 @@ class ParallelRun:
             if request.on_ranks is not None:
                 request.on_ranks(self._joining.resident_bytes)
             folder = (request.folder or _Temporary)()
-            self._torchrun = Torchrun(folder.path, self._job())
+            self._torchrun = _Torchrun(folder.path, self._job())
             ending = self._until_its_end(self._torchrun)
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
             ending = ending_of(_in_words(error), self._progress(), self._spec.name, request.device)
@@ -116,7 +129,7 @@ class ParallelRun:
             warn_ratio=request.warn_ratio,
         )
 
-    def _until_its_end(self, torchrun: Torchrun) -> Event:
+    def _until_its_end(self, torchrun: _Torchrun) -> Event:
         while True:
             for peer, message in torchrun.receive(LOOK_S):
                 self._take(peer, message)
@@ -135,7 +148,7 @@ class ParallelRun:
                 return ending_of_cause(hang, self._progress())
             self._pass_on_wishes(torchrun)
 
-    def _hear_out(self, torchrun: Torchrun) -> None:
+    def _hear_out(self, torchrun: _Torchrun) -> None:
         """Take in what had been told before torchrun ended."""
         heard = True
         while heard:
@@ -204,7 +217,7 @@ class ParallelRun:
         if 0 <= rank < self._spec.world_size:
             self._ended.fell.setdefault(rank, message["exit_code"])
 
-    def _notice_losses(self, torchrun: Torchrun) -> None:
+    def _notice_losses(self, torchrun: _Torchrun) -> None:
         """Ranks whose connection has ended without a farewell."""
         told = {rank for rank, _ in self._ended.failed} | set(self._joining.done)
         for rank, peer in list(self._peers.items()):
@@ -227,10 +240,10 @@ class ParallelRun:
         standings = self._joining.standings
         return cause_of(self._ended, standings, memory_was_full=self._kills.rose(), printed=printed)
 
-    def _failed(self, torchrun: Torchrun) -> Event:
+    def _failed(self, torchrun: _Torchrun) -> Event:
         return ending_of_cause(self._cause(torchrun.printed()), self._progress())
 
-    def _whole(self, torchrun: Torchrun) -> Event:
+    def _whole(self, torchrun: _Torchrun) -> Event:
         """Every rank has said farewell."""
         stopped = self._wishes.stop.is_set() and any("digest" not in told for told in self._joining.done.values())
         if stopped:
@@ -239,7 +252,7 @@ class ParallelRun:
         self._joining.look(at_end=True)
         return RunFinished(status="finished", **self._progress().fields())
 
-    def _stop_is_overdue(self, torchrun: Torchrun) -> bool:
+    def _stop_is_overdue(self, torchrun: _Torchrun) -> bool:
         """Whether the ranks, once told to stop, have had their time, or have not come so far that they could heed."""
         now = time.monotonic()
         if self._stop_asked_s is None:
@@ -259,7 +272,7 @@ class ParallelRun:
         message = because.removesuffix(GUARD_REMEDY).strip()
         return OutOfMemory(error="guard", message=message, remedy=GUARD_REMEDY, **progress.fields())
 
-    def _pass_on_wishes(self, torchrun: Torchrun) -> None:
+    def _pass_on_wishes(self, torchrun: _Torchrun) -> None:
         wishes = self._wishes
         if wishes.free_cache.is_set():
             wishes.free_cache.clear()
@@ -294,3 +307,145 @@ def _in_words(error: Exception) -> Exception:
         return error
     found: Any = error.strerror or error
     return WorkloadError("torchrun", f"torchrun cannot be started ({found}).", "Close other programs, or try again.")
+
+
+LAUNCHER = (
+    "import sys; sys.path[:] = sys.argv[3:{end}]; del sys.argv[3:{end}]; "
+    "from gpudash.workloads.programs.parallel.launch_process import main; main()"
+)
+RANK = (
+    "import sys; sys.path[:] = sys.argv[2:]; from gpudash.workloads.programs.parallel.rank_program import main; main()"
+)
+"""``python -m`` would put the working directory in front of all packages; the ranks are to find what this one does."""
+
+ENVIRONMENT = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2",
+}
+"""Set unless the user has: all ranks are on this machine, whose own name may not be known to it; a rank that hangs is
+given two seconds to heed torchrun's SIGTERM instead of thirty."""
+
+DYING_S = 2.0
+"""How long processes that were killed are waited for: a driver may take its time."""
+
+MOST_PRINTED = 20_000
+"""Bytes of what torchrun and the ranks have printed that an ending tells; they may print without end."""
+
+
+class _Torchrun:
+    """Starts torchrun. Only one thread may use it, and must live as long: torchrun and the ranks end with that thread.
+
+    It leads a process group of its own: a Ctrl+C in the terminal does not reach it.
+
+    Args:
+        folder: the run's private folder.
+        job: what each rank runs.
+
+    Raises:
+        OSError: when it cannot be started.
+    """
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        self._folder = folder
+        job.write(folder)
+        self._server = AgentServer(folder / SOCKET)
+        try:
+            with (folder / PRINTED).open("wb") as printed:
+                self._process = subprocess.Popen(
+                    self._command(job),
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=printed,
+                    start_new_session=True,
+                    env={**ENVIRONMENT, **os.environ},
+                )
+        except OSError:
+            self._server.close()
+            raise
+
+    @property
+    def code(self) -> int | None:
+        """How torchrun has ended, as `subprocess` has it; ``None`` while it is on."""
+        return self._process.poll()
+
+    def receive(self, timeout_s: float) -> Iterator[tuple[Peer, Message]]:
+        """What has come, waiting for the first message at most ``timeout_s``."""
+        return self._server.receive(timeout_s)
+
+    def hears(self, peer: Peer) -> bool:
+        """Whether a process is still connected."""
+        return peer in self._server.peers
+
+    def tell_ranks(self, message: Message) -> None:
+        """Tell every rank something."""
+        for peer in self._server.peers:
+            if peer.rank is not None:
+                self._server.send(peer, message)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for its end; ``None`` when it is still on."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(max(0.0, timeout_s))
+        return None
+
+    def printed(self) -> str:
+        """The end of what it and the ranks have printed."""
+        return end_of(self._folder / PRINTED)
+
+    def close(self) -> bool:
+        """End torchrun and all ranks, and hear nobody any more; false when one does not end though it was killed."""
+        self.kill(self._process.pid)
+        ended = self.wait(DYING_S) is not None
+        until = time.monotonic() + DYING_S
+        while self._server.peers and time.monotonic() < until:
+            for peer in self._server.peers:
+                self.kill(peer.pid)
+            for _ in self._server.receive(0.05):
+                pass
+        ended = ended and not self._server.peers
+        self._server.close()
+        return ended
+
+    def kill(self, pid: int) -> None:
+        """Kill a process with all that it leads; ranks lead groups of their own, as torchrun starts them."""
+        if self._process.returncode is not None and pid == self._process.pid:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGKILL)
+
+    def _command(self, job: Job) -> list[str]:
+        spec = job.spec
+        search = list(sys.path)
+        return [
+            sys.executable,
+            "-c",
+            LAUNCHER.format(end=3 + len(search)),
+            str(self._folder),
+            str(os.getpid()),
+            *search,
+            "--standalone",
+            f"--nproc-per-node={spec.world_size}",
+            f"--max-restarts={spec.max_restarts}",
+            "--local-addr=127.0.0.1",
+            f"--log-dir={self._folder / LOGS}",
+            "--no-python",
+            sys.executable,
+            "-c",
+            RANK,
+            str(self._folder),
+            *search,
+        ]
+
+
+def end_of(path: Path) -> str:
+    """The last `MOST_PRINTED` bytes of a file as text; "" when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_PRINTED))
+            return file.read(MOST_PRINTED).decode(errors="replace").strip()
+    except OSError:
+        return ""

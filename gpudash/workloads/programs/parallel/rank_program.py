@@ -3,7 +3,7 @@
 It tells the run over the socket in FOLDER, in the frames of `gpudash.agent.wire`: ``hello``; ``beat`` {time_s,
 used_bytes, allocated_bytes, reserved_bytes, step, phase, where} ten times a second; ``ready`` {items, facts, memory},
 when the first step can begin; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy}; ``event`` {event},
-stages and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `rank_failure.facts_of`
+stages and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `facts_of`
 has it.
 """
 
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gpudash.devices.names import kind_of
 from gpudash.system.processes import TORCH_IMPORT_S, die_with
 from gpudash.telemetry.records import EpochFinished, Event, StepFinished
-from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, Job, read_job
-from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link
+from gpudash.workloads.programs.parallel.job import BACKENDS, SOCKET, TORCHRUN, Job, read_job
+from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link, facts_of
+from gpudash.workloads.running.allocator import AllocatorProbe, capped
 
 if TYPE_CHECKING:
     import torch
@@ -41,8 +42,6 @@ def main() -> None:
     try:
         told = _train(job, link, device)
     except BaseException as error:  # whatever ends a rank is told in words, and then torchrun's to act on
-        from gpudash.workloads.programs.parallel.rank_failure import facts_of
-
         link.phase = LEAVING
         link.tell("failed", **facts_of(error, link, device))
         _leave(link, 1)
@@ -55,8 +54,6 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     from torch import distributed
 
     from gpudash.workloads.programs.parallel.rank_training import RankTraining
-    from gpudash.workloads.programs.parallel.wrapping import BACKENDS
-    from gpudash.workloads.running.capped import capped
     from gpudash.workloads.running.context import Context
 
     spec, device = job.spec, torch.device(name)
@@ -102,8 +99,6 @@ def _take_device(job: Job, link: Link, device: torch.device) -> None:
         return
     confirm(device, job.uuids[link.local_rank])
     torch.cuda.set_device(device)
-    from gpudash.workloads.running.allocator import AllocatorProbe
-
     link.allocator = AllocatorProbe(device)
 
 

@@ -1,6 +1,14 @@
 """One rank's training: its slice of every batch, the same steps as the other ranks', and what it reports of each.
 
-At the end it is checked whether all ranks have the same parameters, bit for bit.
+At the end it is checked whether all ranks have the same parameters, bit for bit. The model is a whole copy on each rank
+(DistributedDataParallel) or a shard (FSDP2).
+
+How long a rank computes in a step, and how long it is blocked in collectives, communicating or waiting for others:
+DistributedDataParallel hands a bucket of gradients over when its last gradient is there, and computes on meanwhile.
+From the moment the last bucket is handed over until the backward pass returns nothing is left to compute: that is the
+time blocked, and the rest of the step is computing. FSDP2 waits inside the forward and backward pass, in torch's own
+waiting for each collective, which is timed on the CPU. Time in which a rank could have computed on the CPU, but others
+had the cores, is neither.
 """
 
 from __future__ import annotations
@@ -11,23 +19,24 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.programs.batches import Batch, Batches, data, epoch_order, micro_batches, placed
-from gpudash.workloads.programs.parallel.rank_failure import memory_facts
-from gpudash.workloads.programs.parallel.rank_link import LEAVING, EndsHere, Link
-from gpudash.workloads.programs.parallel.rank_timing import times_of
-from gpudash.workloads.programs.parallel.wrapping import reduce_gradients, shared
+from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, COMPUTING, LEAVING, EndsHere, Link, memory_facts
 from gpudash.workloads.programs.training import deterministic, model_of, read_numbers
 from gpudash.workloads.programs.training_step import TrainingStep, optimizer_of
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
+from gpudash.workloads.running.this_process import waited_seconds
 
 RECENT = 20
 """Newest steps whose computing the slowed rank is slowed down by."""
@@ -54,7 +63,7 @@ class RankTraining:
         self._model = shared(model, spec, context.device)
         self._optimizer = optimizer_of(self._spec, self._model)
         self._take_step = TrainingStep(self._spec, self._model, self._optimizer, context.device, self)
-        self._times = times_of(self._model, context.device, link)
+        self._times = _times_of(self._model, context.device, link)
         self._reduces = False
         self._resident: dict[int, Batch] | None = {} if spec.batches == "resident" else None
         self._computed: deque[float] = deque(maxlen=RECENT)
@@ -95,7 +104,7 @@ class RankTraining:
         context.flush()
         if not whole:
             return {"steps": step}
-        digest, difference = agree(self._model)
+        digest, difference = _agree(self._model)
         return {"steps": step, "digest": digest, "difference": difference}
 
     def stage(self, name: str) -> AbstractContextManager[Any]:
@@ -204,7 +213,7 @@ class RankTraining:
         )
 
 
-def parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
+def _parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
     """Each parameter whole, one at a time: where ranks hold shards, they gather it, and so all have to ask."""
     for parameter in model.parameters():
         found = parameter.detach()
@@ -215,29 +224,221 @@ def parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
 def digest(model: nn.Module) -> str:
     """SHA-256 of all parameters' bytes, in their order, in hexadecimal."""
     sum_ = hashlib.sha256()
-    for parameter in parameters_of(model):
+    for parameter in _parameters_of(model):
         held = parameter.cpu().contiguous()
         if held.nbytes:
             sum_.update((ctypes.c_char * held.nbytes).from_address(held.data_ptr()))
     return sum_.hexdigest()
 
 
-def largest_difference(model: nn.Module) -> float:
+def _largest_difference(model: nn.Module) -> float:
     """The largest difference of any weight from rank 0's, over all ranks; every rank has to ask."""
     largest = torch.zeros((), dtype=torch.float64)
-    for parameter in parameters_of(model):
+    for parameter in _parameters_of(model):
         first = parameter.clone()
         distributed.broadcast(first, 0)
         here = (parameter.double() - first.double()).abs().max() if parameter.numel() else largest
         largest = torch.maximum(largest, here.cpu())
-    shared = largest.to(next(parameters_of(model)).device)
-    distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
-    return float(shared)
+    everywhere = largest.to(next(_parameters_of(model)).device)
+    distributed.all_reduce(everywhere, op=distributed.ReduceOp.MAX)
+    return float(everywhere)
 
 
-def agree(model: nn.Module) -> tuple[str, float]:
+def _agree(model: nn.Module) -> tuple[str, float]:
     """This rank's digest, and the largest difference between any two ranks' weights and rank 0's: 0 when all agree."""
     own = digest(model)
     all_digests: list[str] = [""] * distributed.get_world_size()
     distributed.all_gather_object(all_digests, own)
-    return own, 0.0 if len(set(all_digests)) == 1 else largest_difference(model)
+    return own, 0.0 if len(set(all_digests)) == 1 else _largest_difference(model)
+
+
+def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Module:
+    """``model``, which lies on ``device``, as one of its ranks; its weights are those of rank 0.
+
+    Raises:
+        WorkloadError: when this torch has no FSDP2.
+    """
+    if spec.parallel == "ddp":
+        return DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+    except ImportError as error:
+        message = f"torch {torch.__version__} has no FSDP2 (torch.distributed.fsdp.fully_shard)."
+        raise WorkloadError("fsdp", message, "Install torch 2.6 or newer, or choose --parallel ddp.") from error
+    with torch.no_grad():
+        for weights in model.parameters():
+            distributed.broadcast(weights, 0)
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
+    for layer in _layers(model):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def reduce_gradients(model: nn.Module, reduce: bool) -> None:
+    """Whether the next forward and backward pass shares its gradients with the other ranks, or only adds them up.
+
+    What `DistributedDataParallel.no_sync` does, for both wrappers: to be set before the forward pass.
+    """
+    if isinstance(model, DistributedDataParallel):
+        model.require_backward_grad_sync = reduce
+        return
+    sharded: Any = model
+    sharded.set_requires_gradient_sync(reduce)
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """What is gathered at a time: each block of a transformer or CNN, each layer with weights of an MLP."""
+    blocks = getattr(model, "blocks", None)
+    if isinstance(blocks, nn.ModuleList):
+        return list(blocks)
+    return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+
+
+class _CollectiveTimes:
+    """Reads how long the newest step was blocked.
+
+    Args:
+        link: told when the rank begins and ends to wait.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def begin(self) -> None:
+        """A step begins."""
+
+    def backward_ended(self) -> None:
+        """The backward pass that reduces the gradients has returned."""
+
+    def take(self) -> float | None:
+        """Seconds blocked of the newest step, or where it is `late` of the one before; ``None`` when not known."""
+        return None
+
+    def starved_s(self) -> float:
+        """Seconds of this step, outside of collectives, in which the rank waited for a core; 0 where nobody knows."""
+        return 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether `take` tells of the step before."""
+        return False
+
+
+class _BucketTimes(_CollectiveTimes):
+    """DistributedDataParallel on the CPU: by the clock."""
+
+    def __init__(self, link: Link, model: DistributedDataParallel) -> None:
+        super().__init__(link)
+        self._handed_s: float | None = None
+        self._blocked_s: float | None = None
+        self._began_starved_s = self._handed_starved_s = self._left_starved_s = 0.0
+        model.register_comm_hook(None, lambda _state, bucket: self._reduce(bucket))
+
+    def begin(self) -> None:
+        self._handed_s = self._blocked_s = None
+        self._began_starved_s = self._handed_starved_s = self._left_starved_s = waited_seconds()
+
+    def backward_ended(self) -> None:
+        if self._handed_s is not None:
+            self._blocked_s = time.perf_counter() - self._handed_s
+            self._left_starved_s = waited_seconds()
+        self._link.phase = COMPUTING
+
+    def take(self) -> float | None:
+        return self._blocked_s
+
+    def starved_s(self) -> float:
+        return waited_seconds() - self._left_starved_s + self._handed_starved_s - self._began_starved_s
+
+    def _reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if bucket.is_last():
+            self._link.phase = COLLECTIVE
+        self._handed_starved_s = waited_seconds()  # before the clock: what passes between belongs to computing
+        self._handed_s = time.perf_counter()
+        return allreduce_hook(None, bucket)  # type: ignore[arg-type]  # it takes None for the default group
+
+
+class _CudaBucketTimes(_CollectiveTimes):
+    """DistributedDataParallel on a GPU: by CUDA events, read a step later, when the GPU has passed them anyway."""
+
+    def __init__(self, link: Link, model: DistributedDataParallel) -> None:
+        super().__init__(link)
+        self._handed: Any = None
+        self._pending: tuple[Any, Any] | None = None
+        self._before: tuple[Any, Any] | None = None
+        model.register_comm_hook(None, lambda _state, bucket: self._reduce(bucket))
+
+    @property
+    def late(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        self._before, self._pending, self._handed = self._pending, None, None
+
+    def backward_ended(self) -> None:
+        if self._handed is not None:
+            ended = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            ended.record()
+            self._pending = self._handed, ended
+        self._link.phase = COMPUTING
+
+    def take(self) -> float | None:
+        if self._before is None:
+            return None
+        handed, ended = self._before
+        ended.synchronize()
+        seconds: float = handed.elapsed_time(ended) / 1e3
+        return seconds
+
+    def _reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if bucket.is_last():
+            self._link.phase = COLLECTIVE
+        self._handed = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._handed.record()
+        return allreduce_hook(None, bucket)  # type: ignore[arg-type]
+
+
+class _WaitTimes(_CollectiveTimes):
+    """FSDP2 on the CPU: the time inside torch's own waiting for collectives."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._blocked_s = self._began_starved_s = self._starved_waiting_s = 0.0
+        work: Any = distributed.Work
+        work.wait = self._timed(work.wait)
+
+    def begin(self) -> None:
+        self._blocked_s = self._starved_waiting_s = 0.0
+        self._began_starved_s = waited_seconds()
+
+    def take(self) -> float | None:
+        return self._blocked_s
+
+    def starved_s(self) -> float:
+        return waited_seconds() - self._began_starved_s - self._starved_waiting_s
+
+    def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **more: Any) -> Any:
+            before, self._link.phase = self._link.phase, COLLECTIVE
+            starved = waited_seconds()
+            began = time.perf_counter()
+            try:
+                return wait(*arguments, **more)
+            finally:
+                self._blocked_s += time.perf_counter() - began
+                self._starved_waiting_s += waited_seconds() - starved
+                self._link.phase = before
+
+        return timed
+
+
+def _times_of(model: nn.Module, device: torch.device, link: Link) -> _CollectiveTimes:
+    """What times the collectives of ``model``.
+
+    With FSDP2 on a GPU nothing does: there its waits are other streams' than those it computes on.
+    """
+    if isinstance(model, DistributedDataParallel):
+        return _BucketTimes(link, model) if device.type == "cpu" else _CudaBucketTimes(link, model)
+    return _WaitTimes(link) if device.type == "cpu" else _CollectiveTimes(link)

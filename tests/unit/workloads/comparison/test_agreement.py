@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpudash.workloads.programs.comparison.result import COMPARED_STEPS, of_losses, of_results, tolerance
+from gpudash.workloads.programs.comparison import COMPARED_STEPS, of_losses, of_results, tolerance
 
 LOSSES = [2.0 - 0.01 * step for step in range(30)]
 

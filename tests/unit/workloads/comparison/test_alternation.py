@@ -11,8 +11,9 @@ import torch
 
 from gpudash.specs import ComparisonSpec, Spec, build
 from gpudash.telemetry.records import EpochFinished, Note, RunFinished, StageFinished, StepFinished
-from gpudash.workloads.programs.comparison import alternation, side
-from gpudash.workloads.programs.comparison.alternation import run
+from gpudash.workloads.programs import comparison as comparison_module
+from gpudash.workloads.programs import comparison_side
+from gpudash.workloads.programs.comparison import run
 from gpudash.workloads.running import run as running
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled
@@ -42,8 +43,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(side.time, "perf_counter", clock)
-    monkeypatch.setattr(side, "waited_seconds", lambda: 0.0)
+    monkeypatch.setattr(comparison_side.time, "perf_counter", clock)
+    monkeypatch.setattr(comparison_side, "waited_seconds", lambda: 0.0)
     return clock
 
 
@@ -72,7 +73,7 @@ def test_a_side_slowed_by_a_fifth_comes_out_as_one_point_two(paced: Iterator[lis
     assert low > 1
     assert found["verdict"].startswith("cpu B is 1.2× faster than cpu A")
     assert found["agreement"]["agrees"] is True
-    assert found["repetitions"] == 2 * alternation.FEWEST_FOURSOMES
+    assert found["repetitions"] == 2 * comparison_module.FEWEST_FOURSOMES
 
 
 def test_equal_sides_are_too_close_to_call_after_the_fewest_repetitions(
@@ -89,11 +90,11 @@ def test_the_warm_up_steps_of_a_repetition_do_not_count(clock: Clock, told: Told
     def workload(spec: Spec, part: Context) -> dict[str, Any]:
         part.begin_steps()
         for step in range(1, 7):
-            clock.now_s += 1.0 if step <= side.WARM_UP else 0.01
+            clock.now_s += 1.0 if step <= comparison_side.WARM_UP else 0.01
             part.progress(step, 6)
         return {}
 
-    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
+    repetition = comparison_side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
     assert repetition.times == pytest.approx([0.01] * 4)
 
 
@@ -116,8 +117,8 @@ def test_time_in_which_another_program_had_the_core_does_not_count(
     clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited = [0.0]
-    monkeypatch.setattr(side, "waited_seconds", lambda: waited[0])
-    repetition = side.Side(context, "cpu", "cpu A", interrupted(clock, waited)).run(comparison().chosen)
+    monkeypatch.setattr(comparison_side, "waited_seconds", lambda: waited[0])
+    repetition = comparison_side.Side(context, "cpu", "cpu A", interrupted(clock, waited)).run(comparison().chosen)
     assert repetition.times == pytest.approx([0.01] * 8)
     assert repetition.lost == pytest.approx(2 * 4.99 / (2 * 4.99 + 8 * 0.01))
 
@@ -126,17 +127,17 @@ def test_a_gpu_works_on_while_its_thread_waits_so_all_of_a_step_counts_and_its_e
     clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited, settled = [0.0], []
-    monkeypatch.setattr(side, "waited_seconds", lambda: waited[0])
+    monkeypatch.setattr(comparison_side, "waited_seconds", lambda: waited[0])
 
     def catch_up(device: torch.device) -> None:
         settled.append(str(device))
         clock.now_s += 0.8  # what the GPU had been asked for and not done yet
 
-    monkeypatch.setattr(side.torch.cuda, "synchronize", catch_up)
-    monkeypatch.setattr(side.torch.cuda, "reset_peak_memory_stats", lambda _device: None)
-    monkeypatch.setattr(side, "retries", lambda _device: 0)
-    monkeypatch.setattr(side.Side, "_on_device", lambda _self, call: call())
-    repetition = side.Side(context, "cuda:0", "cuda:0", interrupted(clock, waited)).run(comparison().chosen)
+    monkeypatch.setattr(comparison_side.torch.cuda, "synchronize", catch_up)
+    monkeypatch.setattr(comparison_side.torch.cuda, "reset_peak_memory_stats", lambda _device: None)
+    monkeypatch.setattr(comparison_side, "retries", lambda _device: 0)
+    monkeypatch.setattr(comparison_side.Side, "_on_device", lambda _self, call: call())
+    repetition = comparison_side.Side(context, "cuda:0", "cuda:0", interrupted(clock, waited)).run(comparison().chosen)
     assert sum(repetition.times) == pytest.approx(2 * 4.99 + 8 * 0.01 + 0.8)
     assert set(settled) == {"cuda:0"}
 
@@ -144,7 +145,7 @@ def test_a_gpu_works_on_while_its_thread_waits_so_all_of_a_step_counts_and_its_e
 def test_waiting_between_two_steps_is_not_taken_off_the_next(
     clock: Clock, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side, "waited_seconds", itertools.count().__next__)
+    monkeypatch.setattr(comparison_side, "waited_seconds", itertools.count().__next__)
 
     def workload(spec: Spec, part: Context) -> dict[str, Any]:
         part.begin_steps()
@@ -153,7 +154,7 @@ def test_waiting_between_two_steps_is_not_taken_off_the_next(
             part.progress(step, 10)
         return {}
 
-    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
+    repetition = comparison_side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
     assert (repetition.times, repetition.lost) == (pytest.approx([0.01] * 8), 0.0)
 
 
@@ -165,7 +166,7 @@ def test_what_happens_at_every_fifth_step_only_counts_with_the_others(clock: Clo
             part.progress(step, 12)
         return {}
 
-    repetition = side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
+    repetition = comparison_side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen)
     assert repetition.step_seconds == pytest.approx(0.012)
 
 
@@ -174,7 +175,7 @@ def test_a_workload_without_steps_counts_as_one(clock: Clock, context: Context) 
         clock.now_s += 3.0
         return {}
 
-    assert side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen).step_seconds == 3.0
+    assert comparison_side.Side(context, "cpu", "cpu A", workload).run(comparison().chosen).step_seconds == 3.0
 
 
 def test_copies_between_memories_are_told_from_computing(clock: Clock, context: Context) -> None:
@@ -189,7 +190,7 @@ def test_copies_between_memories_are_told_from_computing(clock: Clock, context: 
             part.progress(step, 10)
         return {}
 
-    repetition = side.Side(context, "cpu", "cuda:0", workload).run(comparison().chosen)
+    repetition = comparison_side.Side(context, "cpu", "cuda:0", workload).run(comparison().chosen)
     assert repetition.step_seconds == pytest.approx(0.010)
     assert (repetition.copied, repetition.computed) == (pytest.approx(0.6), pytest.approx(0.3))
     assert repetition.kept_seconds == pytest.approx(0.004)
@@ -211,7 +212,7 @@ class _Fixed:
 
 
 def test_stages_are_told_with_their_side_and_loss_curves_are_not_mixed(told: Told, context: Context) -> None:
-    part = side.Side(context, "cpu", "cpu A", running.resolve(comparison().chosen))
+    part = comparison_side.Side(context, "cpu", "cpu A", running.resolve(comparison().chosen))
     part.run(comparison(fields={**MLP, "steps": 5, "epochs": 1}).chosen)
     assert {event.name.partition(":")[0] for event in told if isinstance(event, StageFinished)} == {"cpu A"}
     assert not [event for event in told if isinstance(event, (StepFinished, EpochFinished))]
@@ -220,7 +221,7 @@ def test_stages_are_told_with_their_side_and_loss_curves_are_not_mixed(told: Tol
 def test_stop_ends_a_comparison_and_what_is_known_is_kept(
     paced: Iterator[list[float]], told: Told, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alternation, "ratio_of", _stopping(alternation.ratio_of, told))
+    monkeypatch.setattr(comparison_module, "ratio_of", _stopping(comparison_module.ratio_of, told))
     with pytest.raises(Cancelled):
         run(comparison(fields=MLP, limit=1e4, half_width=0.001, repetitions=1000), context)
     assert context.kept.keys() >= CONTRACT
@@ -230,7 +231,7 @@ def _stopping(original: Any, told: Told) -> Any:
     calls = itertools.count()
 
     def counted(*args: Any) -> Any:
-        if next(calls) == 2 * alternation.FEWEST_FOURSOMES:
+        if next(calls) == 2 * comparison_module.FEWEST_FOURSOMES:
             told.wishes.stop.set()
         return original(*[[second * (1 + index % 3) for index, second in enumerate(args[0])], *args[1:]])
 

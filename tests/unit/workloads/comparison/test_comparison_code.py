@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gpudash.specs import ComparisonSpec, build
-from gpudash.workloads.code import comparison as comparison_code
-from gpudash.workloads.code.program import code
+from gpudash.workloads import program_code
+from gpudash.workloads.program_code import code
 
 SMALL = {"width": 16, "depth": 2, "batch": 4}
 SPECS: list[dict[str, Any]] = [
@@ -30,7 +30,7 @@ SPECS: list[dict[str, Any]] = [
 def test_the_program_times_both_devices_in_at_most_sixty_lines(
     values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison_code, "REPETITIONS", 1)
+    monkeypatch.setattr(program_code, "REPETITIONS", 1)
     text = code(build(ComparisonSpec, {"devices": "cpu,cpu", **values}), "cpu")
     assert len(text.splitlines()) <= 60
     threads, told = torch.get_num_threads(), io.StringIO()
@@ -45,7 +45,7 @@ def test_the_program_times_both_devices_in_at_most_sixty_lines(
 
 
 def test_the_program_uses_as_many_threads_as_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison_code, "threads_for", lambda size: 7 if size == 4096 else 1)
+    monkeypatch.setattr(program_code, "threads_for", lambda size: 7 if size == 4096 else 1)
     for values, threads in (
         ({"workload": "matmul", "fields": {"size": 4096}}, 7),
         ({"workload": "matmul", "threads": 3}, 3),

@@ -10,14 +10,26 @@ import pytest
 import torch
 
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
-from gpudash.workloads.programs.comparison import process, side
-from gpudash.workloads.programs.comparison.alternation import LASTS_S, measure_energy, sweep
-from gpudash.workloads.programs.comparison.figures import Agreement, Measured, SideFigures
-from gpudash.workloads.programs.comparison.ratio import Ratio
-from gpudash.workloads.programs.comparison.result import result_of, side_figures, what
-from gpudash.workloads.programs.comparison.side import Repetition, Side
-from gpudash.workloads.programs.comparison.steps import enlarged, resident, size_of, whole_steps, with_steps
-from gpudash.workloads.programs.comparison.verdict import verdict
+from gpudash.workloads.programs import comparison_side
+from gpudash.workloads.programs.comparison import (
+    LASTS_S,
+    measure_energy,
+    result_of,
+    side_figures,
+    sweep,
+    what,
+)
+from gpudash.workloads.programs.comparison_side import (
+    Repetition,
+    Side,
+    enlarged,
+    resident,
+    size_of,
+    whole_steps,
+    with_steps,
+)
+from gpudash.workloads.programs.comparison_verdict import Agreement, Measured, Ratio, SideFigures, verdict
+from gpudash.workloads.running import this_process
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import GuardRefused
 
@@ -40,8 +52,8 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(side.time, "perf_counter", machine)
-    monkeypatch.setattr(side, "waited_seconds", lambda: 0.0)
+    monkeypatch.setattr(comparison_side.time, "perf_counter", machine)
+    monkeypatch.setattr(comparison_side, "waited_seconds", lambda: 0.0)
     return machine
 
 
@@ -149,14 +161,14 @@ def test_variants_of_a_workload_are_valid_specs() -> None:
 
 def test_memory_of_a_process_is_read_where_the_system_tells_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, reader, unknown in (
-        ("STATM", process.resident_bytes, None),
-        ("SCHEDSTAT", process.waited_seconds, 0.0),
+        ("STATM", this_process.resident_bytes, None),
+        ("SCHEDSTAT", this_process.waited_seconds, 0.0),
     ):
-        monkeypatch.setattr(process, name, tmp_path / "missing")
+        monkeypatch.setattr(this_process, name, tmp_path / "missing")
         assert reader() == unknown
         file = tmp_path / name
         file.write_text("7 2000000000 9")
-        monkeypatch.setattr(process, name, file)
+        monkeypatch.setattr(this_process, name, file)
         assert (reader() or 0) > 1
 
 

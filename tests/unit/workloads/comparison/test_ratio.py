@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.workloads.programs.comparison.ratio import (
+from gpudash.workloads.programs.comparison_verdict import (
     Ratio,
     autocorrelation,
     centre,

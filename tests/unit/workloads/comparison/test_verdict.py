@@ -8,9 +8,19 @@ from dataclasses import replace
 import pytest
 
 from gpudash.units import GIB
-from gpudash.workloads.programs.comparison.figures import Agreement, Measured, Point, SideFigures, Sweep
-from gpudash.workloads.programs.comparison.ratio import Ratio
-from gpudash.workloads.programs.comparison.verdict import interval_words, more_runs, round_size, times_words, verdict
+from gpudash.workloads.programs.comparison_verdict import (
+    Agreement,
+    Measured,
+    Point,
+    Ratio,
+    SideFigures,
+    Sweep,
+    interval_words,
+    more_runs,
+    round_size,
+    times_words,
+    verdict,
+)
 
 CPU = SideFigures("cpu", "cpu", 0.2, computed=0.95)
 GPU = SideFigures("cuda:0", "cuda:0", 0.2, computed=0.9)

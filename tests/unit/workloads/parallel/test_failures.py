@@ -9,8 +9,7 @@ import pytest
 
 from gpudash.telemetry.records import OutOfMemory, RunFailed
 from gpudash.units import GIB
-from gpudash.workloads.programs.parallel.failures import Ended, cause_of, ending_of_cause, why_that_one
-from gpudash.workloads.programs.parallel.standing import HeldUp, Standing
+from gpudash.workloads.programs.parallel.joining import Ended, HeldUp, Standing, cause_of, ending_of_cause, why_that_one
 from gpudash.workloads.running.run_errors import Progress
 
 GONE: dict[str, Any] = {"error": "RuntimeError", "message": "Connection closed by peer", "because_of": "gone"}

@@ -12,8 +12,7 @@ import pytest
 
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.workloads.programs.parallel import launch_process
-from gpudash.workloads.programs.parallel.rank_failure import facts_of
-from gpudash.workloads.programs.parallel.rank_link import EndsHere, Link, place_of
+from gpudash.workloads.programs.parallel.rank_link import EndsHere, Link, facts_of, place_of
 from gpudash.workloads.running.run_errors import WorkloadError
 
 PATIENCE_S = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudash.system.processes import TORCH_IMPORT_S
-from gpudash.workloads.programs.parallel.standing import COLLECTIVE, Standing, held_up, overdue, waited_s
+from gpudash.workloads.programs.parallel.joining import COLLECTIVE, Standing, held_up, overdue, waited_s
 
 
 def rank(number: int, step: int, phase: str, since_s: float = 0.0, heard_s: float = 10.0, where: str = "") -> Standing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpudash.workloads.programs.parallel.torchrun import MOST_PRINTED, end_of
+from gpudash.workloads.programs.parallel.parallel_run import MOST_PRINTED, end_of
 
 
 def test_of_what_was_printed_only_the_end_is_read_however_much_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One side of a comparison: the workload on its device, a repetition at a time."""
+"""One side of a comparison: the workload on its device, a repetition at a time, with as many steps as it is to have."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import ValidationError
 
 from gpudash.specs import Spec
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Transfer
-from gpudash.workloads.programs.comparison.process import resident_bytes, waited_seconds
 from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.this_process import resident_bytes, waited_seconds
 
 if TYPE_CHECKING:
     from gpudash.workloads.running.run import Workload
+
 
 WARM_UP = 2
 """First steps of a repetition that are left out: the allocator's cache and the CPU's are another's until then."""
@@ -247,3 +249,58 @@ class _Part(Context):
         self._whole_s += seconds
         self._lost_s += waited
         return seconds - waited if self.device.type == "cpu" else seconds
+
+
+GROWING = {"training": ("batch", 4), "matmul": ("size", 2), "pipeline": ("size", 4)}
+"""Workload → the field that a sweep makes larger, and by which factor at a time."""
+
+
+def _changed(spec: Spec, fields: dict[str, Any]) -> Spec:
+    """``spec`` with other values in some fields.
+
+    Raises:
+        ValidationError: when that is no valid spec.
+    """
+    return type(spec).model_validate({**spec.model_dump(exclude_unset=True), **fields})
+
+
+def with_steps(spec: Spec, steps: int) -> Spec:
+    """``spec`` with ``steps`` steps, in one epoch where there are such; as it is where it is not made of steps."""
+    name = type(spec).steps_field
+    if name is None:
+        return spec
+    fields: dict[str, Any] = {name: steps}
+    if "epochs" in type(spec).model_fields:
+        fields["epochs"] = 1
+    return _changed(spec, fields)
+
+
+def whole_steps(spec: Spec) -> int | None:
+    """Steps of the whole run; ``None`` where it is not made of such."""
+    name = type(spec).steps_field
+    return None if name is None else int(getattr(spec, name))
+
+
+def resident(spec: Spec) -> Spec | None:
+    """``spec`` with its data on the device from the start; ``None`` where they are already, or cannot be."""
+    if getattr(spec, "batches", "resident") == "resident":
+        return None
+    return _changed(spec, {"batches": "resident"})
+
+
+def size_of(spec: Spec) -> tuple[str, int] | None:
+    """The field that makes the pieces of work larger, and its value; ``None`` where none is known."""
+    name, _factor = GROWING.get(spec.name, ("", 0))
+    if not name:
+        return None
+    value = getattr(spec, name)
+    return name, int(spec.bytes if value is None else value)  # type: ignore[attr-defined]  # a pipeline by rows
+
+
+def enlarged(spec: Spec, size: int) -> Spec | None:
+    """``spec`` with larger pieces of work; ``None`` beyond the largest that is allowed."""
+    name, _factor = GROWING[spec.name]
+    try:
+        return _changed(spec, {name: size})
+    except ValidationError:
+        return None

@@ -1,11 +1,16 @@
-"""A training run as a plain PyTorch program. Its losses are those of the run, bit for bit on the same CPU."""
+"""A training as a plain PyTorch program, on one device or under torchrun on several.
+
+Its losses are those of the run, bit for bit on the same CPU.
+"""
 
 from __future__ import annotations
 
 import math
 
+from gpudash.devices.names import kind_of
 from gpudash.specs import TrainingSpec
 from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, HALVINGS, IMAGE_SIDE, MOMENTUM, SPREAD, TILE
+from gpudash.workloads.programs.parallel.job import BACKENDS
 from gpudash.workloads.programs.text import LEFT_OUT, LIMIT
 
 WARM_UP = 3
@@ -32,12 +37,12 @@ def training_code(spec: TrainingSpec, device: str) -> list[str]:
         f"torch.manual_seed({spec.seed})",
         *([deterministic] if spec.deterministic else []),
         f'device = torch.device("{first}")',
-        *model_lines(spec),
-        *(_inference(spec) if spec.mode == "inference" else training_lines(spec, device)),
+        *_model_lines(spec),
+        *(_inference(spec) if spec.mode == "inference" else _training_lines(spec, device)),
     ]
 
 
-def model_lines(spec: TrainingSpec) -> list[str]:
+def _model_lines(spec: TrainingSpec) -> list[str]:
     """The data, a function ``batch(index)``, and the model on ``device``."""
     return {"transformer": _transformer, "mlp": _mlp, "cnn": _cnn}[spec.model](spec)
 
@@ -185,10 +190,11 @@ def _forward(spec: TrainingSpec, *more: str) -> list[str]:
     lines = ["logits = model(inputs)", *more]
     if spec.precision == "fp32":
         return lines
-    return [f"with torch.autocast(device.type, {_AUTOCAST[spec.precision]}):", *_indented(lines)]
+    return [f"with torch.autocast(device.type, {_AUTOCAST[spec.precision]}):", *indented(lines)]
 
 
-def _indented(lines: list[str], levels: int = 1) -> list[str]:
+def indented(lines: list[str], levels: int = 1) -> list[str]:
+    """``lines`` inside of as many blocks."""
     return [f"{'    ' * levels}{line}" for line in lines]
 
 
@@ -204,7 +210,7 @@ def _inference(spec: TrainingSpec) -> list[str]:
         *([] if resident else [f"        inputs = batch(step % {spec.batches_per_epoch})[0]"]),
         "        began = time.perf_counter()",
         *([] if resident else ["        inputs = inputs.to(device)"]),
-        *_indented(_forward(spec), 2),
+        *indented(_forward(spec), 2),
         "        logits.argmax(-1).cpu()",
         "        seconds.append(time.perf_counter() - began)",
         f"latency = sorted(seconds[{WARM_UP if spec.steps > WARM_UP else 0}:])",
@@ -212,7 +218,7 @@ def _inference(spec: TrainingSpec) -> list[str]:
     ]
 
 
-def training_lines(spec: TrainingSpec, device: str) -> list[str]:
+def _training_lines(spec: TrainingSpec, device: str) -> list[str]:
     """The optimizer and the steps, each of which prints its number, loss and accuracy."""
     count = spec.batches_per_epoch
     every = f"[[tensor.to(device) for tensor in batch(index)] for index in range({count})]"
@@ -227,7 +233,7 @@ def training_lines(spec: TrainingSpec, device: str) -> list[str]:
         f"    generator = torch.Generator().manual_seed({spec.seed} * 1_000_003 + epoch)",
         f"    for index in torch.randperm({count}, generator=generator).tolist()[: {spec.steps} - step]:",
         "        step += 1",
-        *_indented(_step(spec), 2),
+        *indented(_step(spec), 2),
     ]
 
 
@@ -278,7 +284,7 @@ def _step(spec: TrainingSpec) -> list[str]:
         "losses, right = [], []",
         f"parts = (tensor.split({spec.batch}) for tensor in {whole})",
         "for inputs, targets in zip(*parts):",
-        *_indented([*moved, *_gradients(spec)]),
+        *indented([*moved, *_gradients(spec)]),
         "    losses.append(loss.detach())",
         "    right.append((logits.detach().argmax(-1) == targets).float().mean())",
         *update,
@@ -298,3 +304,73 @@ def _gradients(spec: TrainingSpec) -> list[str]:
         *(["kept.append((loss, logits))"] if spec.keep_intermediates else []),
         *(["inputs.cpu(), targets.cpu()"] if spec.batches == "pingpong" else []),
     ]
+
+
+def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
+    """The lines of the program; the first says how to start it. Rank 0 prints the means over all ranks."""
+    names, rank, joined = spec.device_names, spec.rank_spec, spec.joined_spec
+    here = f'device = torch.device({list(names)!r}[int(os.environ["LOCAL_RANK"])])'.replace("'", '"')
+    on_gpu = kind_of(names[0]) == "cuda"
+    modules = ["os", *(["pathlib", "sysconfig"] if spec.model == "transformer" else [])]
+    sharding = ["from torch.distributed.device_mesh import init_device_mesh"]
+    sharding += ["from torch.distributed.fsdp import fully_shard"]
+    wrapper = sharding if spec.parallel == "fsdp" else ["from torch.nn.parallel import DistributedDataParallel"]
+    deterministic = "torch.use_deterministic_algorithms(True)  # on CUDA also set CUBLAS_WORKSPACE_CONFIG=:4096:8"
+    return [
+        f"# torchrun --standalone --nproc-per-node={len(names)} --max-restarts={spec.max_restarts} THIS_FILE",
+        f"import {', '.join(modules)}",
+        "",
+        "import torch",
+        "from torch import distributed, nn",
+        *wrapper,
+        "from torch.nn import functional",
+        *(["from torch.utils.checkpoint import checkpoint"] if spec.checkpointing else []),
+        "",
+        f"torch.set_num_threads({spec.threads or f'max(1, (os.cpu_count() or 1) // {len(names)})'})",
+        f"torch.manual_seed({spec.seed})",
+        *([deterministic] if spec.deterministic else []),
+        here,
+        *(["torch.cuda.set_device(device)"] if on_gpu else []),
+        f'distributed.init_process_group("{BACKENDS[kind_of(names[0])]}")',
+        "rank = distributed.get_rank()",
+        *_model_lines(joined),
+        *_wrapped(spec),
+        f"own = slice(rank * {rank.step_batch}, (rank + 1) * {rank.step_batch})  # this rank's part of each batch",
+        *_rank_steps(spec, rank, device),
+        "distributed.destroy_process_group()",
+    ]
+
+
+def _wrapped(spec: TrainingSpec) -> list[str]:
+    if spec.parallel == "ddp":
+        return ["model = DistributedDataParallel(model)"]
+    parts = "model.blocks" if spec.model != "mlp" else "[layer for layer in model if isinstance(layer, nn.Linear)]"
+    return [
+        f"mesh = init_device_mesh(device.type, ({spec.world_size},))",
+        f"for part in [*{parts}, model]: fully_shard(part, mesh=mesh)",
+    ]
+
+
+def _rank_steps(spec: TrainingSpec, rank: TrainingSpec, device: str) -> list[str]:
+    """The steps of one rank, with its share of each batch; gradients are shared with a step's last micro-batch."""
+    last = f"number == {spec.micro_batches - 1}"
+    shares = {
+        "ddp": f"model.require_backward_grad_sync = {last}  # as no_sync() does",
+        "fsdp": f"model.set_requires_gradient_sync({last})",
+    }[spec.parallel]
+    found: list[str] = []
+    for line in _training_lines(rank, device):
+        indent = " " * (len(line) - len(line.lstrip()))
+        if line.strip() == "for inputs, targets in zip(*parts):":
+            found += [f"{indent}for number, (inputs, targets) in enumerate(zip(*parts)):", f"{indent}    {shares}"]
+        elif line.strip().startswith("print("):
+            found += [
+                f"{indent}told = torch.stack((loss.detach(), accuracy)) / {spec.world_size}",
+                f"{indent}distributed.all_reduce(told)",
+                f'{indent}if rank == 0: print(f"{{step}} {{told[0].item()!r}} {{told[1].item():.4f}}")',
+            ]
+        elif "batch(index)" in line:
+            found.append(line.replace("tensor.", "tensor[own]."))
+        else:
+            found.append(line)
+    return found

@@ -7,7 +7,9 @@ of its samples; the same is done here, on the CPU with the monotonic clock.
 from __future__ import annotations
 
 import math
+import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -112,3 +114,11 @@ def _matrix() -> torch.Tensor:
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def median_and_iqr(values: Sequence[float]) -> tuple[float, float]:
+    """Median and interquartile range (linear between the nearest ranks, as NumPy's default); of one value 0 spread."""
+    if len(values) < 2:
+        return values[0], 0.0
+    lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive")
+    return middle, upper - lower

@@ -162,13 +162,13 @@ def explained(ending: Event, post_mortem: PostMortem | None) -> Event:
 def collector_for(device: torch.device, clock: Callable[[], float]) -> Collector | None:
     """What can follow ``device``; ``None`` for the CPU, and for CUDA where this torch keeps no history."""
     if device.type == "sim":
-        from gpudash.workloads.explaining.simulated_blocks import SimulatedBlocks
+        from gpudash.workloads.live_blocks import SimulatedBlocks
         from gpudash.workloads.running.sim_backend import in_use
 
         backend = in_use()
         return None if backend is None else SimulatedBlocks(backend, device.index or 0, clock)
     if device.type == "cuda":
-        from gpudash.workloads.explaining.cuda_blocks import CudaBlocks, can_record
+        from gpudash.workloads.live_blocks import CudaBlocks, can_record
 
         return CudaBlocks(device.index or 0, clock) if can_record() else None
     return None

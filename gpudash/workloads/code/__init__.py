@@ -1,1 +1,0 @@
-"""A run as the plain PyTorch program it amounts to."""

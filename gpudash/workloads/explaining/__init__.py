@@ -1,1 +1,0 @@
-"""Who allocated what, on a CUDA device and on a simulated one."""

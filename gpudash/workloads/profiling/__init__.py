@@ -1,1 +1,0 @@
-"""torch.profiler around steps of a run, and what it found."""

@@ -1,0 +1,606 @@
+"""A workload on two devices in the order A B B A, until the ratio of their times is known well enough.
+
+Then pieces of work grow until the second device is faster. Energy is read from the machine's own counters. Two devices
+agree where they found the same within what the precision lets one expect.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpudash.devices.names import kind_of
+from gpudash.specs import Spec
+from gpudash.specs.comparison import ComparisonSpec
+from gpudash.units import format_percent
+from gpudash.workloads.programs.comparison_side import (
+    GROWING,
+    WARM_UP,
+    Repetition,
+    Side,
+    enlarged,
+    resident,
+    retries,
+    size_of,
+    whole_steps,
+    with_steps,
+)
+from gpudash.workloads.programs.comparison_verdict import (
+    COPYING,
+    Agreement,
+    Measured,
+    Point,
+    Ratio,
+    SideFigures,
+    Sweep,
+    Verdict,
+    interval_words,
+    more_needed,
+    name,
+    ratio_of,
+    times_words,
+    verdict,
+)
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, memory_ran_out
+
+TOPIC = "comparison"
+"""Topic of the notes that tell what a comparison is about to do."""
+
+REPETITION_S = 0.15
+"""Measured time of one repetition: long beside a scheduler's slice of a few ms, short beside a change of the clock."""
+
+FEWEST_STEPS = 4
+"""Measured steps of a repetition."""
+
+FEWEST_FOURSOMES = 8
+"""Below these the signed ranks give no interval of 99 %."""
+
+MOST_STEPS = 100_000
+
+
+def run(spec: ComparisonSpec, context: Context) -> Mapping[str, Any]:
+    """Compare.
+
+    Returns:
+        ``ratio``, ``interval``, ``cause``, ``verdict`` and what they rest on: see `result_of`.
+
+    Raises:
+        WorkloadError, GuardRefused, Cancelled: whatever ends one of the sides.
+    """
+    return _Comparison(spec, context).result()
+
+
+class _Comparison:
+    """One comparison, phase by phase; what is known is kept for the result of a run that is stopped."""
+
+    def __init__(self, spec: ComparisonSpec, context: Context) -> None:
+        from gpudash.workloads.running.run import confirm, resolve
+
+        self._spec, self._context = spec, context
+        self._chosen = spec.chosen
+        workload = resolve(self._chosen)
+        first, second = spec.pair
+        for device in spec.pair:
+            if device != str(context.device):
+                confirm(torch.device(device), None)
+        labels = (first, second) if first != second else (f"{first} A", f"{second} B")
+        self.first = Side(context, first, labels[0], workload)
+        self.second = Side(context, second, labels[1], workload)
+        self._done = 0
+
+    def result(self) -> dict[str, Any]:
+        spec, context = self._spec, self._context
+        context.begin_steps()
+        repeated = self._warm_up()
+        self._tell(f"Repeating {_steps_words(repeated)} on {self.first.label} and {self.second.label} in alternation.")
+        ratio = self._measure(repeated)
+        found = self._measured(repeated, ratio)
+        judged = self._keep(repeated, found)
+        if judged.outcome != "faster" and not judged.more and self._unlike:
+            found = self._looked_into(repeated, found)
+            judged = self._keep(repeated, found)
+        energies = measure_energy(context, (self.first, self.second), self._chosen, self._tell)
+        found = found.with_energy(energies)
+        self._keep(repeated, found)
+        context.progress(self._done, self._done)
+        return result_of(spec, repeated, found, verdict(found), self._repetitions)
+
+    @property
+    def _repetitions(self) -> int:
+        return len(self.first.repetitions)
+
+    @property
+    def _unlike(self) -> bool:
+        return len({kind_of(device) for device in self._spec.pair}) == 2
+
+    def _keep(self, repeated: Spec, found: Measured) -> Verdict:
+        """Leave what is known for the result, should what follows be stopped."""
+        judged = verdict(found)
+        self._context.keep(**result_of(self._spec, repeated, found, judged, self._repetitions))
+        return judged
+
+    def _warm_up(self) -> Spec:
+        """Run each side twice, which counts for nothing, and find how many steps a repetition is to have."""
+        self._tell(f"Warming up on {self.first.label} and {self.second.label}; these repetitions do not count.")
+        steps, fastest = WARM_UP + FEWEST_STEPS, math.inf
+        for side in (self.first, self.second, self.second, self.first):
+            self._context.check_cancelled()
+            fastest = min(fastest, *side.run(with_steps(self._chosen, steps)).times)
+        wanted = WARM_UP + min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(REPETITION_S / fastest)))
+        most = whole_steps(self._chosen)
+        return with_steps(self._chosen, wanted if most is None else max(steps, min(wanted, most)))
+
+    def _measure(self, repeated: Spec) -> Ratio:
+        spec, began = self._spec, time.perf_counter()
+        expected, target = FEWEST_FOURSOMES, math.log1p(spec.half_width)
+        while True:
+            for side in (self.first, self.second, self.second, self.first):
+                self._context.check_cancelled()
+                side.measure(repeated)
+                self._done += 1
+                self._context.progress(self._done, max(4 * expected, self._done))
+            ratio = ratio_of(self.first.step_seconds, self.second.step_seconds, spec.confidence)
+            foursomes, spent = self._done // 4, time.perf_counter() - began
+            if foursomes >= FEWEST_FOURSOMES:
+                self._keep(repeated, self._measured(repeated, ratio))
+                if ratio.half_width <= target:
+                    return ratio
+            if 2 * foursomes + 2 > spec.repetitions or spent * (1 + 1 / foursomes) > spec.limit:
+                return ratio
+            wanted = foursomes + more_needed(ratio, target)
+            affordable = int(foursomes * spec.limit / spent)
+            expected = max(FEWEST_FOURSOMES, min(wanted, affordable, spec.repetitions // 2))
+
+    def _measured(self, repeated: Spec, ratio: Ratio) -> Measured:
+        first, second = self.first, self.second
+        return Measured(
+            side_figures(first, self._context),
+            side_figures(second, self._context),
+            ratio,
+            ratio_of(first.kept_seconds, second.kept_seconds, self._spec.confidence),
+            _agreement_of(self._chosen, first.repetitions[0], second.repetitions[0]),
+        )
+
+    def _looked_into(self, repeated: Spec, found: Measured) -> Measured:
+        """Measure what would help: the data kept on the device, and larger pieces of work."""
+        kept = resident(repeated)
+        if kept is not None and found.challenger.copied >= COPYING / 2:
+            self._tell(f"Copying takes part of the step on {found.challenger.label}: trying with the data kept there.")
+            found = replace(found, resident=self._resident_ratio(repeated, kept, found))
+        first, second = self.first, self.second
+        swept = sweep(first, second, repeated, found, self._spec.limit / 2, self._tell)
+        return found if swept is None else replace(found, sweep=swept)
+
+    def _resident_ratio(self, repeated: Spec, kept: Spec, found: Measured) -> Ratio:
+        """The ratio with the challenger's data kept on its device."""
+        moved: dict[str, list[float]] = {self.first.label: [], self.second.label: []}
+        for _ in range(FEWEST_FOURSOMES):
+            for side in (self.first, self.second, self.second, self.first):
+                self._context.check_cancelled()
+                spec = kept if side.label == found.challenger.label else repeated
+                moved[side.label].append(side.run(spec).step_seconds)
+        return ratio_of(moved[self.first.label], moved[self.second.label], self._spec.confidence)
+
+    def _tell(self, text: str) -> None:
+        self._context.note(TOPIC, text)
+
+
+def _steps_words(repeated: Spec) -> str:
+    steps = whole_steps(repeated)
+    return "the whole run" if steps is None else f"{steps - WARM_UP} steps, after {WARM_UP} of warm-up,"
+
+
+LASTS_S = 4.0
+"""Time each side is kept busy: some ten readings of the counters."""
+
+Reading = tuple[float, float]
+"""When a counter was read (seconds), and what it said (joules)."""
+
+NOT_MEASURABLE = "not measurable here: {why}"
+
+
+def measure_energy(
+    context: Context, sides: Sequence[Side], spec: Spec, tell: Callable[[str], None]
+) -> list[tuple[float | None, str]]:
+    """Joules a step of each side, and what they are of; ``None`` and why where a counter is missing.
+
+    A side is kept busy without a break; the mean power between its first and last reading times the time of a step is
+    a step's energy. A GPU's side counts the CPU's package too where that can be read, for it works on both.
+    """
+    found: list[tuple[float | None, str]] = []
+    for side in sides:
+        counters = ["cpu"] if kind_of(side.device) == "cpu" else ["cpu", side.device]
+        missing = context.energy(side.device)
+        if isinstance(missing, str):
+            found.append((None, NOT_MEASURABLE.format(why=missing)))
+            continue
+        readable = [counter for counter in counters if not isinstance(context.energy(counter), str)]
+        tell(f"Measuring the energy on {side.label} for about {LASTS_S:.0f} s.")
+        power = _power(context, side, spec, readable)
+        words = " and ".join("the CPU's package" if counter == "cpu" else counter for counter in readable)
+        if power is None:
+            found.append((None, NOT_MEASURABLE.format(why="its counter did not move")))
+        else:
+            found.append((power * _step_seconds(side), f"of {words}, {power:.0f} W on average"))
+    return found
+
+
+def _power(context: Context, side: Side, spec: Spec, counters: Sequence[str]) -> float | None:
+    """Mean watts of ``counters`` together while ``side`` is busy; ``None`` when one of them stood still."""
+    seen: dict[str, list[Reading]] = {counter: [] for counter in counters}
+
+    def look() -> None:
+        for counter, readings in seen.items():
+            now = context.energy(counter)
+            if not isinstance(now, str) and (not readings or now[0] > readings[-1][0]):
+                readings.append(now)
+
+    side.run(with_steps(spec, max(4, math.ceil(LASTS_S / _step_seconds(side)))), look)
+    watts = 0.0
+    for readings in seen.values():
+        # the first may have been read before the side was busy
+        busy = readings[1:]
+        if len(busy) < 2 or busy[-1][0] <= busy[0][0] or busy[-1][1] <= busy[0][1]:
+            return None
+        watts += (busy[-1][1] - busy[0][1]) / (busy[-1][0] - busy[0][0])
+    return watts
+
+
+def _step_seconds(side: Side) -> float:
+    times = sorted(side.step_seconds)
+    return times[len(times) // 2]
+
+
+STEPS = 4
+"""Measured steps of a size on either side, twice."""
+
+MOST_SIZES = 8
+
+
+def sweep(
+    first: Side, second: Side, spec: Spec, found: Measured, limit_s: float, tell: Callable[[str], None]
+) -> Sweep | None:
+    """Measure larger and larger sizes until the challenger is faster.
+
+    Args:
+        spec: the workload at the size it was compared at.
+        found: the comparison there, which is the first point.
+        limit_s: seconds after which it is given up.
+        tell: given a sentence before it begins.
+
+    Returns:
+        the points, of the other side and the challenger; ``None`` where no field makes the work larger.
+    """
+    start = size_of(spec)
+    if start is None:
+        return None
+    field, size = start
+    slow = second if found.challenger is found.second else first
+    fast = first if slow is second else second
+    seconds = found.first.step_seconds, found.second.step_seconds
+    points = [Point(size, seconds if slow is second else seconds[::-1])]
+    tell(f"Growing {field} until {slow.label} is faster.")
+    began, factor = time.perf_counter(), GROWING[spec.name][1]
+    ended = f"{MOST_SIZES} sizes were tried"
+    while len(points) < MOST_SIZES and points[-1].ratio <= 1:
+        size *= factor
+        larger = enlarged(with_steps(spec, WARM_UP + STEPS), size)
+        left = limit_s - (time.perf_counter() - began)
+        if larger is None:
+            ended = f"{field} {size} is more than is allowed"
+        elif 2 * factor * (WARM_UP + STEPS) * sum(points[-1].seconds) > left:
+            ended = f"{field} {size} would take too long"
+        else:
+            point = _point(fast, slow, larger, size)
+            if point is not None:
+                points.append(point)
+                continue
+            ended = f"{field} {size} does not fit the memory"
+        break
+    return Sweep(field, tuple(points), "" if points[-1].ratio > 1 else ended)
+
+
+def _point(fast: Side, slow: Side, spec: Spec, size: int) -> Point | None:
+    """One size on both sides, each twice; ``None`` where it does not fit."""
+    times: dict[str, list[float]] = {fast.label: [], slow.label: []}
+    try:
+        for side in (fast, slow, slow, fast):
+            times[side.label].append(side.run(spec).step_seconds)
+    except Cancelled:
+        raise
+    except GuardRefused:
+        return None
+    except Exception as error:
+        if memory_ran_out(error) is None:
+            raise
+        return None
+    return Point(size, (min(times[fast.label]), min(times[slow.label])))
+
+
+CPUINFO = Path("/proc/cpuinfo")
+
+LOST = 0.05
+"""Share of the time given to other programs that is worth a note."""
+
+UNSTEADY = 0.1
+"""Interquartile range over median of a side's times from which its spread is worth a note (torch.utils.benchmark's)."""
+
+
+def result_of(
+    spec: ComparisonSpec, repeated: Spec, found: Measured, judged: Verdict, repetitions: int
+) -> dict[str, Any]:
+    """The result of a comparison.
+
+    Returns:
+        ``ratio`` (the first device's time per step over the second's) with its ``interval`` at ``confidence``;
+        ``compute_only``, the same without copies; ``outcome`` (faster, slower, close), ``cause`` (see
+        `verdict.Verdict`), ``verdict`` (the words), ``headline`` and ``because`` (its parts), ``more_repetitions``;
+        ``sides``: two mappings of figures, shares as ratios, times in seconds, energy in joules a step; ``agreement``,
+        ``resident``, ``sweep``, ``notes``; ``repetitions`` of each side, of ``measured_steps`` each.
+    """
+    steps = whole_steps(repeated)
+    return {
+        "ratio": found.ratio.value,
+        "interval": _interval(found.ratio),
+        "confidence": spec.confidence,
+        "outcome": judged.outcome,
+        "cause": judged.cause,
+        "verdict": judged.text,
+        "headline": judged.headline,
+        "because": judged.because,
+        "number": _number(found, judged),
+        "more_repetitions": judged.more,
+        "workload": spec.workload,
+        "what": what(spec.chosen),
+        "compute_only": {"ratio": found.compute_only.value, "interval": _interval(found.compute_only)},
+        "sides": [_side_result(side, spec.chosen) for side in (found.first, found.second)],
+        "agreement": _agreement_result(found.agreement),
+        "resident": _resident_result(found),
+        "sweep": None if found.sweep is None else _sweep_words(found.sweep),
+        "repetitions": repetitions,
+        "measured_steps": None if steps is None else steps - WARM_UP,
+        "notes": notes(found),
+    }
+
+
+def side_figures(side: Side, context: Context) -> SideFigures:
+    """The figures of a side by what it has measured so far."""
+    times = side.step_seconds
+    repetitions = side.repetitions
+    used = [repetition.peak_bytes for repetition in repetitions if repetition.peak_bytes is not None]
+    memory = _gpu_memory(side, context)
+    return SideFigures(
+        label=side.label,
+        device=side.device,
+        step_seconds=statistics.median(times),
+        quartiles=(min(times), *statistics.quantiles(times, n=4, method="inclusive"), max(times)),
+        copied=statistics.median(repetition.copied for repetition in repetitions),
+        computed=statistics.median(repetition.computed for repetition in repetitions),
+        peak_used_bytes=max(used) if used else None,
+        lost=statistics.median(repetition.lost for repetition in repetitions),
+        strays=tuple(repetitions[-1].strays),
+        product=_product(side.device),
+        **memory,
+    )
+
+
+def _agreement_of(spec: Spec, first: Repetition, second: Repetition) -> Agreement:
+    """Whether the first repetitions of both sides found the same."""
+    precision = str(getattr(spec, "precision", getattr(spec, "dtype", "fp32")))
+    if first.losses or second.losses:
+        return of_losses((first.losses, first.accuracies), (second.losses, second.accuracies), precision)
+    return of_results(first.result, second.result, precision)
+
+
+def what(spec: Spec) -> str:
+    """The workload in a line: the fields that its time depends on."""
+    shown = ("model", "mode", "size", "rows", "columns", "width", "depth", "batch", "sequence", "dtype", "precision")
+    fields = type(spec).model_fields
+    words = []
+    for field in (*shown, "batches"):
+        value = getattr(spec, field, None)
+        extra: Any = fields[field].json_schema_extra if field in fields else None
+        when = (extra or {}).get("when", {})
+        matters = all(str(getattr(spec, other)) in allowed for other, allowed in when.items())
+        if value is not None and matters:
+            words.append(str(value) if isinstance(value, str) else f"{field} {value}")
+    threads = spec.threads or torch.get_num_threads()
+    return " · ".join([spec.title, *words, f"{threads} CPU thread{'' if threads == 1 else 's'}"])
+
+
+def notes(found: Measured) -> list[str]:
+    """What one should know when reading the figures."""
+    said = [
+        f"The times on {side.label} vary by more than 10 %; other programs may be running."
+        for side in (found.first, found.second)
+        if side.quartiles and (side.quartiles[3] - side.quartiles[1]) / side.step_seconds > UNSTEADY
+    ]
+    lost = max(found.first.lost, found.second.lost)
+    if lost >= LOST:
+        said.append(f"Other programs had the cores for {format_percent(lost)} of the time.")
+    if found.first.device == found.second.device:
+        said.append("Both sides are the same device: the ratio is 1 but for noise.")
+    sweep = found.sweep
+    if sweep is not None and sweep.crossing is None and sweep.points:
+        last = sweep.points[-1]
+        said.append(f"Up to {sweep.field} {last.size} it does not pay off; {sweep.ended}.")
+    said.append(f"PyTorch {torch.__version__}; the first {WARM_UP} steps of each repetition do not count.")
+    return said
+
+
+def _gpu_memory(side: Side, context: Context) -> dict[str, Any]:
+    if kind_of(side.device) == "cpu":
+        return {}
+    device = torch.device(side.device)
+    if device == context.device and context.peaks is not None:
+        peaks = context.peaks()
+        allocated, reserved = peaks["peak_allocated_bytes"], peaks["peak_reserved_bytes"]
+    else:
+        allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+    return {
+        "peak_allocated_bytes": allocated,
+        "peak_reserved_bytes": reserved,
+        "capacity_bytes": torch.cuda.get_device_properties(device).total_memory,
+        "retries": retries(device) - side.retries_before,
+    }
+
+
+def _side_result(side: SideFigures, spec: Spec) -> dict[str, Any]:
+    steps = whole_steps(spec)
+    return {
+        "device": side.device,
+        "label": side.label,
+        "product": side.product,
+        "step_seconds": side.step_seconds,
+        "step_seconds_quartiles": list(side.quartiles),
+        "compute_only_seconds": side.step_seconds * (1 - side.copied),
+        "shares": {"compute": side.computed, "transfer": side.copied, "waiting": side.waiting},
+        "steps": steps,
+        "whole_seconds": None if steps is None else steps * side.step_seconds,
+        "peak_used_bytes": side.peak_used_bytes,
+        "peak_allocated_bytes": side.peak_allocated_bytes,
+        "peak_reserved_bytes": side.peak_reserved_bytes,
+        "capacity_bytes": side.capacity_bytes,
+        "allocation_retries": side.retries,
+        "lost": side.lost,
+        "strays": list(side.strays),
+        "energy_j": side.energy_j,
+        "energy": side.energy_words,
+    }
+
+
+def _number(found: Measured, judged: Verdict) -> Mapping[str, str]:
+    """The one number and its interval as they are shown: of the faster side where there is one."""
+    ratio = found.ratio
+    if ratio.value < 1:
+        low = 1 / ratio.high if ratio.high else 0.0
+        ratio = Ratio(1 / ratio.value, low, 1 / ratio.low if ratio.low > 0 else math.inf, ratio.values)
+    ahead = found.second if found.ratio.value >= 1 else found.first
+    return {
+        "times": times_words(ratio.value) if judged.outcome != "close" else "≈ 1×",
+        "interval": interval_words(ratio),
+        "of": name(ahead, found),
+    }
+
+
+def _interval(ratio: Ratio) -> list[float | None]:
+    """Both ends; ``None`` where there are too few values for one."""
+    return [ratio.low if ratio.low > 0 else None, ratio.high if math.isfinite(ratio.high) else None]
+
+
+def _agreement_result(agreement: Agreement) -> dict[str, Any]:
+    return {
+        "agrees": agreement.agrees,
+        "words": agreement.words,
+        "largest_difference": agreement.largest,
+        "tolerance": agreement.tolerance,
+        "loss": agreement.loss,
+        "accuracy": agreement.accuracy,
+    }
+
+
+def _resident_result(found: Measured) -> dict[str, Any] | None:
+    if found.resident is None:
+        return None
+    return {
+        "ratio": found.resident.value,
+        "interval": _interval(found.resident),
+        "device": found.challenger.device,
+    }
+
+
+def _sweep_words(sweep: Sweep) -> dict[str, Any]:
+    points = [{"size": point.size, "seconds": list(point.seconds)} for point in sweep.points]
+    return {"field": sweep.field, "points": points, "crossing": sweep.crossing, "ended": sweep.ended}
+
+
+def _product(device: str) -> str:
+    """What a device is called by its maker; "" where that is not known."""
+    if kind_of(device) == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    try:
+        lines = CPUINFO.read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+ROUNDOFF = {"fp32": 2**-24, "bf16": 2**-8, "fp16": 2**-11, "float64": 2**-53, "float32": 2**-24, "bfloat16": 2**-8}
+ROUNDOFF |= {"float16": 2**-11}
+"""Precision → unit roundoff (IEEE 754; bfloat16 has 8 bits of significand)."""
+
+COMPARED_STEPS = 10
+"""First steps whose losses are compared: later ones part for any two orders of summation, as training is chaotic."""
+
+NOTHING = "This workload reports no loss, accuracy or values to compare."
+
+
+def tolerance(precision: str) -> float:
+    """Largest relative difference that passes as the same: the root of the unit roundoff, half of its digits.
+
+    Sums of n terms in another order differ by up to n roundoffs (Higham 2002, section 4.2), and a step passes that on
+    to the weights; half of the digits is what is usually left.
+    """
+    return math.sqrt(ROUNDOFF.get(precision, ROUNDOFF["fp32"]))
+
+
+def of_losses(
+    first: tuple[Sequence[float], Sequence[float]], second: tuple[Sequence[float], Sequence[float]], precision: str
+) -> Agreement:
+    """Compare trainings from the same seed and data.
+
+    Args:
+        first, second: losses and accuracies step by step.
+    """
+    allowed = tolerance(precision)
+    pairs = list(zip(first[0], second[0], strict=False))[:COMPARED_STEPS]
+    if not pairs:
+        return Agreement(None, NOTHING)
+    apart = [_apart(one, other) for one, other in pairs]
+    largest = max(apart)
+    loss = pairs[-1]
+    accuracy = None
+    if first[1] and second[1]:
+        steps = min(len(first[1]), len(second[1]), len(pairs))
+        accuracy = first[1][steps - 1], second[1][steps - 1]
+    same = "agree" if largest <= allowed else "differ"
+    words = (
+        f"Losses {same}: the largest difference over the first {len(pairs)} steps is {largest:.1e} of the loss, and "
+        f"{precision} lets {allowed:.0e} pass."
+    )
+    return Agreement(largest <= allowed, words, largest, allowed, loss, accuracy)
+
+
+def of_results(first: Mapping[str, Any], second: Mapping[str, Any], precision: str) -> Agreement:
+    """Compare what two runs without losses returned: their ``values``, where they tell any."""
+    values = _flat(first.get("values")), _flat(second.get("values"))
+    if not values[0] or len(values[0]) != len(values[1]):
+        return Agreement(None, NOTHING)
+    allowed = tolerance(precision)
+    largest = max(_apart(one, other) for one, other in zip(*values, strict=True))
+    same = "agree" if largest <= allowed else "differ"
+    words = f"Results {same}: the largest difference is {largest:.1e}, and {precision} lets {allowed:.0e} pass."
+    return Agreement(largest <= allowed, words, largest, allowed)
+
+
+def _apart(one: float, other: float) -> float:
+    """Relative difference; two NaNs or equal infinities are the same, one alone is infinitely far."""
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return 0.0
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return math.inf
+    return abs(one - other) / max(abs(one), abs(other))
+
+
+def _flat(values: Any) -> list[float]:
+    if isinstance(values, (list, tuple)):
+        return [number for value in values for number in _flat(value)]
+    return [float(values)] if isinstance(values, (int, float)) else []

@@ -1,1 +1,0 @@
-"""One workload on two devices in alternation: measured, and judged in words."""

@@ -1,0 +1,490 @@
+"""The verdict of a comparison in words, with the cause where the GPU does not pay.
+
+It is made from what has been measured of two sides, and from how many times as fast one is as the other, with how sure
+that is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gpudash.devices.names import kind_of
+from gpudash.units import format_percent
+
+EXACT = 50
+"""Values up to which the signed ranks' distribution is counted out; beyond, the normal one is as good."""
+
+FEWEST_MERGED = 16
+"""Values that must remain for neighbours to be merged."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio and its confidence interval; ``high`` is infinite and ``low`` 0 where there are too few values.
+
+    Attributes:
+        values: independent values it is made from.
+    """
+
+    value: float
+    low: float
+    high: float
+    values: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval, in natural logarithms: 0.02 is about 2 % of the ratio."""
+        if self.low <= 0 or math.isinf(self.high):
+            return math.inf
+        return (math.log(self.high) - math.log(self.low)) / 2
+
+
+def ratio_of(first: Sequence[float], second: Sequence[float], confidence: float) -> Ratio:
+    """The ratio of ``first`` to ``second``, times taken in the order A B B A.
+
+    Each A B B A gives one value, the mean of its two log ratios, from which a drift that is linear over the four is
+    gone. Neighbours are merged while the values depend on each other (batch means: Law and Kelton 1991, section 9.5.3).
+    Estimated is the median of all pairwise means, with the interval of the signed ranks (Hodges and Lehmann 1963;
+    Hollander and Wolfe 1999, section 3.2 and 3.3): nothing is assumed but that errors are symmetric, which alternation
+    sees to, and one disturbed repetition in ten moves it little.
+
+    Args:
+        first, second: seconds per step of the repetitions of each side; as many of the one as of the other. A last one
+            without its partner in a foursome is left out.
+        confidence: of the interval, 0 to 1.
+
+    Raises:
+        ValueError: when there are fewer than two of each.
+    """
+    logs = [math.log(one / other) for one, other in zip(first, second, strict=True)]
+    values = decorrelated([(logs[index] + logs[index + 1]) / 2 for index in range(0, len(logs) - 1, 2)])
+    if not values:
+        raise ValueError("a ratio needs two repetitions of each side")
+    middle, low, high = centre(values, confidence)
+    return Ratio(math.exp(middle), math.exp(low), math.exp(high) if high < 700 else math.inf, len(values))
+
+
+def decorrelated(values: list[float]) -> list[float]:
+    """``values`` with neighbours merged until one says nothing of the next: lag-1 autocorrelation within 2/√n."""
+    while len(values) >= 2 * FEWEST_MERGED and autocorrelation(values) > 2 / math.sqrt(len(values)):
+        values = [(values[index] + values[index + 1]) / 2 for index in range(0, len(values) - 1, 2)]
+    return values
+
+
+def autocorrelation(values: Sequence[float]) -> float:
+    """Correlation of each value with the next; 0 when all are alike."""
+    mean = statistics.fmean(values)
+    whole = math.fsum((value - mean) ** 2 for value in values)
+    if whole == 0:
+        return 0.0
+    return math.fsum((one - mean) * (other - mean) for one, other in itertools.pairwise(values)) / whole
+
+
+def centre(values: Sequence[float], confidence: float) -> tuple[float, float, float]:
+    """The Hodges-Lehmann estimate of the centre and its interval; infinite while there are too few values."""
+    means = sorted(
+        (one + other) / 2 for index, one in enumerate(values) for other in values[index:]
+    )  # Walsh averages, each value with itself too
+    cut = _cut(len(values), confidence)
+    middle = statistics.median(means)
+    if cut < 1:
+        return middle, -math.inf, math.inf
+    return middle, means[cut - 1], means[len(means) - cut]
+
+
+def _cut(count: int, confidence: float) -> int:
+    """How many of the smallest and largest pairwise means lie outside of the interval, plus one; 0: no interval."""
+    tail = (1 - confidence) / 2
+    if count > EXACT:
+        deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+        middle = count * (count + 1) / 4
+        return max(0, math.floor(middle - statistics.NormalDist().inv_cdf(1 - tail) * deviation))
+    ways = [1]
+    for rank in range(1, count + 1):
+        longer = [*ways, *[0] * rank]
+        for total, number in enumerate(ways):
+            longer[total + rank] += number
+        ways = longer
+    below, whole = 0, 2**count
+    for total, number in enumerate(ways):
+        below += number
+        if below > tail * whole:
+            return total
+    return 0
+
+
+def more_needed(ratio: Ratio, target: float) -> int:
+    """Foursomes still missing for half a width of ``target``: the width shrinks as the root of their number."""
+    if math.isinf(ratio.half_width):
+        return max(1, FEWEST_MERGED - ratio.values)
+    needed = ratio.values * (ratio.half_width / target) ** 2
+    return max(1, math.ceil(needed - 1e-9) - ratio.values)  # the root of a square may be a hair above it
+
+
+@dataclass(frozen=True)
+class SideFigures:
+    """One side.
+
+    Attributes:
+        label: what it is called.
+        device: torch's name of the device.
+        step_seconds: of a step, the median over the repetitions.
+        quartiles: of the repetitions' seconds per step: least, 25 %, 50 %, 75 %, most.
+        copied, computed: shares of a step, 0 to 1; what is left is waiting, and Python's own work.
+        peak_used_bytes: of this process's memory, between steps.
+        peak_allocated_bytes, peak_reserved_bytes, capacity_bytes: of the GPU's memory.
+        retries: times the allocator gave its idle memory back to make room.
+        lost: share of the time in which other programs had the cores, 0 to 1.
+        strays: tensors that are not on the device.
+        energy_j: joules a step; ``None`` where not measured.
+        energy_words: what the figure is of, or why there is none.
+        product: what the device is called by its maker.
+    """
+
+    label: str
+    device: str
+    step_seconds: float
+    quartiles: Sequence[float] = ()
+    copied: float = 0.0
+    computed: float = 1.0
+    peak_used_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    capacity_bytes: int | None = None
+    retries: int = 0
+    lost: float = 0.0
+    strays: Sequence[str] = ()
+    energy_j: float | None = None
+    energy_words: str = ""
+    product: str = ""
+
+    @property
+    def waiting(self) -> float:
+        """Share of a step that no stage accounts for."""
+        return max(0.0, 1.0 - self.copied - self.computed)
+
+    @property
+    def fullness(self) -> float | None:
+        """How full the GPU's memory was at most, 0 to 1; ``None`` where it is not known."""
+        if self.peak_reserved_bytes is None or not self.capacity_bytes:
+            return None
+        return self.peak_reserved_bytes / self.capacity_bytes
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size of a sweep: seconds per step on either side."""
+
+    size: int
+    seconds: tuple[float, float]
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds[0] / self.seconds[1]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Both sides over sizes.
+
+    Attributes:
+        field: of the workload, that was made larger.
+        points: by size, ascending.
+        ended: why it did not go on, where it found no size from which the second is faster.
+    """
+
+    field: str
+    points: Sequence[Point] = ()
+    ended: str = ""
+
+    @property
+    def crossing(self) -> float | None:
+        """The size from which the second is faster, on a straight line between logarithms; ``None``: none found."""
+        for before, after in zip(self.points, self.points[1:], strict=False):
+            if before.ratio <= 1 < after.ratio:
+                share = math.log(1 / before.ratio) / math.log(after.ratio / before.ratio)
+                return float(before.size * (after.size / before.size) ** share)
+        return None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether both sides found the same.
+
+    Attributes:
+        agrees: ``None`` where there was nothing to compare.
+        words: a sentence.
+    """
+
+    agrees: bool | None
+    words: str
+    largest: float | None = None
+    tolerance: float | None = None
+    loss: tuple[float, float] | None = None
+    accuracy: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A comparison's figures.
+
+    Attributes:
+        ratio: the first side's time per step over the second's.
+        compute_only: the same without copies.
+        resident: the same with the data kept on the second side's device; ``None`` where that was not measured.
+    """
+
+    first: SideFigures
+    second: SideFigures
+    ratio: Ratio
+    compute_only: Ratio
+    agreement: Agreement
+    resident: Ratio | None = None
+    sweep: Sweep | None = None
+
+    def with_energy(self, energies: Sequence[tuple[float | None, str]]) -> Measured:
+        """These figures and those of energy: joules a step, or ``None``, and words, for either side."""
+        first, second = (
+            replace(side, energy_j=joules, energy_words=words)
+            for side, (joules, words) in zip((self.first, self.second), energies, strict=True)
+        )
+        return replace(self, first=first, second=second)
+
+    @property
+    def challenger(self) -> SideFigures:
+        """The side that has to prove itself: the GPU where just one is a GPU, else the second."""
+        kinds = kind_of(self.first.device), kind_of(self.second.device)
+        return self.first if kinds[1] == "cpu" and kinds[0] != "cpu" else self.second
+
+    @property
+    def gain(self) -> Ratio:
+        """How many times as fast the challenger is."""
+        return self.of_challenger(self.ratio)
+
+    def of_challenger(self, ratio: Ratio) -> Ratio:
+        """A ratio of the first to the second side as one of the other side to the challenger."""
+        if self.challenger is self.second:
+            return ratio
+        return Ratio(1 / ratio.value, 1 / ratio.high, 1 / ratio.low if ratio.low else float("inf"), ratio.values)
+
+
+NOTICEABLE = 1.05
+"""Ratios below it, in either direction, are too close to call."""
+
+FINEST = 0.005
+"""Half a width (0.5 %) below which no number of runs is asked for: a ratio may lie right at the limit."""
+
+COPYING = 0.25
+"""Share of a step from which copying is blamed for the rest."""
+
+FULL = 0.95
+"""Share of the GPU's memory from which it counts as full: the allocator then frees and asks anew."""
+
+BUSY = 0.2
+"""Share of the time given to other programs from which a GPU's time says little of it.
+
+A CPU's is counted without what it gave to others.
+"""
+
+RISEN = 1.05
+"""Times the energy from which it is said to have risen."""
+
+Outcome = Literal["faster", "slower", "close"]
+Cause = Literal["placement", "transfers", "memory", "too_small", "arithmetic", "energy"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison comes to.
+
+    Attributes:
+        outcome: of the second side, or of the GPU where just one side is one.
+        cause: why it does not pay; ``None`` where it does, or where both sides are the same device.
+        headline: one sentence with the number.
+        because: the cause in a sentence, "" without one.
+        more: further repetitions on each device that a decision needs; 0 where it has been made.
+    """
+
+    outcome: Outcome
+    cause: Cause | None
+    headline: str
+    because: str
+    more: int = 0
+
+    @property
+    def text(self) -> str:
+        return f"{self.headline} {self.because}".strip()
+
+
+def verdict(found: Measured) -> Verdict:
+    """Judge: faster or slower only when the whole interval says so and the ratio is noticeable."""
+    ratio = found.ratio
+    settled = ratio.low >= 1 / NOTICEABLE and ratio.high <= NOTICEABLE
+    crowded = any(side.lost >= BUSY and kind_of(side.device) != "cpu" for side in (found.first, found.second))
+    if crowded and not settled:
+        more = max(2, more_runs(ratio))
+        headline = f"Too close to call, needs {_runs(more)} on each device."
+        return Verdict("close", None, headline, "Other programs took the cores; close them and run it again.", more)
+    if ratio.low > 1 and ratio.value >= NOTICEABLE:
+        winner, loser, times = found.second, found.first, ratio.value
+    elif ratio.high < 1 and ratio.value <= 1 / NOTICEABLE:
+        winner, loser, times = found.first, found.second, 1 / ratio.value
+    else:
+        return _close(found)
+    names = name(winner, found), name(loser, found)
+    good = winner is found.challenger
+    headline = f"{_capital(names[0])} is {times_words(times)} faster than {names[1]} for this workload."
+    if not good and _unlike(found):
+        same = ", and both find the same" if found.agreement.agrees else ""
+        headline = f"The GPU is not worth it here: {names[0]} is {times_words(times)} faster{same}."
+    if good:
+        cause, because = _energy(winner, loser)
+    else:
+        cause, because = _cause(found)
+    return Verdict("faster" if good else "slower", cause, headline, because)
+
+
+def more_runs(ratio: Ratio) -> int:
+    """Repetitions on each device that are still missing for a decision; 0 when the difference is below 5 %.
+
+    Needed is an interval that ends before 1, or, of a ratio that is not noticeable, one within 0.95 to 1.05.
+    """
+    limit, middle = math.log(NOTICEABLE), abs(math.log(ratio.value))
+    if -limit <= _log(ratio.low) and _log(ratio.high) <= limit:
+        return 0
+    distance = middle if middle >= limit else limit - middle
+    return 2 * more_needed(ratio, max(distance, FINEST))
+
+
+def _close(found: Measured) -> Verdict:
+    more = more_runs(found.ratio)
+    if more:
+        headline = f"Too close to call, needs {_runs(more)} on each device."
+    else:
+        headline = "Too close to call: the difference is below 5 %."
+    cause, because = _cause(found) if _unlike(found) and not more else (None, "")
+    return Verdict("close", cause, headline, because, more)
+
+
+def _runs(more: int) -> str:
+    return f"{more} more run{'' if more == 1 else 's'}"
+
+
+def _cause(found: Measured) -> tuple[Cause | None, str]:
+    """The first that holds of what keeps a device from being faster."""
+    slow = found.challenger
+    the = name(slow, found)
+    if slow.strays:
+        more = f" and {len(slow.strays) - 2} more" if len(slow.strays) > 2 else ""
+        return "placement", f"Not everything is on {the}: {', '.join(slow.strays[:2])}{more}."
+    if not _unlike(found) and found.first.device == found.second.device:
+        return None, "Both sides are the same device, so what differs is not the device."
+    if slow.copied >= COPYING or _would_pay_resident(found):
+        return "transfers", _copying_words(found, slow)
+    if slow.retries or (slow.fullness or 0) > FULL:
+        return "memory", _memory_words(slow, the)
+    if kind_of(slow.device) != "cpu" and _too_small(found, slow):
+        return "too_small", _size_words(found, slow)
+    return (
+        "arithmetic",
+        f"{_capital(the)}'s arithmetic itself takes longer: {format_percent(slow.computed)} of its step.",
+    )
+
+
+def _would_pay_resident(found: Measured) -> bool:
+    return found.resident is not None and found.of_challenger(found.resident).low > 1
+
+
+def _copying_words(found: Measured, slow: SideFigures) -> str:
+    words = f"{_capital(name(slow, found))} spends {format_percent(slow.copied)} of its step copying data"
+    kept = found.of_challenger(found.resident or found.compute_only)
+    measured = "with the data kept there" if found.resident is not None else "without the copies"
+    if kept.value >= NOTICEABLE:
+        return f"{words}; {measured} it is {times_words(kept.value)} faster than {name(_other(found), found)}."
+    if kept.value <= 1 / NOTICEABLE:
+        return f"{words}; {measured} it is still {times_words(1 / kept.value)} slower."
+    return f"{words}; {measured} both are equally fast."
+
+
+def _memory_words(slow: SideFigures, the: str) -> str:
+    if slow.retries:
+        times = "once" if slow.retries == 1 else f"{slow.retries} times"
+        return f"The memory of {the} was full: its allocator had to give memory back and ask again {times}."
+    return f"The memory of {the} was {format_percent(slow.fullness)} full."
+
+
+def _too_small(found: Measured, slow: SideFigures) -> bool:
+    """Whether larger pieces of work pay, or most of a step is spent on starting them."""
+    return (found.sweep is not None and found.sweep.crossing is not None) or slow.waiting >= 0.5
+
+
+def _size_words(found: Measured, slow: SideFigures) -> str:
+    words = "The pieces of work are too small"
+    if slow.waiting >= 0.5:
+        words += f": {format_percent(slow.waiting)} of a step passes without computing"
+    sweep = found.sweep
+    if sweep is None:
+        return f"{words}."
+    if sweep.crossing is not None:
+        return f"{words}; {name(slow, found)} pays off from about {sweep.field} {round_size(sweep.crossing)} upward."
+    return f"{words}; up to {sweep.field} {sweep.points[-1].size} it did not pay off."
+
+
+def _energy(winner: SideFigures, loser: SideFigures) -> tuple[Cause | None, str]:
+    if winner.energy_j is None or not loser.energy_j or winner.energy_j < RISEN * loser.energy_j:
+        return None, ""
+    times = winner.energy_j / loser.energy_j
+    return "energy", f"But it takes {times_words(times)} the energy: {joules(winner)} a step against {joules(loser)}."
+
+
+def joules(side: SideFigures) -> str:
+    """A step's energy."""
+    value = side.energy_j or 0.0
+    return f"{value:.3g} J" if value >= 1 else f"{value * 1e3:.3g} mJ"
+
+
+def name(side: SideFigures, found: Measured) -> str:
+    """What a side is called in a sentence."""
+    if _unlike(found):
+        return "the CPU" if kind_of(side.device) == "cpu" else "the GPU"
+    return side.label
+
+
+def times_words(ratio: float) -> str:
+    """How many times: no decimals from 10 on, below with one."""
+    return f"{ratio:.0f}×" if ratio >= 9.95 else f"{ratio:.1f}×"
+
+
+def interval_words(ratio: Ratio) -> str:
+    """The interval, one digit finer than the number."""
+    if ratio.low <= 0 or math.isinf(ratio.high):
+        return "no interval yet"
+    digits = 1 if ratio.value >= 9.95 else 2
+    return f"{ratio.low:.{digits}f} – {ratio.high:.{digits}f}"
+
+
+def round_size(size: float) -> int:
+    """A size to two digits: an interpolated one is no better."""
+    finest = int(10 ** max(0, math.floor(math.log10(max(1.0, size))) - 1))
+    return round(size / finest) * finest
+
+
+def _other(found: Measured) -> SideFigures:
+    return found.first if found.challenger is found.second else found.second
+
+
+def _unlike(found: Measured) -> bool:
+    return (kind_of(found.first.device) == "cpu") != (kind_of(found.second.device) == "cpu")
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:] if words.startswith("the ") else words
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
