@@ -14,6 +14,9 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 DEVICE = "sim"
 
+KEY = "PrivateUse1"
+"""torch's dispatch key for the device that a process may add."""
+
 EXTERNAL_DEVICE = 12
 """``kDLExtDev`` of dlpack.h, which torch maps to the device that Python registers."""
 
@@ -42,6 +45,12 @@ _over_pointer: Any = torch._C._construct_storage_from_data_pointer
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _alias = torch.ops.aten.alias.default
 _view_dtype = torch.ops.aten.view.dtype
+
+
+def kernel_library(namespace: str) -> Any:
+    """Adds kernels to the operations of ``namespace``; ``_`` for all. They last as long as it, so it has to be kept."""
+    make: Any = torch.library.Library
+    return make(namespace, "IMPL")
 
 
 class _DLDevice(ctypes.Structure):

@@ -14,15 +14,18 @@ from torch._library import custom_ops, simple_registry
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace, TraceMark
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.device import registration
 from gpudash.simulator.device.backend import Backend, register
-from gpudash.simulator.device.registration import KEY
 from gpudash.simulator.device.simulated_gpu import A100, SimulatedGpu
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.storage import DEVICE, KEY, kernel_library
 from gpudash.simulator.device.tracking import BACKWARD, FORWARD, Tracker
 from gpudash.simulator.dry_run.host_tensors import HostCopy
-from gpudash.simulator.dry_run.known_integers import KnownIntegers
-from gpudash.simulator.dry_run.missing_numbers import TAKES_OUT, DataDependentError, explains, show_sizes_only
+from gpudash.simulator.dry_run.missing_numbers import (
+    TAKES_OUT,
+    DataDependentError,
+    KnownIntegers,
+    explains,
+    show_sizes_only,
+)
 
 ENDLESS = 2**50
 """Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
@@ -159,7 +162,7 @@ class DryRun:
             if lacks_sizes or name in self._custom or "." in operation:
                 continue
             found = getattr(getattr(torch.ops, namespace), operation).default
-            library = self._custom[name] = registration.library(namespace)
+            library = self._custom[name] = kernel_library(namespace)
             library.impl(operation, functools.partial(self.backend.engine.run_boxed, found), KEY)
 
     def record(

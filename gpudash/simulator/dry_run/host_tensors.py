@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 
 from gpudash.simulator.device.storage import WITHOUT_NUMBERS, lacks_numbers
 from gpudash.simulator.dry_run import missing_numbers
-from gpudash.simulator.dry_run.known_integers import MOST_INTEGERS, is_fractional, tensors_among
+from gpudash.simulator.dry_run.missing_numbers import MOST_INTEGERS, is_fractional, tensors_among
 from gpudash.simulator.operations.operations import Plan
 
 MOST_FLOATS = 4096

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.attention import SDPBackend
 
-from gpudash.simulator.device import registration
-from gpudash.simulator.device.registration import KEY
-from gpudash.simulator.operations import attention_math
-from gpudash.simulator.operations.attention_math import Attention
+from gpudash.simulator.device.storage import KEY, kernel_library
 from gpudash.simulator.operations.operations import Engine
 
 WIDEST_IN_REGISTERS = 128
@@ -31,7 +28,7 @@ _cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
 
 def install(engine: Engine) -> list[Any]:
     """Register attention and its kernels."""
-    library = registration.library("aten")
+    library = kernel_library("aten")
 
     def attending(*args: Any, **kwargs: Any) -> torch.Tensor:
         card = engine.card(engine.index_of(args[0].device))
@@ -159,7 +156,7 @@ class Flash(_Kernel):
         scale: float | None = None,
     ) -> tuple[Any, ...]:
         """Result, sums, nothing, nothing, both lengths, the generator's state (2), an unused one, an empty mask."""
-        how = Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
+        how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
         result = torch.empty_like(query)
         sums = self._take(query.shape[:3], torch.float32, query)
         splits = 1 if dropout_p else self._splits(query, key)
@@ -170,7 +167,7 @@ class Flash(_Kernel):
         unused = self._take((), torch.uint64, query)
         del parts
         nothing = self._take((0,), query.dtype, query)
-        made = attention_math.forward(self._like(query), self._like(key), self._like(value), None, how)
+        made = _attended(self._like(query), self._like(key), self._like(value), None, how)
         self._write(result, made[0])
         self._write(sums, made[1])
         if self._engine.computes:
@@ -201,7 +198,7 @@ class Flash(_Kernel):
         rounded = length + -length % 128
         wide = width + -width % (32 if width <= 128 else 64)
         seed = int(self._like(philox_seed).view(torch.int64)[0]) if dropout_p and self._engine.computes else 0
-        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         copies = [tensor.transpose(1, 2).contiguous() for tensor in (grad_out, out)]  # themselves as they usually lie
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         scratch = [
@@ -212,7 +209,7 @@ class Flash(_Kernel):
             expanded = (batch, key.shape[2], heads, width)
             scratch += [self._take(expanded, key.dtype, query), self._take(expanded, key.dtype, query)]
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
-        made = attention_math.backward(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
+        made = _gradients(grad, inner, keys, values, None, self._like(out), self._like(logsumexp), how)
         while scratch:
             scratch.pop()
         del copies
@@ -255,12 +252,12 @@ class Cudnn(_Kernel):
         scale: float | None = None,
     ) -> tuple[Any, ...]:
         """Result, sums, nothing, nothing, both lengths, the generator's seed and offset, an empty mask."""
-        how = Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
+        how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
         seed, offset = self._take((), torch.int64, query), self._take((), torch.int64, query)
         result = self._ordered(query, value.shape[3])
         sums = self._take((*query.shape[:3], 1) if compute_log_sumexp else (0,), torch.float32, query)
         bias = None if attn_bias is None else self._like(attn_bias)
-        made = attention_math.forward(self._like(query), self._like(key), self._like(value), bias, how)
+        made = _attended(self._like(query), self._like(key), self._like(value), bias, how)
         self._write(result, made[0])
         if compute_log_sumexp:
             self._write(sums, None if self._engine.computes is False else made[1].unsqueeze(-1))
@@ -292,13 +289,13 @@ class Cudnn(_Kernel):
         """Gradients for query, key and value; the queries' are added up in float32, beside a sum for each row."""
         batch, heads, length, width = query.shape
         seed = int(self._like(philox_seed)) if dropout_p and self._engine.computes else 0
-        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         scratch = self._take((batch, heads, length, width + 1), torch.float32, query)
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         bias = None if attn_bias is None else self._like(attn_bias)
         sums = self._like(logsumexp).squeeze(-1)
-        made = attention_math.backward(grad, inner, keys, values, bias, self._like(out), sums, how)
+        made = _gradients(grad, inner, keys, values, bias, self._like(out), sums, how)
         for target, numbers in zip(grads, made):
             self._write(target, numbers)
         del scratch
@@ -332,7 +329,7 @@ class Efficient(_Kernel):
     ) -> tuple[torch.Tensor, ...]:
         """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU."""
         batch, heads, length, width = query.shape
-        how = Attention(dropout_p, is_causal, _scale(scale, width), self._seed(dropout_p))
+        how = _Attention(dropout_p, is_causal, _scale(scale, width), self._seed(dropout_p))
         result = self._result(query, value.shape[3])
         rows = length + -length % 32 if compute_log_sumexp else 0
         sums = self._take((batch, heads, rows), torch.float32, query)
@@ -340,7 +337,7 @@ class Efficient(_Kernel):
         if query.dtype in HALVES and value.shape[3] > WIDEST_IN_REGISTERS:
             gathered = self._take((batch, length, heads, value.shape[3]), torch.float32, query)
         bias = None if attn_bias is None else self._like(attn_bias)
-        made = attention_math.forward(self._like(query), self._like(key), self._like(value), bias, how)
+        made = _attended(self._like(query), self._like(key), self._like(value), bias, how)
         del gathered
         self._write(result, made[0])
         if rows:
@@ -367,7 +364,7 @@ class Efficient(_Kernel):
         """Gradients for query, key, value and the bias."""
         batch, heads, length, width = query.shape
         seed = int(philox_seed) if dropout_p and self._engine.computes else 0
-        how = Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]
         wants_bias = attn_bias is not None and grad_input_mask[3]
         if wants_bias:
@@ -382,7 +379,7 @@ class Efficient(_Kernel):
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         bias = None if attn_bias is None else self._like(attn_bias)
         sums = self._like(logsumexp)[..., :length]
-        made = attention_math.backward(grad, inner, keys, values, bias, self._like(out), sums, how, wants_bias)
+        made = _gradients(grad, inner, keys, values, bias, self._like(out), sums, how, wants_bias)
         for target, numbers in zip(grads, made):
             if target is not None:
                 self._write(target, numbers)
@@ -508,3 +505,118 @@ def _takes_efficient(attended: Attended, mask: torch.Tensor | None) -> bool:
     multiple = 8 if query.dtype in HALVES else 4
     width, last = query.shape[3], value.shape[3]
     return width == key.shape[3] and width > 0 and last > 0 and width % multiple == 0 and last % multiple == 0
+
+
+_fast = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_fast_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+class _Attention(NamedTuple):
+    """The settings of one attention.
+
+    Attributes:
+        dropout: probability.
+        is_causal: whether a position sees only those up to its own.
+        scale: of the scores.
+        seed: of the dropout's mask.
+    """
+
+    dropout: float
+    is_causal: bool
+    scale: float
+    seed: int
+
+
+def _attended(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, how: _Attention
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Result and log of the sum of the exponentials of the scores.
+
+    Args:
+        query, key, value: (batch, heads, length, width); fewer heads of keys and values serve several of the queries.
+        bias: added to the scores.
+        how: the settings.
+    """
+    if query.is_meta:
+        size = (*query.shape[:3], value.shape[3])
+        return query.new_empty(size), query.new_empty(query.shape[:3], dtype=torch.float32)
+    key, value = _repeated(key, query), _repeated(value, query)
+    if not how.dropout and query.shape[3] == value.shape[3]:
+        result = _fast(query, key, value, 0.0, how.is_causal, attn_mask=bias, scale=how.scale)
+        return result[0], result[1]
+    scores = _scores(query, key, bias, how)
+    sums = scores.logsumexp(-1)
+    shares = (scores - sums.unsqueeze(-1)).exp() * _kept(scores, how)
+    return (shares @ value.to(scores.dtype)).to(query.dtype), sums
+
+
+def _gradients(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    result: torch.Tensor,
+    sums: torch.Tensor,
+    how: _Attention,
+    wants_bias: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Gradients for query, key, value and, if asked for, the bias."""
+    if query.is_meta:
+        for_bias = torch.empty_like(bias) if wants_bias and bias is not None else None
+        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), for_bias
+    keys, values = _repeated(key, query), _repeated(value, query)
+    if not how.dropout and not wants_bias and query.shape[3] == value.shape[3]:
+        ordered = sums.transpose(1, 2).contiguous().transpose(1, 2)
+        grads = _fast_backward(
+            grad, query, keys, values, result, ordered, 0.0, how.is_causal, attn_mask=bias, scale=how.scale
+        )
+        return grads[0], _summed(grads[1], key), _summed(grads[2], value), None
+    scores = _scores(query, keys, bias, how)
+    shares, kept = (scores - sums.unsqueeze(-1).to(scores.dtype)).exp(), _kept(scores, how)
+    wide = grad.to(scores.dtype)
+    for_values = (shares * kept).transpose(-2, -1) @ wide
+    for_shares = (wide @ values.to(scores.dtype).transpose(-2, -1)) * kept
+    for_scores = shares * (for_shares - (for_shares * shares).sum(-1, keepdim=True))
+    for_query = for_scores @ keys.to(scores.dtype) * how.scale
+    for_keys = for_scores.transpose(-2, -1) @ query.to(scores.dtype) * how.scale
+    return (
+        for_query.to(query.dtype),
+        _summed(for_keys.to(key.dtype), key),
+        _summed(for_values.to(value.dtype), value),
+        for_scores.to(bias.dtype) if wants_bias and bias is not None else None,
+    )
+
+
+def _scores(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, how: _Attention) -> torch.Tensor:
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * how.scale
+    if bias is not None:
+        scores = scores + bias
+    if how.is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, float("-inf"))
+    return scores
+
+
+def _kept(scores: torch.Tensor, how: _Attention) -> torch.Tensor:
+    """The dropout's mask, the same whenever it is made of the same seed."""
+    if not how.dropout:
+        return torch.ones((), dtype=scores.dtype)
+    generator = torch._C.Generator()
+    generator.manual_seed(how.seed)
+    drawn = torch.rand(scores.shape, generator=generator, dtype=torch.float32)
+    share = 1 - how.dropout
+    return (drawn < share).to(scores.dtype) / (share or 1.0)
+
+
+def _repeated(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    times = query.shape[1] // tensor.shape[1]
+    return tensor if times == 1 else tensor.repeat_interleave(times, 1)
+
+
+def _summed(grad: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    if grad.shape == tensor.shape:
+        return grad
+    batch, heads, length, width = tensor.shape
+    return grad.reshape(batch, heads, -1, length, width).sum(2)

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.device import registration
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.storage import DEVICE, kernel_library
 
 KEY = "AutocastPrivateUse1"
 
@@ -216,9 +215,9 @@ casts = Casts()
 
 def install() -> list[Any]:
     """Register what autocast does to each operation."""
-    everything = registration.library("_")
+    everything = kernel_library("_")
     everything.fallback(torch.library.fallthrough_kernel, KEY)
-    library = registration.library("aten")
+    library = kernel_library("aten")
     policies: tuple[tuple[list[str], Callable[[Any], Callable[..., Any]]], ...] = (
         (LOWER_PRECISION, _in_lower_precision),
         (SINGLE_PRECISION, _in_single_precision),

@@ -13,8 +13,7 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
-from gpudash.simulator.device import registration
-from gpudash.simulator.device.registration import KEY
+from gpudash.simulator.device.storage import KEY, kernel_library
 from gpudash.simulator.operations.attention import choose, cudnn
 from gpudash.simulator.operations.operations import Engine
 
@@ -34,7 +33,7 @@ _activated = torch.ops.aten._addmm_activation
 
 def install(engine: Engine) -> list[Any]:
     """Register the layer, its attention and the parts that only it uses."""
-    library = registration.library("aten")
+    library = kernel_library("aten")
     parts = EncoderAttention(engine)
     for name, kernel in {
         "_transformer_encoder_layer_fwd": layer,

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.device import registration
+from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
-from gpudash.simulator.device.registration import KEY
-from gpudash.simulator.device.storage import AS_ON_CPU
-from gpudash.simulator.operations import accumulation, convolution, functional
+from gpudash.simulator.device.storage import AS_ON_CPU, DEVICE, KEY, kernel_library
 from gpudash.simulator.operations.operations import Engine
+from gpudash.simulator.operations.temporaries import layout_of_convolution, suggested_layout
 
 WHOLE = (
     "_chunk_cat",
@@ -41,14 +40,22 @@ _set_storage = torch.ops.aten.set_.source_Storage_storage_offset
 def install(engine: Engine) -> list[Any]:
     """Register the device's kernels; they last as long as the libraries."""
     # kept by the backend for the process's life
-    everything = registration.library("_")
+    everything = kernel_library("_")
     everything.fallback(engine.run_boxed, KEY)
-    library = registration.library("aten")
-    own_kernels = {**_making(engine), **_sizing(engine)}
-    for subject in (accumulation, convolution, functional):
-        own_kernels.update(subject.kernels(engine))
+    library = kernel_library("aten")
+    own_kernels = {
+        **_making(engine),
+        **_sizing(engine),
+        **_adding(engine),
+        **_convolving(engine),
+        **_COMPOSED,
+        "native_dropout": _dropout_of(engine),
+    }
     for name, kernel in own_kernels.items():
         library.impl(name, kernel, KEY)
+    for name, function in _COMPOSED.items():
+        # torch must not take its own in their place before it comes to the device
+        library.impl(name, function, f"Autograd{KEY}")
     for key in ("Conjugate", "Negative"):
         # without it torch would make a copy of a conjugated tensor before copying it, by copying it
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
@@ -204,3 +211,147 @@ def _check(layout: torch.layout | None, pin_memory: bool | None) -> None:
         raise NotImplementedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
     if pin_memory:
         raise RuntimeError("Only dense CPU tensors can be pinned")
+
+
+TENSOR_HOLDERS, STORAGE_HOLDERS = 3, 2
+"""How often torch says, while a kernel looks, that a tensor and its storage are held of which only the engine's buffer
+holds one; what Python or another operation asks to be added is held otherwise."""
+
+_add = torch.ops.aten.add.Tensor
+_add_in_place = torch.ops.aten.add_.Tensor
+
+
+def _adding(engine: Engine) -> dict[str, Callable[..., Any]]:
+    """The sum of two tensors: gradients that come to a tensor from several uses are added in place where CUDA's would.
+
+    ``InputBuffer::accumulate`` (torch/csrc/autograd/input_buffer.cpp) adds to what nobody else holds. It asks how often
+    the storage is held; that of a simulated tensor is held once more, by its Python object, so that the engine asks for
+    a new tensor instead. Here that request is known again, and served by the tensor it would have added to.
+    """
+
+    def add(one: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
+        if alpha == 1 and autograd.goes_backward() and not torch.is_grad_enabled() and _takes(one, other):
+            return engine.run(_add_in_place, (one, other), {})
+        return engine.run(_add, (one, other), {} if alpha == 1 else {"alpha": alpha})
+
+    return {"add.Tensor": add}
+
+
+def _takes(one: torch.Tensor, other: Any) -> bool:
+    """Whether ``one`` is held by the engine's buffer only, is dense, and ``other`` can be added to it as it is."""
+    if one.device.type != DEVICE or not isinstance(other, torch.Tensor):
+        return False
+    if one.shape != other.shape or one.dtype != other.dtype or one._use_count() != TENSOR_HOLDERS:  # type: ignore[attr-defined]
+        return False
+    storage = one.untyped_storage()
+    if torch._C._storage_Use_Count(storage._cdata) != STORAGE_HOLDERS:
+        return False
+    return bool(torch.ops.aten.is_non_overlapping_and_dense(one))
+
+
+_convolution_backward = torch.ops.aten.convolution_backward.default
+_sum = torch.ops.aten.sum.dim_IntList
+
+_Gradients = tuple[torch.Tensor | None, ...]
+
+
+def _convolving(engine: Engine) -> dict[str, Callable[..., Any]]:
+    """The gradients of a convolution of one, two or three dimensions, made in the order in which CUDA has cuDNN do it.
+
+    ``convolution_backward`` (aten/src/ATen/native/Convolution.cpp) makes them one after another. Copies of the input
+    and of the incoming gradient serve those of the input and of the weight, and are given back before the gradient of
+    the bias is added up, which may therefore take their room.
+    """
+
+    def convolution_backward(
+        grad: torch.Tensor,
+        values: torch.Tensor,
+        weight: torch.Tensor,
+        bias_sizes: Sequence[int] | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        output_padding: Sequence[int],
+        groups: int,
+        output_mask: Sequence[bool],
+    ) -> _Gradients:
+        is_1d = weight.dim() == 3
+        if is_1d:  # taken for images of height 1, whose copy, if it takes one, lasts to the end
+            values = engine.copied(values, torch.contiguous_format)
+            grad, values, weight = grad.unsqueeze(2), values.unsqueeze(2), weight.unsqueeze(2)
+            stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+            output_padding = [0, *output_padding]
+        rest = bias_sizes, stride, padding, dilation, transposed, output_padding, groups
+        made = _by_cudnn(engine, grad, values, weight, rest, output_mask)
+        bias = engine.run(_sum, (grad, [0, *range(2, grad.dim())]), {}) if output_mask[2] else None
+        if is_1d:
+            made = tuple(None if one is None else one.squeeze(2) for one in made)
+        return *made, bias
+
+    return {"convolution_backward": convolution_backward}
+
+
+def _by_cudnn(
+    engine: Engine,
+    grad: torch.Tensor,
+    values: torch.Tensor,
+    weight: torch.Tensor,
+    rest: tuple[Any, ...],
+    output_mask: Sequence[bool],
+) -> _Gradients:
+    """The gradients of the input and of the weight (``cudnn_convolution_backward`` and
+    ``cudnn_convolution_transpose_backward``, aten/src/ATen/native/cudnn/ConvShared.cpp)."""
+    transposed = rest[4]
+    if output_mask[1]:
+        values = engine.copied(values, layout_of_convolution(values, weight))
+    layout = suggested_layout(values)
+    if transposed or suggested_layout(grad) != layout:
+        grad = engine.copied(grad, layout)
+    made: list[torch.Tensor | None] = [None, None]
+    for place in (0, 1):
+        if output_mask[place]:
+            only = [place == number for number in range(3)]
+            made[place] = engine.run(_convolution_backward, (grad, values, weight, *rest, only), {})[place]
+    del grad, values  # in torch's order: the last copy first
+    return tuple(made)
+
+
+def _softmax_by(kernel: Any) -> Callable[..., torch.Tensor]:
+    """Softmax by ``kernel``, which takes float16 and gives float32 in one (aten/src/ATen/native/SoftMax.cpp)."""
+
+    def softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        if tensor.dtype == torch.float16 and dtype == torch.float32:
+            return kernel(tensor, dim, True)  # type: ignore[no-any-return]
+        return kernel(tensor if dtype is None else tensor.to(dtype), dim, False)  # type: ignore[no-any-return]
+
+    return softmax
+
+
+def _group_norm(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A group norm of a contiguous tensor: on CUDA channels do not stay last (aten/src/ATen/native/group_norm.cpp)."""
+    return torch.ops.aten.group_norm.default.decompose(tensor.contiguous(), *args, **kwargs)  # type: ignore[no-any-return]
+
+
+_COMPOSED = {
+    "group_norm": _group_norm,
+    "softmax.int": _softmax_by(torch.ops.aten._softmax),
+    "log_softmax.int": _softmax_by(torch.ops.aten._log_softmax),
+}
+
+
+def _dropout_of(engine: Engine) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Dropout, whose mask is made before its result (aten/src/ATen/native/cuda/Dropout.cu)."""
+
+    def dropout(tensor: torch.Tensor, p: float, train: bool | None = True) -> tuple[torch.Tensor, torch.Tensor]:
+        if train is False or not tensor.numel():
+            return torch.clone(tensor), torch.ones_like(tensor, dtype=torch.bool)
+        mask = torch.empty_like(tensor, dtype=torch.bool)
+        result = torch.empty_like(tensor)
+        if engine.computes:
+            made = torch.native_dropout(engine.like(tensor), p, train)
+            engine.like(result).copy_(made[0])
+            engine.like(mask).copy_(made[1])
+        return result, mask
+
+    return dropout

@@ -18,9 +18,8 @@ from gpudash.simulator.device import autograd, mismatch
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import AS_ON_CPU, DEVICE, Storages, contiguous, extent
 from gpudash.simulator.dry_run import missing_numbers
-from gpudash.simulator.dry_run.known_integers import KnownIntegers
-from gpudash.simulator.dry_run.missing_numbers import DataDependentError
-from gpudash.simulator.operations import substitutes, temporaries
+from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
+from gpudash.simulator.operations import temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
@@ -83,7 +82,7 @@ class Plan:
         self.is_matrix_product = name in MATRIX_PRODUCTS
         self.mixes = name in mismatch.INDEXING
         self.script_of = temporaries.writer_of(f"{name}.{schema.overload_name}" if schema.overload_name else name)
-        self.compute = substitutes.of(operation)
+        self.compute = _computing(operation)
 
 
 class Call:
@@ -512,3 +511,113 @@ def _held(card: SimulatedGpu) -> int:
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(storage)
+
+
+def _computing(operation: Any) -> Callable[..., Any]:
+    """What computes ``operation``: itself, unless it has a substitute."""
+    compute: Callable[..., Any] = _SUBSTITUTES.get(operation._schema.name.replace("aten::", ""), operation._op)
+    return compute
+
+
+def _rms_norm_backward(
+    grad: torch.Tensor,
+    values: torch.Tensor,
+    normalized_shape: Sequence[int],
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    output_mask: list[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Gradients of ``y = x · rstd · weight`` with ``rstd = (mean(x²) + ε)^-1/2`` over the last dimensions."""
+    axes = list(range(values.dim() - len(normalized_shape), values.dim()))
+    outer = list(range(values.dim() - len(normalized_shape)))
+    normal = values.to(rstd.dtype) * rstd
+    inner = grad.to(rstd.dtype)
+    for_weight = None
+    if output_mask[1] and weight is not None:
+        product = inner * normal
+        for_weight = (product.sum(outer) if outer else product).to(weight.dtype)
+    if not output_mask[0]:
+        return None, for_weight
+    if weight is not None:
+        inner = inner * weight.to(rstd.dtype)
+    for_values = rstd * (inner - normal * (inner * normal).mean(axes, keepdim=True))
+    return for_values.to(values.dtype), for_weight
+
+
+def _softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    """Softmax; with ``half_to_float`` the float32 one of a float16 tensor."""
+    wide = tensor.float() if half_to_float else tensor
+    return torch.ops.aten._softmax(wide, dim, False)  # type: ignore[no-any-return]
+
+
+def _log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    """As `softmax`, its logarithm."""
+    wide = tensor.float() if half_to_float else tensor
+    return torch.ops.aten._log_softmax(wide, dim, False)  # type: ignore[no-any-return]
+
+
+def _softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """The gradient of `softmax` for its argument of ``dtype``."""
+    return torch.ops.aten._softmax_backward_data(grad, result, dim, grad.dtype).to(dtype)  # type: ignore[no-any-return]
+
+
+def _log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """The gradient of `log_softmax` for its argument of ``dtype``."""
+    made: torch.Tensor = torch.ops.aten._log_softmax_backward_data(grad.contiguous(), result, dim, grad.dtype)
+    return made.to(dtype)
+
+
+def _convolution(values: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """A convolution; sizes alone lie as cuDNN lays them, while torch's own are always contiguous."""
+    made: torch.Tensor = torch.ops.aten.convolution.default(values, weight, *rest)
+    if not made.is_meta:
+        return made
+    return torch.empty_like(made, memory_format=temporaries.layout_of_convolution(values, weight))
+
+
+def _convolution_backward(
+    grad: torch.Tensor, values: torch.Tensor, weight: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of `convolution`, laid as cuDNN lays them (``cudnn_convolution_backward``, ConvShared.cpp)."""
+    made: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default(grad, values, weight, *rest)
+    if not grad.is_meta:
+        return made
+    layouts = temporaries.layout_of_convolution(grad, weight), temporaries.layout_of_convolution(values, grad)
+    laid = (
+        one if one is None else torch.empty_like(one, memory_format=layout)
+        for one, layout in zip(made, layouts, strict=False)
+    )
+    return *laid, made[2]
+
+
+def _fused_sgd(weights: list[torch.Tensor], *args: Any, **kwargs: Any) -> None:
+    """A step of SGD, which needs no more than it is given."""
+    if not weights[0].is_meta:
+        torch.ops.aten._fused_sgd_(weights, *args, **kwargs)
+
+
+def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
+    """A loss whose reduced result keeps the room of the losses of each element, as torch makes it (Loss.cpp)."""
+
+    def made(tensor: torch.Tensor, target: torch.Tensor, reduction: int = 1, *rest: Any, **named: Any) -> torch.Tensor:
+        result: torch.Tensor = loss(tensor, target, reduction, *rest, **named)
+        if not reduction or not tensor.is_meta:
+            return result
+        sizes = torch.broadcast_shapes(tensor.shape, target.shape)  # type: ignore[no-untyped-call]
+        return torch.empty(sizes, dtype=result.dtype, device="meta").as_strided((), ())
+
+    return made
+
+
+_SUBSTITUTES: dict[str, Callable[..., Any]] = {
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "_fused_rms_norm_backward": _rms_norm_backward,
+    "_fused_sgd_": _fused_sgd,
+    "_log_softmax": _log_softmax,
+    "_log_softmax_backward_data": _log_softmax_backward,
+    "mse_loss": _loss_in_room(torch.ops.aten.mse_loss.default),
+    "smooth_l1_loss": _loss_in_room(torch.ops.aten.smooth_l1_loss.default),
+    "_softmax": _softmax,
+    "_softmax_backward_data": _softmax_backward,
+}

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpudash.simulator.device import registration
-from gpudash.simulator.device.registration import KEY
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.storage import DEVICE, KEY, kernel_library
 from gpudash.simulator.operations.operations import Engine
 
 KEPT_BY_GRU = 5
@@ -23,7 +21,7 @@ FOR_CUDNN = (torch.float16, torch.float32, torch.float64)
 def install(engine: Engine) -> list[Any]:
     """Register the cells, and let modules lay their weights together."""
     _flatten_weights()
-    library = registration.library("aten")
+    library = kernel_library("aten")
     cells = Cells(engine)
     for name, kernel in {
         "_thnn_fused_gru_cell": cells.gru,

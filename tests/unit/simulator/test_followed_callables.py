@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.simulator.dry_run.unknown_numbers import AS_ONE, FALLS, FINITE, ORDINARY
+from gpudash.simulator.dry_run.own_code import AS_ONE, FALLS, FINITE, ORDINARY
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
