@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from gpudash.devices.names import Device, Gpu
-    from gpudash.memory.watching.outlook import Forecast
+    from gpudash.memory.watching.growth import Forecast
     from gpudash.session.live.session import Session, Status
     from gpudash.session.watching.output_log import OutputLog
     from gpudash.settings import Settings

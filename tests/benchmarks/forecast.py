@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gpudash.memory.watching.forecaster import Forecaster
-from gpudash.memory.watching.outlook import Forecast, is_due
+from gpudash.memory.watching.growth import Forecast, is_due
 from gpudash.units import MIB
 from tests.benchmarks.forecast_series import DEVELOPMENT_SEED, EVALUATION_SEED, KINDS, Series, series
 

@@ -1,6 +1,8 @@
 """The model of torch's CUDA caching allocator.
 
-The rules are those of torch's c10/cuda/CUDACachingAllocator.cpp (torch 2.0 to 2.13).
+The rules are those of torch's c10/cuda/CUDACachingAllocator.cpp (torch 2.0 to 2.13); those by which free segments are
+given back to the card, all of them, the oversize ones, or those long unused, of its ``release_cached_blocks``,
+``release_available_cached_blocks`` and ``garbage_collect_cached_blocks``.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from gpudash.memory.allocator import expandable, layout, releasing
+from gpudash.memory.allocator import layout
 from gpudash.memory.allocator.blocks import (
     ALLOCATED,
     FREE,
@@ -19,13 +21,13 @@ from gpudash.memory.allocator.blocks import (
     WAITING,
     Block,
     FreeList,
+    Pool,
     Rounding,
     segment_size,
 )
 from gpudash.memory.allocator.device_memory import DeviceMemory
-from gpudash.memory.allocator.heap import Observer
+from gpudash.memory.allocator.heap import Heap, Observer, allocate_expandable, is_whole, unmap_expandable
 from gpudash.memory.allocator.layout import Segment
-from gpudash.memory.allocator.pooling import Pooled
 from gpudash.memory.allocator.refusal import LARGEST_REQUEST, AllocationRefused
 from gpudash.memory.allocator.settings import AllocatorSettings
 
@@ -36,7 +38,7 @@ UNKNOWN = -1
 """Stands for a stream that is not known."""
 
 
-class CachingAllocator(Pooled):
+class CachingAllocator:
     """Places requests as torch would, in the memory of one card.
 
     Not for several threads at once, and not to be entered again from a call of its own: whoever frees from finalizers
@@ -47,6 +49,9 @@ class CachingAllocator(Pooled):
         settings: torch's settings.
         device: index of the card, for messages.
         observer: called at every event.
+
+    Attributes:
+        memory, settings, device: the same.
     """
 
     def __init__(
@@ -56,8 +61,12 @@ class CachingAllocator(Pooled):
         device: int = 0,
         observer: Observer | None = None,
     ) -> None:
-        super().__init__(memory, settings or AllocatorSettings(), observer)
+        self.memory = memory
+        self.settings = settings or AllocatorSettings()
         self.device = device
+        self._heap = Heap(memory, self.settings)
+        self._heap.observer = observer
+        self._recording: list[tuple[Hashable, int | None]] = []
         self._blocks = self._heap.blocks
         self._rounding = Rounding(self.settings)
         self._used_by: dict[int, set[int]] = {}
@@ -254,9 +263,9 @@ class CachingAllocator(Pooled):
             raise self._refusal(size, rounded, home)
         wanted = segment_size(rounded, self.settings)
         if heap.freed_at is not None:
-            releasing.collect_garbage(heap)
+            _collect_garbage(heap)
         block = self._from_card(home, rounded, wanted)
-        if block is None and releasing.release_oversize(heap, home, rounded):
+        if block is None and _release_oversize(heap, home, rounded):
             block = self._from_card(home, rounded, wanted)
         if block is None and not self._recording:
             self._release_cached()
@@ -273,7 +282,7 @@ class CachingAllocator(Pooled):
         if heap.allowed is not None and heap.reserved + wanted > heap.allowed:
             return None
         if self.settings.expandable_segments:
-            return expandable.allocate(heap, home, rounded)
+            return allocate_expandable(heap, home, rounded)
         address = heap.memory.malloc(wanted)
         return None if address is None else heap.add_segment(home, address, wanted)
 
@@ -338,15 +347,15 @@ class CachingAllocator(Pooled):
         While a private pool is being recorded to, only private pools without a user are emptied, as in torch.
         """
         if self._recording:
-            releasing.release_private(self._heap)
+            _release_private(self._heap)
         else:
             self._release_cached()
 
     def _release_cached(self) -> None:
         self._heap.statistics.events["num_sync_all_streams"] += 1
         self.synchronize()
-        releasing.release_cached(self._heap)
-        releasing.release_private(self._heap)
+        _release_cached(self._heap)
+        _release_private(self._heap)
 
     def set_fraction(self, fraction: float) -> None:
         """Let the allocator reserve at most this share of the card's capacity; 1 lifts the limit.
@@ -375,8 +384,204 @@ class CachingAllocator(Pooled):
         self._waiting = {block.address: {UNKNOWN} for block in self._blocks.values() if block.state == WAITING}
         self._plain = self._plain and all(block.expandable is None for block in self._blocks.values())
 
+    def set_observer(self, observer: Observer | None) -> None:
+        """Call ``observer`` at every event from now on, or nobody."""
+        self._heap.observer = observer
+
+    def _private(self, pool: Hashable | None, stream: int, is_small: bool) -> Pool:
+        """The pool for a request while private pools are asked for or recorded."""
+        heap = self._heap
+        if pool is None:
+            recording = (identity for identity, only in reversed(self._recording) if only is None or only == stream)
+            pool = next(recording, None)
+        if pool is None:
+            return heap.small if is_small else heap.large
+        private = heap.private_pool(pool)
+        return private.small if is_small else private.large
+
+    def begin_pool(self, pool_id: Hashable, stream: int | None = None) -> None:
+        """Take requests from a private pool, as while a graph is captured, until `end_pool`.
+
+        Args:
+            pool_id: names the pool; made at its first use.
+            stream: only requests of this stream; ``None``: all.
+
+        Raises:
+            ValueError: it is being recorded to already.
+        """
+        if any(identity == pool_id for identity, _stream in self._recording):
+            raise ValueError(f"The private pool {pool_id} is being recorded to already: end that first.")
+        heap = self._heap
+        if pool_id in heap.private:
+            heap.private[pool_id].users += 1
+        else:
+            heap.private_pool(pool_id)
+        self._recording.append((pool_id, stream))
+
+    def end_pool(self, pool_id: Hashable) -> None:
+        """Take requests from the shared pools again.
+
+        Raises:
+            ValueError: the pool is not being recorded to.
+        """
+        kept = [entry for entry in self._recording if entry[0] != pool_id]
+        if len(kept) == len(self._recording):
+            raise ValueError(f"The private pool {pool_id} is not being recorded to.")
+        self._recording = kept
+
+    def release_pool(self, pool_id: Hashable) -> None:
+        """One user of a private pool is gone; without any, its free segments go when all cached ones do.
+
+        Raises:
+            ValueError: there is no such pool, or it has no user left.
+        """
+        private = self._heap.private.get(pool_id)
+        if private is None or private.users == 0:
+            raise ValueError(f"There is no private pool {pool_id} in use.")
+        private.users -= 1
+        if private.users == 0:
+            self._heap.freeable.append(private)
+
+    def statistics(self) -> dict[str, int]:
+        """The figures of ``torch.cuda.memory_stats`` under the same names."""
+        limit = self.settings.max_split_size
+        return self._heap.statistics.flat(-1 if limit is None else limit)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of allocated blocks: ``torch.cuda.memory_allocated``."""
+        return self._heap.statistics.all.size
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes taken from the card: ``torch.cuda.memory_reserved``."""
+        return self._heap.reserved
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes freed but still in use by another stream."""
+        return self._heap.statistics.all.waiting_size
+
+    @property
+    def idle_bytes(self) -> int:
+        """Bytes reserved and not in use."""
+        return self.reserved_bytes - self.allocated_bytes - self.pending_bytes
+
+    @property
+    def largest_free_block(self) -> int:
+        """Bytes of the largest free block of any pool and stream."""
+        lists = (home.entries for pool in self._heap.pools() for home in pool.lists.values())
+        return max((entries[-1][0] for entries in lists if entries), default=0)
+
+    def reset_peak(self) -> None:
+        """What ``torch.cuda.reset_peak_memory_stats`` does."""
+        self._heap.statistics.reset_peak()
+
+    def reset_accumulated(self) -> None:
+        """What ``torch.cuda.reset_accumulated_memory_stats`` does."""
+        self._heap.statistics.reset_accumulated()
+
+    def segments(self) -> list[Segment]:
+        """Everything held, by address."""
+        return layout.segments(self._heap)
+
+    def fingerprint(self) -> list[tuple[int, int, int]]:
+        """Address, size and state of every block, by address: what decides where the next requests go."""
+        return sorted((block.address, block.size, block.state) for block in self._heap.blocks.values())
+
+    @property
+    def retries(self) -> int:
+        """Requests that the card served only after what was cached had been released."""
+        events = self._heap.statistics.events
+        return events["num_alloc_retries"] - events["num_ooms"]
+
 
 def _nothing(size: int) -> int:
     if size < 0:
         raise ValueError(f"A negative number of bytes ({size}) cannot be allocated.")
     return 0
+
+
+def _release_cached(heap: Heap) -> None:
+    """Every segment of the shared pools that is wholly free."""
+    _release_free(heap, heap.large)
+    _release_free(heap, heap.small)
+
+
+def _release_private(heap: Heap) -> None:
+    """Every wholly free segment of the private pools that nobody needs any more."""
+    for private in list(heap.freeable):
+        _release_free(heap, private.small)
+        _release_free(heap, private.large)
+        if not any(block.home.pool.private is private for block in heap.blocks.values()):
+            heap.freeable.remove(private)
+            del heap.private[private.identity]
+
+
+def _release_free(heap: Heap, pool: Pool) -> None:
+    free = _free_blocks(heap, pool)
+    for block in free:
+        if _is_segment(block):
+            heap.release_segment(block)
+    for block in free:
+        if block.expandable is not None:
+            unmap_expandable(heap, block)
+
+
+def _free_blocks(heap: Heap, pool: Pool) -> list[Block]:
+    """By stream, size and address, as torch's set has them."""
+    return [heap.blocks[address] for _stream, home in sorted(pool.lists.items()) for _size, address in home.entries]
+
+
+def _release_oversize(heap: Heap, home: FreeList, size: int) -> bool:
+    """Blocks too large to be split, of this list only: the smallest that is enough, else from the largest down.
+
+    Returns:
+        Whether as much as was asked for is now free.
+    """
+    limit = heap.settings.max_split_size
+    if limit is None:
+        return False
+    wanted = max(size, limit)
+    place = bisect_left(home.entries, (wanted,))
+    if place < len(home.entries):
+        block = heap.blocks[home.entries[place][1]]
+        if _is_segment(block):
+            heap.release_segment(block)
+            return True
+    released = 0
+    for found, address in reversed(list(home.entries)):
+        if released >= wanted or found < limit:
+            break
+        if _is_segment(heap.blocks[address]):
+            released += found
+            heap.release_segment(heap.blocks[address])
+    return released >= wanted
+
+
+def _is_segment(block: Block) -> bool:
+    """Whether a free block is all of what one cudaMalloc gave."""
+    return block.expandable is None and is_whole(block)
+
+
+def _collect_garbage(heap: Heap) -> None:
+    """Free segments of the shared large pool that were unused for longer than the average, above the threshold."""
+    if heap.allowed is None or heap.freed_at is None:
+        return
+    target = heap.reserved - int(heap.settings.garbage_collection_threshold * heap.allowed)
+    if target <= 0:
+        return
+    pool, freed_at = heap.large, heap.freed_at
+    ages = {
+        block.address: pool.searches - freed_at[block.address]
+        for block in _free_blocks(heap, pool)
+        if _is_segment(block)
+    }
+    reclaimed = 0
+    while ages and reclaimed < target:
+        average = sum(ages.values()) / len(ages)
+        # never empty: something is at least as old as the average
+        for address in [address for address, age in ages.items() if age >= average]:
+            del ages[address]
+            reclaimed += heap.blocks[address].size
+            heap.release_segment(heap.blocks[address])

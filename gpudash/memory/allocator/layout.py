@@ -6,9 +6,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpudash.memory.allocator import expandable
 from gpudash.memory.allocator.blocks import FREE, STATE_NAMES, Block, ExpandableRange
-from gpudash.memory.allocator.heap import Heap
+from gpudash.memory.allocator.heap import SMALL_GRANULE, Heap
 
 SHARED = (0, 0)
 """The identity torch gives the pools that are nobody's."""
@@ -99,7 +98,7 @@ def _seed_segment(heap: Heap, segment: Segment) -> None:
     heap.begin_with(home, segment.total_size, segment.is_expandable)
     reserved = None
     if segment.is_expandable:
-        granule = expandable.SMALL_GRANULE if segment.is_small else heap.settings.large_segment_size
+        granule = SMALL_GRANULE if segment.is_small else heap.settings.large_segment_size
         reserved = ExpandableRange(segment.address, segment.total_size, granule)
     before: Block | None = None
     for view in segment.blocks:

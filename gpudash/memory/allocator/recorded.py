@@ -15,8 +15,7 @@ from gpudash.memory.allocator.blocks import (
     segment_size,
 )
 from gpudash.memory.allocator.caching import CachingAllocator
-from gpudash.memory.allocator.expandable import SMALL_GRANULE
-from gpudash.memory.allocator.heap import is_free, is_whole
+from gpudash.memory.allocator.heap import SMALL_GRANULE, is_free, is_whole
 
 
 class RecordedAllocator(CachingAllocator):

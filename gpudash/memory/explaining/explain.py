@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
 from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, RefusedRequest, site_of
-from gpudash.memory.explaining.verdict import verdict
 from gpudash.memory.explaining.wording import cap_words, capacity_words, headline, others_words, request_words
-from gpudash.telemetry.explanation import Evidence, Explanation, Part, Where
+from gpudash.telemetry.explanation import Evidence, Explanation, Growth, Part, Verdict, Where
 
 
 def explain(state: MemoryState, source: SourceLine = no_source) -> Explanation:
@@ -136,3 +135,53 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
     if found.allowed_bytes is not None and refused.segment_bytes <= free:
         return replace(found, verdict="memory cap", headline=f"{cap_words(limit, free, found.capacity_bytes)} {words}")
     return replace(found, verdict="real capacity", headline=words)
+
+
+SHARE_OF_FRAGMENTS = 0.1
+"""Part of what is reserved that must be idle for fragments to be the cause: a few MiB in pieces always are."""
+
+SHARE_OF_OTHERS = 0.25
+"""Part of the capacity that other processes must hold to be the cause, where this process would have had it."""
+
+SHARE_OF_LEAK = 0.25
+"""Part of the live bytes that growing lines must hold to be the cause."""
+
+
+def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
+    """Why the request of ``state`` was refused; "headroom" when nothing was.
+
+    In this order: no device of this size could serve it; it would fit in what lies in pieces, and more does so than
+    grows; lines of the program keep something of every step; other processes hold what is missing, and more than a
+    trifle; freed memory waits for a stream; private pools hold it idle; else it is the cap on this process, or the
+    capacity.
+    """
+    request = state.request
+    if request is None:
+        return "headroom"
+    if request.segment_bytes > attainable(state):
+        return "impossible request"
+    missing = max(1, state.missing)
+    grown = sum(growth.bytes for growth in growing)
+    if _in_pieces(state, request.bytes) and state.usable_idle > grown:
+        return "fragmentation"
+    if grown >= SHARE_OF_LEAK * max(1, state.allocated):
+        return "leak"
+    others = sum(process.bytes for process in state.processes)
+    if others >= missing and others >= SHARE_OF_OTHERS * state.capacity and not state.capped:
+        return "other process"
+    if state.pending >= missing:
+        return "pending frees"
+    if state.private_idle >= missing:
+        return "private pools"
+    return "memory cap" if state.capped else "real capacity"
+
+
+def attainable(state: MemoryState) -> int:
+    """The most that the allocator could ever reserve, in bytes: the limit is its own, the context lies beside it."""
+    beside = state.capacity - (state.context_bytes or 0)
+    return beside if state.allowed is None else min(beside, state.allowed)
+
+
+def _in_pieces(state: MemoryState, requested: int) -> bool:
+    enough = state.usable_idle >= requested > state.largest_free_block
+    return enough and state.usable_idle >= SHARE_OF_FRAGMENTS * state.reserved

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
-from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY, MeteredMemory
-from gpudash.memory.allocator.smallest_capacity import Tried, smallest_capacity
+from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY, MeteredMemory, Tried, smallest_capacity
 from gpudash.memory.allocator.trace import Trace
 
 

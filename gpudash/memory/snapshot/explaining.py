@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
-from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
 from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
     larger_remedies,
@@ -17,7 +17,6 @@ from gpudash.memory.explaining.remedies import (
     setting_remedies,
     smaller_activations,
 )
-from gpudash.memory.explaining.verdict import SHARE_OF_LEAK
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Snapshot, Stack

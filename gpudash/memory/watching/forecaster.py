@@ -1,14 +1,292 @@
-"""Foretells one memory: takes in readings, steps and the allocator's own figures, and says when it is exhausted."""
+"""One memory over time: its figures in bins, the growths found in them, and when it is exhausted.
+
+A figure is kept at many resolutions at once: the highest and the lowest of every bin, each twice as long as the level
+before. A bin that holds whole cycles of a sawtooth has the sawtooth's peak and trough, whatever the phase of the
+readings: what grows from bin to bin is growth.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from gpudash.memory.watching.outlook import SURE, Forecast, outlook
-from gpudash.memory.watching.track import Track
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.watching.growth import (
+    FITTED,
+    SURE,
+    Forecast,
+    GrowthTrend,
+    growth_of,
+    has_precedent,
+    lasting,
+    outlook,
+    settled,
+)
+
+STEP_BIN_S = 0.25
+"""Shortest bin of steps: several readings lie in it also at 10 Hz."""
+
+STEP_LEVELS = 8
+
+STEPS_SEEN = 8
+"""Newest bins of steps whose peak a rise within a step must pass."""
+
+STEPS_LEAST = 3
+
+BEYOND = 0.1
+"""How far above those peaks, as a part of a step's swing, a rise is something new."""
+
+TIMED, STEPPED, CYCLED = 0, 1, 2
+
+LEAST_CYCLES = 6
+"""Bins of whole steps or cycles that show a growth: they are less disturbed than those of the clock."""
+
+BRIEF_BINS = (8, 16)
+"""Newest bins of the finest level that are fitted by themselves: a growth may last for a second only."""
+
+TURN = 0.3
+"""Part of the range of the last minutes that use must rise from a trough, or fall from a peak, to have turned."""
+
+TURN_LEVEL = 4
+"""Level whose bins, of 1.6 s, show that range."""
+
+HISTORY = 128
+"""Bins kept of each level, at least: four times what is fitted, so that an earlier peak is still known."""
+
+LEVELS = 10
+"""Levels of time bins: 0.1 s to 51 s."""
+
+SHORTEST_S = 0.1
+"""Length of the shortest bins; readings at 50 Hz are gathered, those at 10 Hz have one each."""
+
+
+class Turns:
+    """Finds the troughs of a series that rises and falls."""
+
+    def __init__(self) -> None:
+        self._rising = True
+        self._extreme: float | None = None
+
+    def at_trough(self, high: float, low: float, turn: float) -> bool:
+        """Whether a fall ended before this reading: it has risen by ``turn`` bytes since."""
+        if self._extreme is None:
+            self._extreme = high
+        if self._rising:
+            self._extreme = max(self._extreme, high)
+            if low < self._extreme - turn:
+                self._rising, self._extreme = False, low
+            return False
+        self._extreme = min(self._extreme, low)
+        if high > self._extreme + turn:
+            self._rising, self._extreme = True, high
+            return True
+        return False
+
+
+@dataclass(slots=True)
+class FoundGrowth:
+    """What a level shows: computed when a bin of it closes, the whole time of a growth again from `due_s` on."""
+
+    closed: int
+    growth: GrowthTrend | None
+    whole: GrowthTrend | None = None
+    due_s: float = -math.inf
+
+
+class Track:
+    """Growth of one figure, found at every resolution."""
+
+    def __init__(self) -> None:
+        self._timed = Pyramid()
+        self._stepped = Pyramid(STEP_LEVELS)
+        self._cycled = Pyramid(STEP_LEVELS)
+        self._turns = Turns()
+        self._found: dict[tuple[int, int], FoundGrowth] = {}
+        self._newest_s = self._newest = 0.0
+        self.stepping = False
+
+    def add(self, time_s: float, high: float, low: float) -> None:
+        """Take in a reading: the peak since the one before and the use now, in bytes."""
+        since = self._timed.open_since_s
+        if since is not None and time_s - since >= SHORTEST_S - 0.01:
+            self._timed.close()
+        self._timed.add(time_s, high, low)
+        if self.stepping:
+            self._stepped.add(time_s, high, low)
+        self._cycle(time_s, high, low)
+        self._newest_s, self._newest = time_s, high
+
+    def step(self, time_s: float) -> None:
+        """A step has ended."""
+        self.stepping = True
+        since = self._stepped.open_since_s
+        if since is not None and time_s - since >= STEP_BIN_S:
+            self._stepped.close()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._timed.clear()
+        self._stepped.clear()
+        self._cycled.clear()
+        self._turns = Turns()
+        self._found.clear()
+        self.stepping = False
+
+    def clear_steps(self) -> None:
+        """Steps have ended, or others begin."""
+        self._stepped.clear()
+        self._found = {key: found for key, found in self._found.items() if key[0] != STEPPED}
+        self.stepping = False
+
+    def growths(self, capacity: int) -> Iterator[GrowthTrend]:
+        """Every growth that is there now: of whole steps first, then of cycles, then by the clock; finest first."""
+        for which in (STEPPED, CYCLED, TIMED):
+            yield from self._growths(which, capacity)
+
+    def _growths(self, which: int, capacity: int) -> Iterator[GrowthTrend]:
+        pyramid = (self._timed, self._stepped, self._cycled)[which]
+        for number, level in enumerate(pyramid.levels):
+            found = self._found.get((which, number))
+            if found is None or found.closed != level.closed:
+                found = FoundGrowth(level.closed, self._fitted(level.table, capacity, number, which))
+                self._found[which, number] = found
+            if found.growth is None:
+                continue
+            if self._newest_s >= found.due_s:
+                found.whole = self._whole(found.growth, pyramid, number, which)
+                found.due_s = self._newest_s + max(SHORTEST_S, found.growth.lasted_s / FITTED / 4) - 0.01
+            if found.whole is not None:
+                yield found.whole
+
+    def _fitted(self, table: NDArray[np.float64], capacity: int, number: int, which: int) -> GrowthTrend | None:
+        if which != TIMED:
+            return growth_of(table, capacity, LEAST_CYCLES)
+        spans = BRIEF_BINS if number == 0 else ()
+        brief = (growth_of(table[-bins:], capacity) for bins in spans)
+        return next((growth for growth in brief if growth is not None), None) or growth_of(table, capacity)
+
+    def _cycle(self, time_s: float, high: float, low: float) -> None:
+        """Let the cycles that readings show close bins of their own, as steps do where they are known."""
+        coarse = self._timed.levels[TURN_LEVEL]
+        if coarse.closed:
+            swing = float(coarse.table[:, 2].max() - coarse.table[:, 3].min())
+            if self._turns.at_trough(high, low, TURN * swing):
+                self._cycled.close()
+        self._cycled.add(time_s, high, low)
+
+    def _whole(self, growth: GrowthTrend, pyramid: Pyramid, number: int, which: int) -> GrowthTrend | None:
+        """``growth`` over all of its time; ``None`` when it has ended, or is one more rise such as fell before."""
+        coarser = []
+        for level in pyramid.levels[number:]:
+            coarser.append(level.table)
+            if len(level.table) == level.closed:
+                break  # it reaches back to the beginning, as all coarser ones do
+        lasted = dataclasses.replace(growth, lasted_s=lasting(growth, coarser))
+        if has_precedent(lasted, coarser) or (which == TIMED and self._is_within_a_step(lasted)):
+            return None
+        began = growth.at_s - lasted.lasted_s
+        finer = [level.table for level in pyramid.levels if level.closed]
+        reaching = next((table for table in finer if table[0, 0] <= began + 1e-9), coarser[0])
+        return settled(lasted, reaching, self._newest_s, self._newest)
+
+    def _is_within_a_step(self, growth: GrowthTrend) -> bool:
+        """Whether it stays below what the newest steps needed at their peaks, or hardly passes that."""
+        steps = self._stepped.levels[0].table[-STEPS_SEEN:]
+        if not self.stepping or len(steps) < STEPS_LEAST:
+            return False
+        swing = float((steps[:, 2] - steps[:, 3]).max())
+        return growth.at_level < float(steps[:, 2].max()) + BEYOND * swing
+
+
+class Bin(NamedTuple):
+    """Readings of a stretch of time, in session seconds and bytes."""
+
+    began_s: float
+    ended_s: float
+    high: float
+    low: float
+
+    def joined(self, later: Bin) -> Bin:
+        """Both, the later one behind this one."""
+        return Bin(self.began_s, later.ended_s, max(self.high, later.high), min(self.low, later.low))
+
+
+class TrackLevel:
+    """Closed bins of one resolution.
+
+    Attributes:
+        half: the bin that waits for its partner, to be one of the next level.
+        closed: how many have been closed since the beginning.
+    """
+
+    def __init__(self) -> None:
+        self.half: Bin | None = None
+        self.closed = 0
+        self._rows = np.empty((2 * HISTORY, 4))
+        self._count = 0
+
+    @property
+    def table(self) -> NDArray[np.float64]:
+        """Rows of began_s, ended_s, high and low, oldest first; a view that the next bin may change."""
+        return self._rows[: self._count]
+
+    def append(self, done: Bin) -> None:
+        """Take in a bin that has been closed."""
+        if self._count == len(self._rows):
+            self._rows[:HISTORY] = self._rows[HISTORY:]
+            self._count = HISTORY
+        self._rows[self._count] = done
+        self._count += 1
+        self.closed += 1
+
+
+class Pyramid:
+    """Closed bins of doubling length.
+
+    Bins are closed by their length, or by the caller where the series has boundaries of its own (steps).
+
+    Args:
+        levels: how many resolutions are kept.
+    """
+
+    def __init__(self, levels: int = LEVELS) -> None:
+        self.levels = [TrackLevel() for _ in range(levels)]
+        self._open: Bin | None = None
+
+    def add(self, time_s: float, high: float, low: float) -> None:
+        """Take a reading into the open bin; times ascend."""
+        reading = Bin(time_s, time_s, high, low)
+        self._open = reading if self._open is None else self._open.joined(reading)
+
+    def close(self) -> None:
+        """Close the open bin, if there is one, and every coarser one that is full with it."""
+        if self._open is None:
+            return
+        done, self._open = self._open, None
+        for level in self.levels:
+            level.append(done)
+            if level.half is None:
+                level.half = done
+                return
+            done, level.half = level.half.joined(done), None
+
+    @property
+    def open_since_s(self) -> float | None:
+        """When the open bin began; ``None`` when none is open."""
+        return None if self._open is None else self._open.began_s
+
+    def clear(self) -> None:
+        """Forget everything, as after a gap or at the beginning of a run."""
+        self.levels = [TrackLevel() for _ in self.levels]
+        self._open = None
+
 
 GAP_S = 2.0
 """Time without a reading after which everything begins anew."""

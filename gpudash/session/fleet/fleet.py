@@ -250,7 +250,7 @@ FULL_RATIO = 0.8
 """How full a memory must be before its growth is worth a word: a program that starts up fills memory fast and stops."""
 
 LEAST_SURE = 0.55
-"""Confidence from which a forecast is told, see `gpudash.memory.watching.outlook.SURE`."""
+"""Confidence from which a forecast is told, see `gpudash.memory.watching.growth.SURE`."""
 
 HORIZON_S = 600.0
 """A growth that needs longer is no forecast."""

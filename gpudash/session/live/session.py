@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import Device, Gpu, Simulation
-from gpudash.memory.watching.outlook import Forecast
+from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.profiles import profile_wish

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.memory.watching.forecaster import Forecaster
-from gpudash.memory.watching.growth import GrowthTrend
-from gpudash.memory.watching.outlook import HORIZON_S, LEAST_SURE, Forecast, is_due, outlook
-from gpudash.memory.watching.track import HISTORY, Bin, Pyramid
+from gpudash.memory.watching.forecaster import HISTORY, Bin, Forecaster, Pyramid
+from gpudash.memory.watching.growth import HORIZON_S, LEAST_SURE, Forecast, GrowthTrend, is_due, outlook
 from gpudash.units import GIB, MIB
 from tests.benchmarks.forecast import contestants, ours, raised, score
 from tests.benchmarks.forecast_series import DEVELOPMENT_SEED, KINDS, make, series

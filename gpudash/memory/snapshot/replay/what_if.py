@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
-from gpudash.memory.allocator.device_memory import GRANULE
-from gpudash.memory.allocator.smallest_capacity import Tried, smallest_capacity
+from gpudash.memory.allocator.device_memory import GRANULE, Tried, smallest_capacity
 from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.estimate import CARDS_BYTES, smallest_card
 from gpudash.memory.snapshot.history.model import DeviceSnapshot

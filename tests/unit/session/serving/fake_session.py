@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gpudash.devices.names import Device, Gpu, simulated_gpu
-from gpudash.memory.watching.outlook import Forecast
+from gpudash.memory.watching.growth import Forecast
 from gpudash.session.live.session import Session
 from gpudash.session.serving.figures import Figures, Rows
 from gpudash.telemetry.records import Record, Sample
