@@ -19,7 +19,7 @@ from gpudash.telemetry.export.writing import atomically
 from gpudash.ui.app import application, build_window
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH
-from gpudash.ui.plots.export import as_png, picture_size
+from gpudash.ui.plots.export import as_png
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.theme import apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
@@ -133,12 +133,13 @@ def _alone(dashboard: Dashboard, size: tuple[int, int], settle: Callable[[], obj
     plots.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
     plots.show_readout(wanted=False)
     plots.strip.hide()
+    plots.overview.hide()
     plots.resize(*size)
     plots.show()
     try:
         QApplication.processEvents()
         for _ in range(2):  # the first may take away or bring the scroll bar beside the plots
-            drawn = picture_size(plots.plots)
+            drawn = plots.picture_size
             height = plots.height() + size[1] - drawn.height()
             plots.resize(plots.width() + size[0] - drawn.width(), max(height, plots.needed_height))
             QApplication.processEvents()

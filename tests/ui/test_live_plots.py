@@ -4,8 +4,7 @@ from gpudash.devices.names import Gpu
 from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.records import RunStarted, Sample, StepFinished
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.axes import value_ticks
-from gpudash.ui.plots.curve import format_value
+from gpudash.ui.plots.axes import format_value, value_ticks
 from gpudash.units import GIB
 
 GPU = "GPU-1"

@@ -11,7 +11,7 @@ from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Note
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, LIGHT, Palette
-from gpudash.ui.plots.curve import format_value
+from gpudash.ui.plots.axes import format_value
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.rank_feed import RankFeed

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect, QSettings
+from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect, QSettings, Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QScrollArea, QWidget
 
 from gpudash.settings import data_folder
@@ -19,7 +20,7 @@ from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 
-LEAST_PLOT_PX = 96
+LEAST_PLOT_PX = 84
 
 
 def busy_session(gpus: int = 1) -> FakeSession:
@@ -244,3 +245,52 @@ def test_the_window_opens_where_it_was_unless_that_is_off_the_screen(home: Path)
     left, top, width, height = QRect(*smaller["opened"]).getRect()  # type: ignore[misc]
     assert left >= 0 and top >= 0 and left + width <= 1280 and top + height <= 800
     assert smaller["button"]
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 960), (2560, 1440)])
+def test_no_tab_and_no_statistics_move_what_is_under_the_pointer_or_hide_the_time_axis(
+    open_window: OpenWindow, size: tuple[int, int]
+) -> None:
+    window = open_window(busy_session(), size=size)
+    dashboard = window.workspace.dashboard
+    axis, tabs, fold = dashboard.plots.axis, dashboard.tabs, dashboard.plots.strip._fold
+    assert inside(window, axis)
+    opened: set[int] = set()
+    for position in range(tabs.bar.count()):
+        pointer = tabs.bar.mapTo(window, tabs.bar.tabRect(position).center())
+        QTest.mouseClick(tabs.bar, Qt.MouseButton.LeftButton, pos=tabs.bar.tabRect(position).center())
+        settle(window)
+        assert tabs.bar.tabAt(tabs.bar.mapFrom(window, pointer)) == tabs.bar.currentIndex() == position
+        assert inside(window, axis), tabs.bar.tabText(position)
+        opened.add(tabs.height())
+        if position == 0 and tabs.collapsed:  # a press on the open tab had closed it
+            QTest.mouseClick(tabs.bar, Qt.MouseButton.LeftButton, pos=tabs.bar.tabRect(position).center())
+            settle(window)
+            opened = {tabs.height()}
+    assert len(opened) == 1 and not tabs.collapsed, "every tab has the same height"
+    for _press in range(2):
+        pointer = fold.mapTo(window, fold.rect().center())
+        QTest.mouseClick(fold, Qt.MouseButton.LeftButton)
+        settle(window)
+        assert window.childAt(pointer) is fold and inside(window, axis)
+
+
+def test_a_height_that_was_dragged_is_that_of_every_tab_and_stays_when_the_tables_are_closed(
+    open_window: OpenWindow,
+) -> None:
+    window = open_window(busy_session(), size=(1440, 960))
+    dashboard = window.workspace.dashboard
+    whole = sum(dashboard.splitter.sizes())
+    dashboard.splitter.setSizes([whole - 300, 300])
+    dashboard.splitter.splitterMoved.emit(whole - 300, 1)
+    for position in range(dashboard.tabs.bar.count()):
+        dashboard.tabs.bar.setCurrentIndex(position)
+        settle(window)
+        assert dashboard.tabs.height() == 300
+    dashboard.toggle_tables()
+    dashboard.toggle_tables()
+    settle(window)
+    assert dashboard.tabs.height() == 300
+    dashboard.reset_layout()
+    settle(window)
+    assert dashboard.tabs.height() < 300

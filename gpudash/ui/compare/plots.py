@@ -19,9 +19,8 @@ from gpudash.devices.names import shown_name
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.plots import Unit
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Autoscale, value_ticks
+from gpudash.ui.plots.axes import Autoscale, format_value, value_ticks
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.curve import format_value
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 _LINE = QSize(46, 14)

@@ -39,9 +39,6 @@ LOW_WINDOW = 920
 PLOTS_GAP = 4
 """Logical pixels between the row of controls and the plots."""
 
-BY_HAND = "by hand"
-"""Stands for the balance of plots and tables while the user has set it."""
-
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
 
@@ -83,6 +80,7 @@ class Dashboard(PlotsPage):
         self._events_seen = 0
         self._rewound = session.store.rewound
         self._balanced: object = None
+        self._tables_height = 0
         self._low: bool | None = None
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
@@ -333,26 +331,28 @@ class Dashboard(PlotsPage):
         """Tables, curves and the balance of both as at the first start."""
         self.tabs.set_collapsed(self.window().height() < LOW_WINDOW)
         super().reset_layout()
+        self._tables_height = 0
         self.rebalance()
 
     def rebalance(self) -> None:
-        """Share the height between plots and tables anew, also where the user had moved the handle."""
+        """Share the height between plots and tables anew; a height that was dragged stays while the tables are open."""
         self._balanced = None
         self._balance()
 
     def _balance(self) -> None:
-        """Give the plots what they need to be seen whole, and the tables the rest of what they can use."""
-        key = (self.splitter.height(), self.plots.needed_height, self.tabs.collapsed)
-        if self._balanced in (key, BY_HAND):
+        """Give the tables one height, whichever of them is open, and the plots the rest."""
+        key = (self.splitter.height(), self.tabs.collapsed)
+        if self._balanced == key:
             return
         self._balanced = key
         height = self.splitter.height() - self.splitter.handleWidth()
-        needed = self.view_bar.sizeHint().height() + PLOTS_GAP + self.plots.needed_height
-        lower = min(max(height - needed, self.tabs.minimumHeight()), self.tabs.maximumHeight())
+        open_height = self._tables_height or self.tabs.usual_height(height)
+        lower = self.tabs.minimumHeight() if self.tabs.collapsed else open_height
         self.splitter.setSizes([max(1, height - lower), lower])
 
     def _balanced_by_hand(self) -> None:
-        self._balanced = BY_HAND
+        if not self.tabs.collapsed:
+            self._tables_height = self.splitter.sizes()[1]
 
 
 SHOWN_S = 60.0

@@ -23,7 +23,7 @@ from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip
 from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
 from gpudash.ui.fleet.words import gpu_name
-from gpudash.ui.plots.curve import NO_VALUE, format_value
+from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:

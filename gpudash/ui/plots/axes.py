@@ -1,4 +1,4 @@
-"""The axes of a plot: where a value is drawn, how far the y axis reaches, where its ticks go and what they say.
+"""The axes of a plot: where a value is drawn and how it reads, how far the y axis reaches, where its ticks go.
 
 A y axis grows at once and shrinks only after a calm while or on request. Ticks are binary steps for memory, 1-2-5
 elsewhere, and whole minutes for time.
@@ -12,7 +12,43 @@ from dataclasses import dataclass
 from PySide6.QtCore import QRectF
 
 from gpudash.telemetry.plots import Unit
-from gpudash.units import GIB, KIB, MIB, TIB, format_clock, memory_unit
+from gpudash.units import (
+    GIB,
+    KIB,
+    MIB,
+    TIB,
+    format_bytes,
+    format_clock,
+    format_duration,
+    format_percent,
+    format_rate,
+    format_scaled,
+    format_throughput,
+    memory_unit,
+)
+
+NO_VALUE = "-"
+
+
+def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
+    """``value`` with its unit, as everywhere else (`gpudash.units`); "-" where there is none."""
+    if value is None or math.isnan(value):
+        return NO_VALUE
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit == "rate":
+        return format_rate(value)
+    if math.isinf(value):
+        return f"{'∞' if value > 0 else '-∞'} {unit_name}".strip()
+    if unit == "ratio":
+        return format_percent(value)
+    if unit in ("nats", "loss"):
+        return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
+    if unit_name == "s":
+        return format_duration(value)
+    if unit_name == "items/s":
+        return format_throughput(value)
+    return format_scaled(value, unit_name).strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ class Gestures(QObject):
         return min(max(x, geometry.area.left()), geometry.area.right())
 
 
-MIN_HEIGHT_PX = 96
+MIN_HEIGHT_PX = 84
 
 DENSE = 1.5
 """Points per pixel column above which a curve is a comb of vertical strokes, where smooth edges only cost time."""

@@ -175,9 +175,11 @@ def _pieces(parts: Sequence[QWidget]) -> Iterator[tuple[QWidget, QPoint]]:
     """What the parts are made of, and where in the picture it is."""
     top = _HEADER_PX
     for part in parts:
-        for child in part.children():
-            if isinstance(child, QWidget) and child.isVisible():
-                yield child, QPoint(_MARGIN_PX, top) + child.pos()
+        children = [child for child in part.children() if isinstance(child, QWidget) and child.isVisible()]
+        for child in children:
+            yield child, QPoint(_MARGIN_PX, top) + child.pos()
+        if not children:
+            yield part, QPoint(_MARGIN_PX, top)
         top += part.height()
 
 

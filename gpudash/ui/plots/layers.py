@@ -154,16 +154,13 @@ class PlotFrame(Layer):
     def line_height(self) -> float:
         return self._metrics.height()
 
-    def arrange(
-        self, geometry: Geometry, left: Ticks, right: Ticks | None, bottom: Ticks | None, grid_x: Ticks
-    ) -> None:
+    def arrange(self, geometry: Geometry, left: Ticks, right: Ticks | None, grid_x: Ticks) -> None:
         """Lay out everything anew where something changed.
 
         Args:
             geometry: of the plot.
             left: ticks of the left axis, in its drawn range.
             right: ticks of the right axis, as shares from 0 to 1 of the height.
-            bottom: labelled ticks of the time axis, where this plot shows them.
             grid_x: where vertical grid lines go.
         """
         key = (
@@ -174,7 +171,6 @@ class PlotFrame(Layer):
             geometry.y_high,
             left,
             right,
-            bottom,
             grid_x,
         )
         if key == self._key:
@@ -195,8 +191,6 @@ class PlotFrame(Layer):
         if right is not None:
             ys = [area.bottom() - share * area.height() for share, _ in right.marks]
             self.labels += self._side(area, right, ys, left_side=False)
-        if bottom is not None:
-            self.labels += self._below(geometry, bottom)
         self._forget_picture()
 
     def _forget_picture(self) -> None:
@@ -222,23 +216,6 @@ class PlotFrame(Layer):
             left = self._bounds.left() if left_side else self._bounds.right() - height
             middle = min(max(area.center().y(), length / 2), self._bounds.height() - length / 2)
             labels.append(Label(ticks.name, QRectF(left, middle - length / 2, height, length), turned=True))
-        return labels
-
-    def _below(self, geometry: Geometry, ticks: Ticks) -> list[Label]:
-        area, height = geometry.area, self._metrics.height()
-        labels: list[Label] = []
-        free = self._bounds.left()
-        for position, text in ticks.marks:
-            width = self._metrics.horizontalAdvance(text) + 1
-            x = geometry.x_of(position + geometry.origin_s)
-            left = min(max(x - width / 2, self._bounds.left()), self._bounds.right() - width)
-            if area.left() - 1 <= x <= area.right() + 1 and left >= free:
-                labels.append(Label(text, QRectF(left, area.bottom() + height / 2 + 1, width, height)))
-                free = left + width + 8
-        width = self._metrics.horizontalAdvance(ticks.name) + 2
-        labels.append(
-            Label(ticks.name, QRectF(area.center().x() - width / 2, area.bottom() + 1.5 * height + 1, width, height))
-        )
         return labels
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:

@@ -12,13 +12,12 @@ from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, time_ticks, value_ticks
-from gpudash.ui.plots.canvas import Canvas, Gestures, drawn
-from gpudash.ui.plots.curve import format_value
+from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, format_value, time_ticks, value_ticks
+from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
-from gpudash.ui.plots.reading import PlotData, Row
+from gpudash.ui.plots.reading import PlotData, PlotRequest, Row
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.text_size import scaled
@@ -32,6 +31,9 @@ _LINE_PX = 28.0
 
 class TimePlot(QWidget):
     """A plot over the shared time axis.
+
+    Attributes:
+        time_ticks: of the time axis, as drawn last, at positions relative to its origin.
 
     Signals:
         hidden_changed: a curve was hidden or shown.
@@ -52,7 +54,7 @@ class TimePlot(QWidget):
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
         self._margins = (40.0, 4.0, 8.0, 4.0)
-        self._shows_time = False
+        self.time_ticks = Ticks((), "")
         self._shows_mark_labels = False
         self.legend = Legend(spec.title, spec.curves, palette, self)
         self.legend.hidden_changed.connect(self._hidden_changed)
@@ -101,6 +103,11 @@ class TimePlot(QWidget):
     def columns(self) -> int:
         """Pixel columns to thin for."""
         return max(50, round(self.canvas.area.width() or self.width()))
+
+    @property
+    def request(self) -> PlotRequest:
+        """What has to be read for the next frame."""
+        return PlotRequest(self.spec, self.hidden, self.columns)
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -164,12 +171,11 @@ class TimePlot(QWidget):
         self.legend.set_palette(palette)
         self.canvas.set_palette(palette)
 
-    def set_frame(self, left: float, right: float, *, shows_time: bool, shows_mark_labels: bool) -> None:
-        """Margins shared by all plots; whether this one carries the time axis and the labels of marks."""
-        line = self.canvas.frame.line_height
-        self._shows_time, self._shows_mark_labels = shows_time, shows_mark_labels
-        self._margins = (left, line + 2 if shows_mark_labels else 5.0, right, 2.5 * line + 3 if shows_time else 5.0)
-        self.canvas.setMinimumHeight(96 + round(self._margins[1] + self._margins[3] - 10))
+    def set_frame(self, left: float, right: float, *, shows_mark_labels: bool) -> None:
+        """Margins shared by all plots; whether this one carries the labels of marks."""
+        self._shows_mark_labels = shows_mark_labels
+        self._margins = (left, self.canvas.frame.line_height + 2 if shows_mark_labels else 5.0, right, 5.0)
+        self.canvas.setMinimumHeight(MIN_HEIGHT_PX + round(self._margins[1] + self._margins[3] - 10))
         self.canvas.set_margins(*self._margins)
         self.legend.set_insets(left, right)
 
@@ -202,9 +208,8 @@ class TimePlot(QWidget):
         geometry = Geometry(self.canvas.area, origin, round(start - origin, 9), round(end - origin, 9), low, high)
         self._geometry = geometry
         self.canvas.set_range(geometry)
-        grid = self._time_ticks(geometry)
-        bottom = grid if self._shows_time else None
-        self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), bottom, grid)
+        self.time_ticks = self._time_ticks(geometry)
+        self.canvas.frame.arrange(geometry, self._left_ticks(), self._right_ticks(), self.time_ticks)
         self._draw_bands(geometry)
         self._draw_between(geometry)
         for curve in self.spec.curves:
@@ -349,14 +354,14 @@ class TimePlot(QWidget):
         return (min(lows), max(highs)) if lows else (math.nan, math.nan)
 
     def _left_ticks(self) -> Ticks:
-        count = max(2, int((self.canvas.area.height() or 96) / scaled(_LINE_PX)))
+        count = max(2, int((self.canvas.area.height() or MIN_HEIGHT_PX) / scaled(_LINE_PX)))
         low, high = self.y_range
         return value_ticks(self.spec.unit, low, high, count, log=self._scale.log, unit_name=self.spec.unit_name)
 
     def _right_ticks(self) -> Ticks | None:
         if not any(curve.axis == "right" for curve in self.visible_curves):
             return None
-        count = max(2, int((self.canvas.area.height() or 96) / scaled(_LINE_PX)))
+        count = max(2, int((self.canvas.area.height() or MIN_HEIGHT_PX) / scaled(_LINE_PX)))
         ticks = value_ticks("ratio", 0.0, RIGHT_HIGH, count)
         return Ticks(tuple((v / RIGHT_HIGH, text) for v, text in ticks.marks), ticks.name)
 

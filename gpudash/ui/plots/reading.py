@@ -1,4 +1,4 @@
-"""From the store to one plot: what must be copied under the store's lock, and nothing more.
+"""From the store to the plots: everything that one frame needs, copied in one go under the store's lock.
 
 Smoothing is exponential, and a view of the samples: the data stay as they are.
 """
@@ -6,7 +6,7 @@ Smoothing is exponential, and a view of the samples: the data stay as they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Key, Store
+from gpudash.ui.plots.axes import format_value
+from gpudash.ui.plots.overlay import Mark, Marks
 from gpudash.ui.plots.shaping import Points
+from gpudash.ui.plots.view import TimeView
+from gpudash.units import format_bytes, format_pair
 
 ALL_SAMPLES = 1 << 40
 """Columns to ask of a window that shall not be thinned."""
@@ -261,3 +265,194 @@ def smooth(values: Floats, weight: float) -> Floats:
         ValueError: when ``weight`` is not from 0 to below 1.
     """
     return Smoother(weight).extend(values)
+
+
+DESCRIBE_S = 1.0
+"""Shortest time between two updates of the words for a screen reader."""
+
+STATISTICS_S = 0.4
+"""Shortest time between two updates of the strip's figures while nothing but the data changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlotRequest:
+    """A plot as far as reading it goes: what it shows, names of hidden curves, pixel columns to thin for."""
+
+    spec: PlotSpec
+    hidden: frozenset[str]
+    columns: int
+
+    @property
+    def curves(self) -> list[CurveSpec]:
+        """The curves that are not hidden."""
+        return [curve for curve in self.spec.curves if curve.name not in self.hidden]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameData:
+    """One frame. `statistics` and `words` are ``None`` when they are not due."""
+
+    plots: list[PlotData]
+    groups: list[Group]
+    marks: list[Mark]
+    statistics: tuple[list[CurveSpec], list[Statistics | None]] | None
+    words: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionShape:
+    """The whole session in outline.
+
+    Attributes:
+        start_s, end_s: session time, of the first and the newest reading.
+        memory: times and bytes, thinned to a few samples a pixel.
+        runs: when each run began and ended.
+    """
+
+    start_s: float
+    end_s: float
+    memory: Points
+    runs: tuple[tuple[float, float], ...] = ()
+
+
+def session_shape(store: Store, specs: Sequence[PlotSpec], columns: int) -> SessionShape | None:
+    """The outline of what there is: the memory in use, else the first curve with data. The caller holds ``store.lock``.
+
+    Args:
+        store: read.
+        specs: the plots that are shown, the most important first.
+        columns: pixels the outline is drawn on.
+    """
+    curves = [curve for spec in specs for curve in spec.curves]
+    used = [("used_bytes", curve.key[0], curve.key[2]) for curve in curves if curve.unit == "bytes"]
+    keys = [*((table, name, device) for name, table, device in used), *(curve.key for curve in curves)]
+    known = [series for key in keys if (series := store.series(*key)) is not None and series.extent() is not None]
+    if not known:
+        return None
+    extents = [extent for series in known if (extent := series.extent()) is not None]
+    start, end = min(first for first, _ in extents), max(last for _, last in extents)
+    runs = tuple((run.began_s, end if run.ended_s is None else run.ended_s) for run in store.runs)
+    return SessionShape(start, end, known[0].window(start, end, columns), runs)
+
+
+class FrameReader:
+    """Reads frames, and remembers what need not be read anew.
+
+    Args:
+        store: read under its lock, which the caller of `read` holds.
+        view: the shared time axis.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, store: Store, view: TimeView, clock: Callable[[], float]) -> None:
+        self.smoothing = Smoothing()
+        self.marks_kept = Marks(store)
+        self._levels = PlotLevels(store)
+        self._store = store
+        self._view = view
+        self._clock = clock
+        self._described_at = self._measured_at = float("-inf")
+        self._measured_key: object = None
+
+    def remeasure(self) -> None:
+        """Let the figures of the strip be due at once."""
+        self._measured_key = None
+
+    def read(
+        self, drawn: Sequence[PlotRequest], plots: Sequence[PlotRequest], *, measure: bool, force: bool
+    ) -> FrameData:
+        """Copy one frame. The caller holds the store's lock.
+
+        Args:
+            drawn: the plots that are seen.
+            plots: all plots, for the readout and the figures.
+            measure: whether the strip shows figures.
+            force: whether everything is due.
+        """
+        span = self._view.range()
+        data = [self._read_plot(plot, span) for plot in drawn]
+        hidden = {plot.spec.id: plot.hidden for plot in plots}
+        groups = visible_rows(self._store, [plot.spec for plot in plots], hidden, self._view.cursor_s, self.smoothing)
+        self.marks_kept.follow()
+        curves = [curve for plot in plots for curve in plot.curves]
+        return FrameData(
+            data,
+            groups,
+            self.marks_kept.shown,
+            self._statistics(curves, force=force) if measure else None,
+            self._words(drawn, data, force=force),
+        )
+
+    def _read_plot(self, plot: PlotRequest, span: tuple[float, float]) -> PlotData:
+        data = read_plot(self._store, plot.spec, plot.hidden, span, plot.columns, self.smoothing)
+        data.levels = [self._levels.of(line) for line in plot.spec.lines]
+        return data
+
+    def _statistics(
+        self, curves: list[CurveSpec], *, force: bool
+    ) -> tuple[list[CurveSpec], list[Statistics | None]] | None:
+        key = (self._view.selection, tuple(curves))
+        due = self._clock() - self._measured_at >= STATISTICS_S
+        if not (due or force or key != self._measured_key):
+            return None
+        self._measured_at, self._measured_key = self._clock(), key
+        return curves, read_statistics(self._store, curves, self._view.selection or self._view.range())
+
+    def _words(self, drawn: Sequence[PlotRequest], data: Sequence[PlotData], *, force: bool) -> list[str] | None:
+        if self._clock() - self._described_at < DESCRIBE_S and not force:
+            return None
+        self._described_at = self._clock()
+        words = []
+        for plot, fresh in zip(drawn, data, strict=True):
+            rows = [read_row(self._store, curve, None, self.smoothing) for curve in plot.curves]
+            words.append(describe_plot(self._store, plot.spec, fresh, rows))
+        return words
+
+
+SLOPE_S = 5.0
+"""How far back a trend is measured."""
+
+_STEADY = 1024 * 1024
+"""Bytes a second below which memory counts as steady."""
+
+
+def describe_plot(store: Store, spec: PlotSpec, data: PlotData, rows: list[Row]) -> str:
+    """One sentence: what the plot shows now. The caller holds ``store.lock``.
+
+    Args:
+        store: for the trend.
+        spec: the plot.
+        data: as drawn, for the capacity.
+        rows: newest values of the visible curves.
+    """
+    bands = [row for row in rows if row.curve.stack and not row.curve.faint]
+    if bands:
+        return f"{spec.title}, {_memory(store, spec, data, bands)}"
+    words = [f"{row.curve.name} {format_value(row.curve.unit, row.value, row.curve.unit_name)}" for row in rows]
+    return f"{spec.title}, now {', '.join(words) if words else 'every curve hidden'}"
+
+
+def _memory(store: Store, spec: PlotSpec, data: PlotData, bands: list[Row]) -> str:
+    known = [row.value for row in bands if row.value is not None]
+    if not known:
+        return "no reading now"
+    used = sum(known)
+    capacity = next((v for line, v in zip(spec.lines, data.levels, strict=False) if line.colour == "capacity"), None)
+    text = f"now {format_bytes(used)}" if capacity is None else f"now {format_pair(used, capacity)}"
+    before = _total(store, [row.curve for row in bands], store.newest_s - SLOPE_S)
+    if before is None:
+        return text
+    slope = (used - before) / SLOPE_S
+    if abs(slope) < _STEADY:
+        return f"{text}, steady"
+    return f"{text}, {'rising' if slope > 0 else 'falling'} {format_bytes(abs(slope))}/s"
+
+
+def _total(store: Store, curves: list[CurveSpec], time_s: float) -> float | None:
+    total = 0.0
+    for curve in curves:
+        series = store.series(*curve.key)
+        value = None if series is None else value_at(series, time_s)
+        if value is not None:
+            total += value
+    return None if total == 0.0 or math.isnan(total) else total

@@ -13,6 +13,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QIcon, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QFrame,
     QHBoxLayout,
     QHeaderView,
     QSizePolicy,
@@ -25,8 +26,8 @@ from PySide6.QtWidgets import (
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import Palette
+from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.curve import NO_VALUE, format_value
 from gpudash.ui.plots.legend import Button, swatch
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -158,17 +159,18 @@ def _time_text(time_s: float) -> str:
 
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
-TABLE_HEIGHT_PX = 112
-LOW_TABLE_HEIGHT_PX = 72
 ROW_PX = 20
 
 
 class SelectionStrip(QWidget):
-    """One line with the range and a foldable table of start, end, delta, min, mean and max per visible curve.
+    """One line with the range. Its figures, start, end, delta, min, mean and max per visible curve, are on `card`.
+
+    Attributes:
+        card: the figures; whoever shows the strip lays the card over the plots, so that nothing moves as it opens.
 
     Signals:
-        cleared: the chip's × was pressed.
-        folded: the table was opened or closed.
+        cleared: the chip's × was pressed, or the card's.
+        folded: the card was opened or closed.
     """
 
     cleared = Signal()
@@ -176,9 +178,6 @@ class SelectionStrip(QWidget):
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._palette = palette
-        self._low = False
-        self._curves: list[CurveSpec] = []
         self._chip = Button()
         self._chip.setProperty("role", "chip")
         self._chip.setToolTip("Clear the selection (Esc)")
@@ -188,54 +187,30 @@ class SelectionStrip(QWidget):
         self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._fold = Button()
         self._fold.setText("Statistics")
-        self._fold.setToolTip("Show or hide the figures of the range")
+        self._fold.setToolTip("Show or hide the figures of the range (Esc hides them)")
         self._fold.setCheckable(True)
         self._fold.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self._fold.setArrowType(Qt.ArrowType.RightArrow)
+        self._fold.setArrowType(Qt.ArrowType.UpArrow)
         self._fold.toggled.connect(self._set_open)
-        self._table = QTableWidget(0, len(COLUMNS))
-        self._prepare_table()
-        line = QHBoxLayout()
+        self.card = StatisticsCard(palette, parent)
+        self.card.closed.connect(self.cleared)
+        line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.addWidget(self._chip)
         line.addWidget(self._words, 1)
         line.addWidget(self._fold)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2)
-        column.addLayout(line)
-        column.addWidget(self._table)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.show_range(None, (0.0, 0.0))
 
     @property
     def open(self) -> bool:
-        """Whether the table is shown."""
+        """Whether the figures are shown."""
         return self._fold.isChecked()
 
     def set_open(self, wanted: bool) -> None:
-        """Show or hide the table."""
+        """Show or hide the figures."""
         self._fold.setChecked(wanted)
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self._curves = []
-
-    def set_low(self, low: bool) -> None:
-        """Take less height for the table, for low windows."""
-        self._low = low
-        self._measure()
-
-    def _measure(self) -> None:
-        """Take the room that the text size in force needs."""
-        self._table.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
-        self._table.setFixedHeight(scaled(LOW_TABLE_HEIGHT_PX if self._low else TABLE_HEIGHT_PX))
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() is QEvent.Type.FontChange and hasattr(self, "_table"):
-            self._measure()
 
     @property
     def words(self) -> str:
@@ -247,19 +222,89 @@ class SelectionStrip(QWidget):
         """Text of the chip; "" without a selection."""
         return self._chip.text() if not self._chip.isHidden() else ""
 
-    def cells(self) -> list[list[str]]:
-        """The table as shown, a list per curve."""
-        items = ((self._table.item(row, column) for column in range(len(COLUMNS))) for row in range(len(self._curves)))
-        return [[item.text() if item is not None else "" for item in row] for row in items]
-
     def show_range(self, selection: tuple[float, float] | None, window: tuple[float, float]) -> None:
         """Say which range the figures are of."""
         self._chip.setVisible(selection is not None)
         if selection is not None:
             self._chip.setText(f"{selection[0]:.1f}-{selection[1]:.1f} s ×")
             self._words.setText(f"{selection[1] - selection[0]:.2f} s selected")
+            self.card.set_title(
+                f"{selection[0]:.2f} to {selection[1]:.2f} s, {selection[1] - selection[0]:.2f} s selected"
+            )
         else:
             self._words.setText(f"Visible window, {window[1] - window[0]:.4g} s. Drag in a plot to measure a range.")
+            self.card.set_title(f"Visible window, {window[1] - window[0]:.4g} s")
+
+    def _set_open(self, wanted: bool) -> None:
+        self._fold.setArrowType(Qt.ArrowType.DownArrow if wanted else Qt.ArrowType.UpArrow)
+        self.card.setVisible(wanted)
+        self.folded.emit()
+
+
+class StatisticsCard(QFrame):
+    """The figures of a range as a table that lies over the plots.
+
+    Signals:
+        closed: the × was pressed.
+    """
+
+    closed = Signal()
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._curves: list[CurveSpec] = []
+        self.setProperty("role", "card")
+        self._title = PlainLabel()
+        self._title.setProperty("role", "title")
+        close = Button()
+        close.setText("×")
+        close.setAccessibleName("Close the statistics")
+        close.setToolTip("Close (Esc)")
+        close.clicked.connect(self.closed)
+        self._table = QTableWidget(0, len(COLUMNS))
+        self._prepare_table()
+        head = QHBoxLayout()
+        head.setContentsMargins(6, 0, 0, 0)
+        head.addWidget(self._title, 1)
+        head.addWidget(close)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(6, 3, 4, 4)
+        column.setSpacing(0)
+        column.addLayout(head)
+        column.addWidget(self._table)
+        self.hide()
+
+    def set_title(self, words: str) -> None:
+        """Say which range the figures are of."""
+        if words != self._title.text():
+            self._title.setText(words)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self._curves = []
+
+    @property
+    def whole_height(self) -> int:
+        """Height at which every row is seen."""
+        rows = self._table.rowCount() * self._table.verticalHeader().defaultSectionSize()
+        return (
+            self.sizeHint().height()
+            - self._table.sizeHint().height()
+            + self._table.horizontalHeader().height()
+            + rows
+            + 4
+        )
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange and hasattr(self, "_table"):
+            self._table.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+
+    def cells(self) -> list[list[str]]:
+        """The table as shown, a list per curve."""
+        items = ((self._table.item(row, column) for column in range(len(COLUMNS))) for row in range(len(self._curves)))
+        return [[item.text() if item is not None else "" for item in row] for row in items]
 
     def show_statistics(self, curves: Sequence[CurveSpec], figures: Sequence[Statistics | None]) -> None:
         """Fill the table: one row per curve, "-" where there are no samples."""
@@ -292,7 +337,7 @@ class SelectionStrip(QWidget):
         header = table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
-        header.setMinimumSectionSize(86)
+        header.setMinimumSectionSize(66)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         first = table.horizontalHeaderItem(0)
         if first is not None:
@@ -300,10 +345,4 @@ class SelectionStrip(QWidget):
         table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         table.setShowGrid(False)
-        self._measure()
-        table.hide()
-
-    def _set_open(self, wanted: bool) -> None:
-        self._fold.setArrowType(Qt.ArrowType.DownArrow if wanted else Qt.ArrowType.RightArrow)
-        self._table.setVisible(wanted)
-        self.folded.emit()
+        table.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))

@@ -1,4 +1,4 @@
-"""All plots under one another, what their keys do, and the menu of a right click in one of them.
+"""All plots under one another over one pinned time axis, and what their keys do.
 
 The window's timer calls `PlotStack.refresh`; everything else follows from the shared view. The window binds the keys.
 """
@@ -8,26 +8,32 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from PySide6.QtCore import QEvent, QPoint, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QImage, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QFrame, QGridLayout, QMenu, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QCursor, QImage, QResizeEvent
+from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.curve import PlotChoice
-from gpudash.ui.plots.export import Caption, as_png, picture, selection_text, vector_picture, write_csv, write_picture
-from gpudash.ui.plots.frame_data import FrameData, FrameReader
+from gpudash.ui.plots.export import (
+    Caption,
+    as_png,
+    picture,
+    picture_size,
+    selection_text,
+    vector_picture,
+    write_csv,
+    write_picture,
+)
+from gpudash.ui.plots.menu import PlotChoice, PlotMenu
 from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
 from gpudash.ui.plots.readout import Readout, SelectionStrip
+from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.file_name import completed
-from gpudash.ui.widgets.plain_text import without_mnemonics
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import scaled
 
@@ -37,8 +43,14 @@ SETTLED_S = 5.0
 READOUT_FROM_PX = 620
 """Width from which there is room for the readout beside the plots."""
 
-ROOMY_FROM_PX = 760
-"""Height from which the strip's table may take its full height."""
+OVERVIEW_S = 0.5
+"""Shortest time between two looks at the whole session for the overview."""
+
+CARD_SHARE, CARD_GAP_PX = 0.5, 6
+"""Share of the plots' height that the figures of a range may lie over, and pixels between them and the edge."""
+
+HANDLE_PX = 5
+"""Between two plots, where their heights are dragged."""
 
 LEAD_RATIO = 0.06
 """Share of the window kept free right of now while a forecast is drawn."""
@@ -78,7 +90,9 @@ class PlotStack(QFrame):
         self.store = store
         self.view = view
         self.readout = Readout(palette)
-        self.strip = SelectionStrip(palette)
+        self.strip = SelectionStrip(palette, self)
+        self.axis = TimeAxis(palette)
+        self.overview = SessionOverview(view, palette)
         self._palette = palette
         self._reader = FrameReader(store, view, clock)
         self._menu = PlotMenu(self)
@@ -89,33 +103,35 @@ class PlotStack(QFrame):
         self._drawn_key: object = None
         self._changes = 0
         self._axes = (0.0, 0.0)
+        self._clock = clock
+        self._outlined_at = float("-inf")
+        self._shape: SessionShape | None = None
         self.setProperty("role", "panel")
         self._readout_wanted = True
+        self._card_above = False
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
             signal.connect(self._touch)
         view.selection_changed.connect(self._selection_changed)
-        self.strip.cleared.connect(view.clear_selection)
-        self.strip.folded.connect(self._remeasure)
+        self.strip.cleared.connect(self.clear_selection)
+        self.strip.folded.connect(self._folded)
 
     def _build(self) -> None:
-        self._column_widget = QWidget()
-        self._column_widget.setProperty("role", "scrolled")
-        self._column = QVBoxLayout(self._column_widget)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(2)
+        self._column = PlotColumn()
         self._scroll = QScrollArea()
         self._scroll.setWidgetResizable(True)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._scroll.setWidget(self._column_widget)
+        self._scroll.setWidget(self._column)
         grid = QGridLayout(self)
         grid.setContentsMargins(8, 4, 4, 3)
         grid.setSpacing(2)
         grid.addWidget(self._scroll, 0, 0)
-        grid.addWidget(self.readout, 0, 1)
-        grid.addWidget(self.strip, 1, 0, 1, 2)
+        grid.addWidget(self.axis, 1, 0)
+        grid.addWidget(self.overview, 2, 0)
+        grid.addWidget(self.readout, 0, 1, 3, 1)
+        grid.addWidget(self.strip, 3, 0, 1, 2)
         grid.setColumnStretch(0, 1)
         grid.setRowStretch(0, 1)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
@@ -137,20 +153,11 @@ class PlotStack(QFrame):
         for spec in specs:
             plot = self._plots.get(spec.id) or self._create(spec)
             plot.set_spec(spec)
-            self._column.setStretchFactor(plot, spec.stretch)
-        if names != self._order:
-            self._place(names)
+        self._order = names
+        self._column.place(self.plots)
         if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
             self._axes = (0.0, 0.0)
         self._touch()
-
-    def _place(self, names: list[str]) -> None:
-        for position, name in enumerate(names):
-            plot = self._plots[name]
-            self._column.removeWidget(plot)
-            self._column.insertWidget(position, plot, plot.spec.stretch)
-            plot.show()
-        self._order = names
 
     @property
     def plots(self) -> list[TimePlot]:
@@ -164,7 +171,7 @@ class PlotStack(QFrame):
     @property
     def needed_height(self) -> int:
         """Height at which every plot is seen without scrolling."""
-        return self.height() - self._scroll.height() + self._column.minimumSize().height()
+        return self.height() - self._scroll.height() + self._column.minimumSizeHint().height()
 
     @property
     def focused(self) -> TimePlot | None:
@@ -190,8 +197,8 @@ class PlotStack(QFrame):
         self._palette = palette
         for plot in self._plots.values():
             plot.set_palette(palette)
-        self.readout.set_palette(palette)
-        self.strip.set_palette(palette)
+        for part in (self.readout, self.strip.card, self.axis, self.overview):
+            part.set_palette(palette)
         self._remeasure()
 
     def set_forecast(self, name: str, points: Sequence[tuple[float, float]] | None) -> None:
@@ -246,7 +253,9 @@ class PlotStack(QFrame):
             key = (version, self.store.sharpened, self._changes, tuple(plot.spec.id for plot in plots))
             if key == self._drawn_key and not force:
                 return False
-            frame = self._reader.read(plots, self.plots, measure=self.strip.open, force=force)
+            requests = [plot.request for plot in self.plots], [plot.request for plot in plots]
+            frame = self._reader.read(requests[1], requests[0], measure=self.strip.open, force=force)
+            self._outline(force=force)
         self._drawn_key = key
         self._draw(plots, frame, newest)
         return True
@@ -265,6 +274,11 @@ class PlotStack(QFrame):
         for plot in self.plots:
             plot.reset_y()
         self._touch()
+
+    def clear_selection(self) -> None:
+        """Esc: select nothing, and close the figures of the range."""
+        self.view.clear_selection()
+        self.strip.set_open(False)
 
     def jump_to_now(self) -> None:
         """End: follow the newest reading again."""
@@ -363,20 +377,27 @@ class PlotStack(QFrame):
         """
         plots = self.plots if plot is None else [plot]
         with self._drawn_alone(plots, palette):
-            return picture(plots, self._said(), palette or self._palette, ratio or self.devicePixelRatioF())
+            return picture(
+                [*plots, self.axis], self._said(), palette or self._palette, ratio or self.devicePixelRatioF()
+            )
 
     def vector_picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> bytes:
         """What `picture` shows, as SVG."""
         plots = self.plots if plot is None else [plot]
         with self._drawn_alone(plots, palette):
-            return vector_picture(plots, self._said(), palette or self._palette)
+            return vector_picture([*plots, self.axis], self._said(), palette or self._palette)
+
+    @property
+    def picture_size(self) -> QSize:
+        """Logical pixels of a picture of all plots."""
+        return picture_size([*self.plots, self.axis])
 
     def _said(self) -> Caption:
         return Caption(self._caption[0], self._caption[1] or self.plots[0].spec.title, self.view.range())
 
     @contextlib.contextmanager
     def _drawn_alone(self, plots: Sequence[TimePlot], palette: Palette | None) -> Iterator[None]:
-        """Draw these plots for a picture, without cursor and the last with the time axis; put all back behind it."""
+        """Draw these plots for a picture, without the cursor; put all back behind it."""
         own, order = self._palette, self._order
         cursor, pinned = self.view.cursor_s, self.view.cursor_pinned
         self.view.set_cursor(None)
@@ -412,10 +433,13 @@ class PlotStack(QFrame):
         cursor = self.view.cursor_s
         for plot in plots:
             plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
+            if plot.geometry_now is not None:
+                self.axis.show_ticks(plot.geometry_now, plot.time_ticks)
         self.readout.show_rows(cursor, newest, frame.groups, live=self.view.live)
         self.strip.show_range(self.view.selection, self.view.range())
         if frame.statistics is not None:
-            self.strip.show_statistics(*frame.statistics)
+            self.strip.card.show_statistics(*frame.statistics)
+            self._place_card()
         if frame.words is not None:
             for plot, words in zip(plots, frame.words, strict=True):
                 plot.set_description(words)
@@ -428,13 +452,17 @@ class PlotStack(QFrame):
             max([self._axes[0], *(left for left, _ in widths)]),
             max([self._axes[1], *(right for _, right in widths)]),
         )
+        left, right = self._axes[0] + 2, max(self._axes[1], 10.0) + 2
         for position, plot in enumerate(self.plots):
-            plot.set_frame(
-                self._axes[0] + 2,
-                max(self._axes[1], 10.0) + 2,
-                shows_time=position == len(self.plots) - 1,
-                shows_mark_labels=position == 0,
-            )
+            plot.set_frame(left, right, shows_mark_labels=position == 0)
+        self.overview.set_insets(left, self._scroll.width() - self._column.width() + right)
+
+    def _outline(self, *, force: bool) -> None:
+        """Look at the whole session now and then, for the overview; called under the store's lock."""
+        if force or self._clock() - self._outlined_at >= OVERVIEW_S:
+            self._outlined_at = self._clock()
+            self._shape = session_shape(self.store, [plot.spec for plot in self.plots], self.width())
+        self.overview.show_session(self._shape)
 
     def _bring_into_view(self, time_s: float) -> None:
         start, end = self.view.range()
@@ -451,8 +479,22 @@ class PlotStack(QFrame):
 
     def _selection_changed(self) -> None:
         self._reader.remeasure()
-        if self.view.selection is not None:
-            self.strip.set_open(True)
+        self.strip.set_open(self.view.selection is not None)
+
+    def _folded(self) -> None:
+        if self.strip.open:
+            pointer = self._scroll.mapFromGlobal(QCursor.pos())
+            self._card_above = pointer.y() > self._scroll.height() / 2 and self._scroll.rect().contains(pointer)
+            self._place_card()
+            self.strip.card.raise_()
+        self._remeasure()
+
+    def _place_card(self) -> None:
+        """Lay the figures over the half of the plots in which the pointer is not."""
+        place, card = self._scroll.geometry(), self.strip.card
+        height = min(card.whole_height, round(place.height() * CARD_SHARE))
+        top = place.top() + CARD_GAP_PX if self._card_above else place.bottom() - height - CARD_GAP_PX
+        card.setGeometry(place.left() + CARD_GAP_PX, top, place.width() - 2 * CARD_GAP_PX, height)
 
     def _remeasure(self) -> None:
         self._reader.remeasure()
@@ -465,7 +507,7 @@ class PlotStack(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.show_readout(self._readout_wanted)
-        self.strip.set_low(self.height() < ROOMY_FROM_PX)
+        self._place_card()
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() is QEvent.Type.FontChange:
@@ -474,83 +516,44 @@ class PlotStack(QFrame):
         super().changeEvent(event)
 
 
-AskForPath = Callable[[QWidget, str, str, str], str]
-"""Parent, title, proposed file name and filter to the chosen path, or "" when the user left."""
+class PlotColumn(QSplitter):
+    """The plots from top to bottom, each as high as its stretch asks for until a handle between two is dragged."""
 
+    def __init__(self) -> None:
+        super().__init__(Qt.Orientation.Vertical)
+        self.setProperty("role", "scrolled")
+        self.setChildrenCollapsible(False)
+        self.setHandleWidth(HANDLE_PX)
+        self._shown: list[TimePlot] = []
+        self._weights: dict[str, float] = {}
+        self.splitterMoved.connect(self._keep_weights)
 
-def ask_for_path(parent: QWidget, title: str, name: str, pattern: str) -> str:
-    """The platform's own dialog for saving."""
-    return QFileDialog.getSaveFileName(parent, title, name, pattern)[0]
+    def place(self, plots: Sequence[TimePlot]) -> None:
+        """Show these plots, in this order."""
+        if list(plots) != self._shown:
+            self._shown = list(plots)
+            for position, plot in enumerate(plots):
+                self.insertWidget(position, plot)
+                plot.show()
+        self._share()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._share()
 
-class PlotMenu:
-    """Builds the menu of a plot and does what its entries say."""
+    def _keep_weights(self) -> None:
+        self._weights |= {plot.spec.id: float(plot.height()) for plot in self._shown}
 
-    def __init__(self, stack: PlotStack, ask: AskForPath = ask_for_path) -> None:
-        self._stack = stack
-        self._ask = ask
-
-    def build(self, plot: TimePlot) -> QMenu:
-        """The menu of ``plot`` as it is now."""
-        stack, menu = self._stack, QMenu(self._stack)
-        menu.addAction("Copy values", partial(self._copy_values, plot))
-        menu.addAction("Copy graph as image", partial(self._copy_picture, plot))
-        menu.addAction("Save picture as PNG…", partial(self._save_picture, plot, "PNG"))
-        menu.addAction("Save picture as SVG…", partial(self._save_picture, plot, "SVG"))
-        menu.addAction("Export range as CSV…", self._export_csv)
-        menu.addSeparator()
-        if stack.view.selection is not None:
-            menu.addAction("Zoom to selection", stack.view.zoom_to_selection)
-            menu.addAction("Clear selection", stack.view.clear_selection)
-        menu.addAction("Fit axis to the data", partial(stack.fit, plot))
-        if plot.spec.may_log:
-            menu.addAction("Linear axis" if plot.log else "Logarithmic axis", partial(stack.toggle_log_of, plot))
-        menu.addSeparator()
-        for curve in plot.visible_curves:
-            menu.addAction(without_mnemonics(f"Hide {curve.name}"), partial(plot.legend.toggle, curve.name))
-        if plot.hidden:
-            menu.addAction("Show all curves", plot.legend.show_all)
-        plots = menu.addMenu("Plots")
-        plots.addActions(stack.choice.actions(plots))
-        return menu
-
-    def open(self, plot: TimePlot, position: QPoint) -> None:
-        """Open the menu at a global position; it goes when it closes."""
-        menu = self.build(plot)
-        menu.aboutToHide.connect(menu.deleteLater)
-        menu.popup(position)
-
-    def _copy_values(self, plot: TimePlot) -> None:
-        text = self._stack.selection_text(plot)
-        QGuiApplication.clipboard().setText(text)
-        self._stack.told.emit(f"Copied {text.count(chr(10)) - 1} rows of values.")
-
-    def _copy_picture(self, plot: TimePlot) -> None:
-        QGuiApplication.clipboard().setImage(self._stack.picture(plot))
-        self._stack.told.emit("Copied the graph as an image.")
-
-    def _save_picture(self, plot: TimePlot, kind: Literal["PNG", "SVG"]) -> None:
-        suffix = f".{kind.lower()}"
-        path = self._wanted(f"Save picture as {kind}", suffix, f"{kind} images (*{suffix})")
-        if path is None:
+    def _share(self) -> None:
+        """Give every plot its part of the height; one without a dragged height takes it from its stretch."""
+        if not self._shown:
             return
-        try:
-            self._stack.save_picture(path, plot)
-        except OSError as error:
-            self._stack.failed.emit(f"{error}; choose another folder.")
-        else:
-            self._stack.told.emit(f"Saved the picture to {path}.")
-
-    def _export_csv(self) -> None:
-        path = self._wanted("Export range as CSV", ".csv", "CSV files (*.csv)")
-        if path is None:
-            return
-        try:
-            count = self._stack.save_csv(path)
-        except OSError as error:
-            self._stack.failed.emit(f"{path} could not be written ({error.strerror or error}); choose another folder.")
-        else:
-            self._stack.told.emit(f"Exported {count} rows to {path}.")
-
-    def _wanted(self, title: str, suffix: str, pattern: str) -> Path | None:
-        return completed(self._stack, title, self._ask(self._stack, title, f"gpudash{suffix}", pattern), suffix)
+        dragged = [
+            self._weights[plot.spec.id] / plot.spec.stretch for plot in self._shown if plot.spec.id in self._weights
+        ]
+        unit = sum(dragged) / len(dragged) if dragged else 1.0
+        weights = [self._weights.get(plot.spec.id, unit * plot.spec.stretch) for plot in self._shown]
+        room = self.height() - HANDLE_PX * (len(weights) - 1)
+        heights = iter(max(1, round(room * weight / sum(weights))) for weight in weights)
+        shown = set(self._shown)
+        self.setSizes([next(heights) if self.widget(place) in shown else 0 for place in range(self.count())])

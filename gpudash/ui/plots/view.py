@@ -181,6 +181,15 @@ class TimeView(QObject):
         self._right_s = end_s
         self.changed.emit()
 
+    def resize(self, start_s: float, end_s: float) -> None:
+        """Show this range, no later than the newest reading, while one end is dragged; a row of these is one step."""
+        self._remember("resize")
+        self.pause()
+        end_s = min(end_s, max(self._now_s, start_s + MIN_WINDOW_S))
+        self._window_s = _clamped(end_s - min(start_s, end_s - MIN_WINDOW_S))
+        self._right_s = end_s
+        self.changed.emit()
+
     def show_all(self, extent: tuple[float, float] | None) -> None:
         """Show everything there is; a following view goes on following."""
         if extent is None:
@@ -262,7 +271,7 @@ class TimeView(QObject):
 
     def _remember(self, move: str) -> None:
         """Keep the view before a move; a row of equal small moves (wheel, drag) counts as one."""
-        repeated = move == self._last_move and move in ("zoom", "pan", "window")
+        repeated = move == self._last_move and move in ("zoom", "pan", "window", "resize")
         self._last_move = move
         if not repeated:
             self._past.append(self._place())

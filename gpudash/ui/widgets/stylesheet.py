@@ -120,6 +120,8 @@ QTabWidget::pane { border: 1px solid $border; border-radius: 4px; top: -1px; }
 QTabBar { background: transparent; }
 QTabBar::tab { background: transparent; color: $muted; padding: 5px 12px; border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
+QTabBar::tab:bottom { border-bottom: 0px; border-top: 2px solid transparent; }
+QTabBar::tab:bottom:selected { border-top-color: $accent; }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:focus { color: $text; background: $button; }
 

@@ -7,13 +7,12 @@ import math
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QPoint, QRectF
 
 from gpudash.telemetry.plots import Unit
 from gpudash.telemetry.records import EpochFinished, Marker, Sample
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.axes import CALM_S, Autoscale, time_ticks, value_ticks
-from gpudash.ui.plots.curve import format_value
+from gpudash.ui.plots.axes import CALM_S, Autoscale, format_value, time_ticks, value_ticks
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB
@@ -172,22 +171,46 @@ def test_values_are_written_with_their_unit_and_none_is_a_dash(unit: Unit, value
     assert format_value(unit, value, "items/s" if unit == "number" else "") == words
 
 
-def test_only_the_lowest_plot_names_the_time_axis(drawn: PlotStack, view: TimeView) -> None:
-    named = [[label.text for label in plot.labels() if "now" in label.text] for plot in drawn.plots]
-    assert named == [[], [], ["seconds before now"]]
+def test_the_time_axis_is_named_once_under_all_plots(drawn: PlotStack, view: TimeView) -> None:
+    assert [label.text for plot in drawn.plots for label in plot.labels() if "now" in label.text] == []
+    assert "seconds before now" in [label.text for label in drawn.axis.labels]
     view.pause()
     refresh(drawn)
-    assert "session time" in [label.text for label in drawn.plots[-1].labels()]
+    assert "session time" in [label.text for label in drawn.axis.labels]
+
+
+def test_a_tick_of_the_time_axis_is_under_its_moment_in_every_plot(drawn: PlotStack, view: TimeView) -> None:
+    view.show(2.0, 12.0)
+    refresh(drawn)
+    (tick,) = [label for label in drawn.axis.labels if label.text == "0:08"]
+    for plot in drawn.plots:
+        geometry = plot.geometry_now
+        assert geometry is not None
+        x = plot.canvas.mapTo(drawn, QPoint(0, 0)).x() + geometry.x_of(8.0)
+        assert drawn.axis.x() + tick.rect.center().x() == pytest.approx(x, abs=1.0)
+
+
+@pytest.mark.parametrize("height", [220, 420, 900])
+def test_the_time_axis_stays_in_view_however_low_the_window_and_far_the_plots_are_scrolled(
+    drawn: PlotStack, height: int
+) -> None:
+    drawn.resize(900, height)
+    refresh(drawn)
+    bar = drawn._scroll.verticalScrollBar()
+    for place in (bar.minimum(), bar.maximum()):
+        bar.setValue(place)
+        refresh(drawn)
+        assert drawn.axis.visibleRegion().boundingRect() == drawn.axis.rect()
+        assert drawn.axis.labels
 
 
 def _clashes(stack: PlotStack) -> list[tuple[str, str, str]]:
     found = []
-    for plot in stack.plots:
-        labels = plot.labels()
-        canvas = QRectF(plot.canvas.rect())
-        found += [(plot.spec.id, label.text, "outside") for label in labels if not canvas.contains(label.rect)]
+    labelled = [(plot.spec.id, plot.labels(), QRectF(plot.canvas.rect())) for plot in stack.plots]
+    for name, labels, canvas in [*labelled, ("time", stack.axis.labels, QRectF(stack.axis.rect()))]:
+        found += [(name, label.text, "outside") for label in labels if not canvas.contains(label.rect)]
         found += [
-            (plot.spec.id, a.text, b.text)
+            (name, a.text, b.text)
             for i, a in enumerate(labels)
             for b in labels[i + 1 :]
             if a.rect.adjusted(0.6, 0.6, -0.6, -0.6).intersects(b.rect)

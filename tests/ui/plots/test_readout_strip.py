@@ -29,7 +29,7 @@ def test_a_selected_ramp_gives_exact_figures_from_raw_samples(ramp: PlotStack, v
     view.select(60.0, 80.0)
     refresh(ramp)
     assert ramp.strip.open
-    assert ramp.strip.cells() == [
+    assert ramp.strip.card.cells() == [
         ["ramp", "120 items/s", "160 items/s", "40.0 items/s", "120 items/s", "140 items/s", "160 items/s"]
     ]
     assert ramp.strip.chip == "60.0-80.0 s ×"
@@ -44,7 +44,7 @@ def test_without_a_selection_the_strip_describes_the_visible_window_and_says_so(
     refresh(ramp)
     assert ramp.strip.words.startswith("Visible window, 50 s")
     assert ramp.strip.chip == ""
-    assert ramp.strip.cells()[0][1:3] == ["100 items/s", "200 items/s"]
+    assert ramp.strip.card.cells()[0][1:3] == ["100 items/s", "200 items/s"]
 
 
 def test_the_chip_clears_the_selection(ramp: PlotStack, view: TimeView, qtbot: QtBot) -> None:
@@ -59,16 +59,16 @@ def test_the_chip_clears_the_selection(ramp: PlotStack, view: TimeView, qtbot: Q
 def test_a_hidden_curve_has_no_row_in_the_strip(drawn: PlotStack, view: TimeView) -> None:
     view.select(12.0, 15.0)
     refresh(drawn)
-    before = [row[0] for row in drawn.strip.cells()]
+    before = [row[0] for row in drawn.strip.card.cells()]
     drawn.plots[1].legend.toggle("CPU")
     refresh(drawn)
-    assert [row[0] for row in drawn.strip.cells()] == [name for name in before if name != "CPU"]
+    assert [row[0] for row in drawn.strip.card.cells()] == [name for name in before if name != "CPU"]
 
 
 def test_a_range_without_samples_shows_dashes_and_not_zeros(drawn: PlotStack, view: TimeView) -> None:
     view.select(30.0, 31.0)
     refresh(drawn)
-    assert {cell for row in drawn.strip.cells() for cell in row[1:]} == {"-"}
+    assert {cell for row in drawn.strip.card.cells() for cell in row[1:]} == {"-"}
 
 
 def test_figures_of_a_moving_window_are_not_worked_out_at_every_frame(
@@ -76,14 +76,14 @@ def test_figures_of_a_moving_window_are_not_worked_out_at_every_frame(
 ) -> None:
     drawn.strip.set_open(True)
     refresh(drawn)
-    before = drawn.strip.cells()
+    before = drawn.strip.card.cells()
     feed.ticks(10)
     drawn.refresh()
-    assert drawn.strip.cells() == before
+    assert drawn.strip.card.cells() == before
     clock.now += 1.0
     feed.ticks(1)
     drawn.refresh()
-    assert drawn.strip.cells() != before
+    assert drawn.strip.card.cells() != before
 
 
 def test_the_readout_shows_raw_and_smoothed(drawn: PlotStack, view: TimeView) -> None:
@@ -125,3 +125,35 @@ def test_a_curve_of_one_plot_has_one_row(drawn: PlotStack) -> None:
     drawn.set_plots([LOSS])
     refresh(drawn)
     assert [name for name, _ in drawn.readout.rows()] == ["loss", "accuracy"]
+
+
+def places(stack: PlotStack) -> list[object]:
+    """Where everything is that the pointer may be on."""
+    return [
+        *((plot.mapTo(stack, plot.rect().topLeft()), plot.size()) for plot in stack.plots),
+        *((part.pos(), part.size()) for part in (stack.axis, stack.readout, stack.strip)),
+    ]
+
+
+def test_nothing_moves_as_the_statistics_open_and_close(drawn: PlotStack, view: TimeView) -> None:
+    before = places(drawn)
+    view.select(12.0, 15.0)
+    refresh(drawn)
+    card = drawn.strip.card
+    assert card.isVisible() and drawn.rect().contains(card.geometry())
+    assert not card.geometry().intersects(drawn.axis.geometry()) and not card.geometry().intersects(
+        drawn.strip.geometry()
+    )
+    assert places(drawn) == before
+    drawn.clear_selection()
+    refresh(drawn)
+    assert not card.isVisible() and view.selection is None
+    assert places(drawn) == before
+
+
+def test_statistics_of_the_visible_window_close_like_those_of_a_range(drawn: PlotStack) -> None:
+    drawn.strip.set_open(True)
+    refresh(drawn)
+    assert drawn.strip.card.isVisible()
+    drawn.clear_selection()
+    assert not drawn.strip.open and not drawn.strip.card.isVisible()

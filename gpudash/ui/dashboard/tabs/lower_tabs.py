@@ -1,5 +1,8 @@
 """The tabs below the plots: stages, result, epochs, ranks, operators, output, processes, devices, events.
 
+The bar is the lowest row, and what a tab shows opens above it, as high for one tab as for another: no press on a tab
+moves the tab that was pressed.
+
 While the output is not in sight its newest line stands beside the tabs.
 """
 
@@ -13,7 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontDatabase, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QSizePolicy,
+    QStackedWidget,
+    QTabBar,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.devices.names import shown_name
 from gpudash.session.watching.output_log import OutputLine
@@ -39,7 +49,7 @@ from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
 from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.widgets.tables import ROW_PX, Column, Table
+from gpudash.ui.widgets.tables import Column, Table
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
 
@@ -49,24 +59,16 @@ if TYPE_CHECKING:
 
 Range = tuple[float, float] | None
 
-EXPANDED_HEIGHT = 160
-"""Logical pixels: header and five rows, enough for the stages of a training step."""
-
-OUTPUT_HEIGHT = 360
-"""Logical pixels that what a program prints may take, where the plots leave them."""
+LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.18, 260
+"""Logical pixels that what a tab shows has at least, its usual share of the height, and at most until it is dragged."""
 
 
-LEAST_HEIGHT = 80
-
-LEAST_RANKS_HEIGHT, RANKS_HEAD_HEIGHT = 150, 34
-"""Logical pixels of the sentence and four ranks, and of the sentence alone."""
-
-LEAST_OPERATORS_HEIGHT = 250
-"""Logical pixels of a timeline and some rows of operators; the plots can be scrolled meanwhile."""
+UNLIMITED = 2**24 - 1
+"""Qt's QWIDGETSIZE_MAX, which PySide6 does not name."""
 
 
 class LowerTabs(QWidget):
-    """Six tables and a program's output behind a tab bar, which can be collapsed to the bar alone.
+    """Six tables and a program's output over a tab bar, which can be collapsed to the bar alone.
 
     Signals:
         collapsed_changed: the bar was collapsed or opened.
@@ -77,6 +79,7 @@ class LowerTabs(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.bar = QTabBar()
+        self.bar.setShape(QTabBar.Shape.RoundedSouth)
         self.bar.setExpanding(False)
         self.bar.setDrawBase(False)
         self.bar.setAccessibleName("Tables and output")
@@ -91,8 +94,8 @@ class LowerTabs(QWidget):
         row.setSpacing(16)
         row.addWidget(self.bar)
         row.addWidget(self.newest, 1)
-        layout.addLayout(row)
         layout.addWidget(self._pages, 1)
+        layout.addLayout(row)
         self.stages = self._add(
             "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
         )
@@ -105,7 +108,6 @@ class LowerTabs(QWidget):
         self._pages.addWidget(self._results)
         self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
         self.ranks: RanksTab | None = None
-        self._ranks_shown = 0
         self.operators = OperatorsTab()
         self.bar.addTab("Operators")
         self._pages.addWidget(self.operators)
@@ -116,7 +118,7 @@ class LowerTabs(QWidget):
         self.devices = self._add("Devices", _DEVICES, "Every reading of every device, with its state, appears here.")
         self.events = self._add("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
         self.bar.tabBarClicked.connect(self._clicked)
-        self.bar.currentChanged.connect(self._show_page)
+        self.bar.currentChanged.connect(self._pages.setCurrentIndex)
         self._collapsed = False
         self.set_collapsed(False)
 
@@ -138,12 +140,16 @@ class LowerTabs(QWidget):
         if collapsed:
             self.setFixedHeight(height)
         else:
-            least, most = self._room
-            self.setMinimumHeight(height + least)
-            self.setMaximumHeight(height + most)
+            self.setMinimumHeight(height + scaled(LEAST_HEIGHT))
+            self.setMaximumHeight(UNLIMITED)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         for position in range(self.bar.count()):
             self.bar.setTabToolTip(position, "Click to open" if collapsed else "Click the open tab to collapse")
+
+    def usual_height(self, whole: int) -> int:
+        """Logical pixels for the open tabs where they and the plots share ``whole``."""
+        shown = max(scaled(LEAST_HEIGHT), min(round(whole * USUAL_SHARE), scaled(MOST_HEIGHT)))
+        return self.bar.sizeHint().height() + shown
 
     def current(self) -> Table | RanksTab | None:
         """The table in front; ``None`` while the output, a profile or a verdict is."""
@@ -156,18 +162,6 @@ class LowerTabs(QWidget):
     def output_in_front(self) -> bool:
         """Whether the output is the open tab."""
         return self._pages.currentWidget() is self.output
-
-    @property
-    def _room(self) -> tuple[int, int]:
-        """Logical pixels that what is in front takes at least and at most."""
-        page = self._pages.currentWidget()
-        if page is self.ranks:
-            rows = RANKS_HEAD_HEIGHT + scaled(ROW_PX) * (self._ranks_shown + 1)
-            return min(LEAST_RANKS_HEIGHT, rows), min(OUTPUT_HEIGHT, rows)
-        if page is self.operators:
-            return LEAST_OPERATORS_HEIGHT, OUTPUT_HEIGHT
-        verdict = page is self._results and self._results.currentWidget() is self.verdict
-        return LEAST_HEIGHT, OUTPUT_HEIGHT if page is self.output or verdict else EXPANDED_HEIGHT
 
     def show_result(self) -> None:
         """Open the result."""
@@ -201,33 +195,19 @@ class LowerTabs(QWidget):
             if not count and self.bar.currentIndex() == place:
                 self.bar.setCurrentIndex(0)
             self.bar.setTabVisible(place, bool(count))
-        before, self._ranks_shown = self._room, count
-        self._fit_height(before)
 
     @property
     def selected_rank(self) -> int | None:
         """The rank that is selected in the table of ranks."""
         return None if self.ranks is None else self.ranks.selected_rank
 
-    def _show_page(self, position: int) -> None:
-        before = self._room
-        self._pages.setCurrentIndex(position)
-        self._fit_height(before)
-
-    def _fit_height(self, before: tuple[int, int]) -> None:
-        if before != self._room:
-            self.set_collapsed(self._collapsed)
-            self.collapsed_changed.emit()
-
     def _show_result(self, run: RunView | None) -> None:
         """What the run found: a verdict, or else a table."""
         result = {} if run is None else run.result
-        before = self._room
         verdict = self.verdict.show_result(result)
         self._results.setCurrentWidget(self.verdict if verdict else self.result)
         if not verdict:
             self.result.show_rows([] if run is None else outcome_rows(result))
-        self._fit_height(before)
 
     def _clicked(self, position: int) -> None:
         if position < 0:

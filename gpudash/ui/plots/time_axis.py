@@ -1,0 +1,267 @@
+"""What lies under the plots and never scrolls with them: the time axis, and the overview of the whole session."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetricsF, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gpudash.ui.colours import Palette
+from gpudash.ui.plots.axes import Geometry, Ticks
+from gpudash.ui.plots.canvas import EDGE_PX, label_font
+from gpudash.ui.plots.layers import Label
+from gpudash.ui.plots.reading import SessionShape
+from gpudash.ui.plots.shaping import Floats
+from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.text_size import scaled
+
+
+class TimeAxis(QWidget):
+    """Ticks and name of the time axis, under the plot areas that share it.
+
+    Attributes:
+        labels: every word with its place, in pixels of the widget.
+    """
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._key: object = None
+        self.labels: list[Label] = []
+        self.setAccessibleName("Time axis")
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._measure()
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def show_ticks(self, geometry: Geometry, ticks: Ticks) -> None:
+        """Write these ticks, at positions relative to the origin, under a plot area with this geometry."""
+        key = (geometry.area.left(), geometry.area.right(), geometry.x_low, geometry.x_high, ticks, self.width())
+        if key != self._key:
+            self._key = key
+            self.labels = self._laid_out(geometry, ticks)
+            self.setAccessibleDescription(", ".join(label.text for label in self.labels))
+            self.update()
+
+    def _laid_out(self, geometry: Geometry, ticks: Ticks) -> list[Label]:
+        metrics, area = self._metrics, geometry.area
+        height = metrics.height()
+        labels: list[Label] = []
+        free = 0.0
+        for position, text in ticks.marks:
+            width = metrics.horizontalAdvance(text) + 1
+            x = geometry.x_of(position + geometry.origin_s)
+            left = min(max(x - width / 2, 0.0), self.width() - width)
+            if area.left() - 1 <= x <= area.right() + 1 and left >= free:
+                labels.append(Label(text, QRectF(left, 1, width, height)))
+                free = left + width + 8
+        width = metrics.horizontalAdvance(ticks.name) + 2
+        labels.append(Label(ticks.name, QRectF(area.center().x() - width / 2, height + 1, width, height)))
+        return labels
+
+    def _measure(self) -> None:
+        self._font = label_font(self)
+        self._metrics = QFontMetricsF(self._font)
+        self._key = None
+        self.setFixedHeight(math.ceil(2 * self._metrics.height()) + 2)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._measure()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setFont(self._font)
+        painter.setPen(QColor(self._palette.muted))
+        for label in self.labels:
+            painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)
+
+
+OVERVIEW_PX = 28
+
+HANDLE_PX = 8.0
+"""Least width of the handle that stands for the visible part."""
+
+LONGER = 1.02
+"""How much longer than the view a session must be for the overview to be worth its room."""
+
+
+@dataclass(slots=True)
+class _Grip:
+    """What a drag holds: the handle as a whole, or one of its ends; times are session time at the press."""
+
+    part: str
+    at_s: float
+    span: tuple[float, float]
+
+
+class SessionOverview(QWidget):
+    """The whole session in one strip, and the visible part of it as a handle.
+
+    Dragging the handle moves the view, dragging an end resizes it, a press elsewhere brings the view there, a double
+    click shows everything. It keeps its room from the moment it is first of use, so that nothing above it jumps.
+    """
+
+    def __init__(self, view: TimeView, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._view = view
+        self._palette = palette
+        self._shape: SessionShape | None = None
+        self._insets = (0.0, 0.0)
+        self._grip: _Grip | None = None
+        self.setAccessibleName("Overview of the session")
+        self.setToolTip("The whole session. Drag the handle to move through it; double click shows everything.")
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setFixedHeight(scaled(OVERVIEW_PX))
+        self.setMouseTracking(True)
+        policy = self.sizePolicy()
+        self.hide()
+        self._keeps_room = policy
+        view.changed.connect(self.update)
+
+    def sizeHint(self) -> QSize:
+        return QSize(200, scaled(OVERVIEW_PX))
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def set_insets(self, left: float, right: float) -> None:
+        """Begin and end where the plot areas do, in pixels from either side."""
+        if (left, right) != self._insets:
+            self._insets = left, right
+            self.update()
+
+    @property
+    def area(self) -> QRectF:
+        """Where the session is drawn, in pixels of the widget."""
+        left, right = self._insets
+        return QRectF(left, 3, max(10.0, self.width() - left - right), self.height() - 6)
+
+    @property
+    def handle(self) -> QRectF:
+        """The visible part, in pixels of the widget; empty without a session."""
+        shape, area = self._shape, self.area
+        if shape is None:
+            return QRectF()
+        left, right = (min(max(self._x_of(t), area.left()), area.right()) for t in self._view.range())
+        if right - left < HANDLE_PX:
+            middle = min(max((left + right) / 2, area.left() + HANDLE_PX / 2), area.right() - HANDLE_PX / 2)
+            left, right = middle - HANDLE_PX / 2, middle + HANDLE_PX / 2
+        return QRectF(left, area.top(), right - left, area.height())
+
+    def show_session(self, shape: SessionShape | None) -> None:
+        """Draw this session, or nothing where all of it is in view or there is none."""
+        self._shape = shape
+        start, end = self._view.range()
+        longer = shape is not None and shape.end_s - shape.start_s > LONGER * (end - start)
+        elsewhere = shape is not None and start > shape.start_s + 0.5 * (end - start)
+        if longer or elsewhere:
+            self._keeps_room.setRetainSizeWhenHidden(True)
+            self.setSizePolicy(self._keeps_room)
+        self.setVisible(longer or elsewhere)
+        self.update()
+
+    def _x_of(self, time_s: float) -> float:
+        assert self._shape is not None
+        area = self.area
+        length = max(self._shape.end_s - self._shape.start_s, 1e-9)
+        return area.left() + (time_s - self._shape.start_s) / length * area.width()
+
+    def _time_at(self, x: float) -> float:
+        assert self._shape is not None
+        area = self.area
+        share = (x - area.left()) / area.width()
+        return self._shape.start_s + share * (self._shape.end_s - self._shape.start_s)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._shape is None:
+            return
+        painter, area, palette = QPainter(self), self.area, self._palette
+        painter.fillRect(area, QColor(palette.field))
+        tint = QColor(palette.accent)
+        tint.setAlphaF(0.12)
+        for began, ended in self._shape.runs:
+            left, right = self._x_of(began), self._x_of(ended)
+            painter.fillRect(QRectF(left, area.top(), max(1.0, right - left), area.height()), tint)
+        self._paint_memory(painter, area)
+        handle = self.handle
+        shade = QColor(palette.window)
+        shade.setAlphaF(0.55)
+        painter.fillRect(QRectF(area.left(), area.top(), handle.left() - area.left(), area.height()), shade)
+        painter.fillRect(QRectF(handle.right(), area.top(), area.right() - handle.right(), area.height()), shade)
+        painter.setPen(QPen(QColor(palette.accent), 1))
+        painter.drawRect(handle.adjusted(0.5, -0.5, -0.5, 0.5))
+        for x in (handle.left(), handle.right()):
+            painter.fillRect(QRectF(x - 1.5, area.center().y() - 5, 3, 10), QColor(palette.accent))
+
+    def _paint_memory(self, painter: QPainter, area: QRectF) -> None:
+        assert self._shape is not None
+        times, values = self._shape.memory
+        known = np.isfinite(values)
+        if np.count_nonzero(known) < 2:
+            return
+        highest = max(float(values[known].max()), 1.0)
+        colour = QColor(self._palette.curves["used"])
+        colour.setAlphaF(0.5)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour)
+        for run in np.split(np.arange(len(times)), np.flatnonzero(~known)):
+            inside = run[known[run]]
+            if len(inside) > 1:
+                painter.drawPolygon(self._outline(area, times[inside], values[inside] / highest))
+
+    def _outline(self, area: QRectF, times: Floats, shares: Floats) -> QPolygonF:
+        top = [
+            QPointF(self._x_of(t), area.bottom() - v * (area.height() - 2)) for t, v in zip(times, shares, strict=True)
+        ]
+        return QPolygonF([QPointF(top[0].x(), area.bottom()), *top, QPointF(top[-1].x(), area.bottom())])
+
+    def _part_under(self, x: float) -> str:
+        handle = self.handle
+        if handle.width() > 3 * EDGE_PX:
+            for part, edge in (("start", handle.left()), ("end", handle.right())):
+                if abs(x - edge) <= EDGE_PX:
+                    return part
+        return "whole" if handle.left() - EDGE_PX <= x <= handle.right() + EDGE_PX else ""
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if self._shape is None or event.button() is not Qt.MouseButton.LeftButton:
+            return
+        x = event.position().x()
+        part = self._part_under(x)
+        if not part:
+            start, end = self._view.range()
+            self._view.pan(self._time_at(x) - (start + end) / 2)
+            part = "whole"
+        self._grip = _Grip(part, self._time_at(x), self._view.range())
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        x, grip = event.position().x(), self._grip
+        if self._shape is None:
+            return
+        if grip is None:
+            ends = self._part_under(x) in ("start", "end")
+            self.setCursor(Qt.CursorShape.SizeHorCursor if ends else Qt.CursorShape.PointingHandCursor)
+            return
+        moved = self._time_at(x) - grip.at_s
+        start, end = grip.span
+        if grip.part == "whole":
+            self._view.pan(start + moved - self._view.range()[0])
+        else:
+            self._view.resize(*((start + moved, end) if grip.part == "start" else (start, end + moved)))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._grip = None
+        self._view.settle()
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        if self._shape is not None:
+            self._view.show_all((self._shape.start_s, self._shape.end_s))
