@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from gpudash.cli.terminal.flags import ServeOptions, Simulated, SimulateOptions
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
+from gpudash.telemetry.records import Topic
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -221,7 +222,7 @@ class _Shown:
             print_notice(f"gpudash: {text}")
 
 
-_TOLD = ("out of memory", "report", "snapshot", "straggler", "imbalance")
+_TOLD = (Topic.OUT_OF_MEMORY, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
 """Topics of notes that are told at once; the others are in the recording and in the JSON document."""
 
 

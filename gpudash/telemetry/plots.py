@@ -14,6 +14,7 @@ from typing import Literal
 from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
 from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
 from gpudash.telemetry.ranks.rows import RankPlace, places_of
+from gpudash.telemetry.records import Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import WATCH, Key, Store
 
@@ -360,7 +361,7 @@ def loss(run: RunView | None) -> PlotSpec:
     """Loss, and accuracy on the right axis."""
     entropy = run.result.get("unigram_entropy") if run is not None else None
     if entropy is None and run is not None:
-        entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == "corpus"), None)
+        entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == Topic.CORPUS), None)
     lines: tuple[LineSpec, ...] = ()
     if isinstance(entropy, (int, float)):
         lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)

@@ -20,18 +20,50 @@ from gpudash.telemetry.explanation import Explanation, Findings, explanation_fro
 
 Value = int | float | str | None
 
-EXPLANATION = "explanation"
-"""Topic of the note that tells what holds a device's memory while a run is on: a `MemoryExplained`."""
 
-REMEDIES = "remedies"
-"""Topic of the note that tells what would have let a run fit: a `RemediesFound`. Early recordings have it under
-`EXPLANATION`."""
+class Topic(enum.StrEnum):
+    """What a `Note` is about. A workload of another package may tell of others; those are told as they come."""
 
-OPERATORS = "operators"
-"""Topic of the note that tells what the profiler found; `details` hold its rows, or nothing where it found none."""
-
-DEVICE = "device"
-"""Topic of the note that tells on which device a watched program turns out to run; `details` hold its ``device``."""
+    CACHE = "cache"
+    CLASSES = "classes"
+    COMPARISON = "comparison"
+    CORPUS = "corpus"
+    DEVICE = "device"
+    """On which device a watched program turns out to run; `details` hold its ``device``."""
+    DIRECT = "direct"
+    EXPLANATION = "explanation"
+    """What holds a device's memory while a run is on: a `MemoryExplained`."""
+    GPUS = "gpus"
+    """Which GPUs there are, and torch's names of them (``gpus``, ``torch_names``)."""
+    HOST = "host"
+    IMBALANCE = "imbalance"
+    NAN = "nan"
+    OPERATORS = "operators"
+    """What the profiler found; `details` hold its rows, or nothing where it found none."""
+    OUT_OF_MEMORY = "out of memory"
+    PITFALL = "pitfall"
+    PLACEMENT = "placement"
+    PRESSURE = "pressure"
+    PROCESSES = "processes"
+    PROGRAM = "program"
+    RANKS = "ranks"
+    """Where the ranks of a run are (``world_size``, ``ranks``)."""
+    RECORDINGS = "recordings"
+    REMEDIES = "remedies"
+    """What would have let a run fit: a `RemediesFound`. Early recordings have it under `EXPLANATION`."""
+    REPORT = "report"
+    """Where the report of an out-of-memory lies (``folder``)."""
+    RESTART = "restart"
+    SERVING = "serving"
+    SESSION = "session"
+    """What a stream of records begins with: the facts of the session."""
+    SETTINGS = "settings"
+    SIMULATED = "simulated"
+    SNAPSHOT = "snapshot"
+    """A memory snapshot of a watched program (``path``)."""
+    STRAGGLER = "straggler"
+    TORCH = "torch"
+    WORKER = "worker"
 
 
 class State(enum.StrEnum):
@@ -175,8 +207,8 @@ class Transfer(Event):
 class Note(Event):
     """A fact worth telling during a run: a pitfall's outcome, the placement audit, an observation.
 
-    `details` holds named facts for a table or JSON (a pitfall: ``message`` is torch's own words,
-    ``explanation`` and ``remedy`` are ours).
+    `topic` is a `Topic`, or a word of another package's workload. `details` holds named facts for a table or JSON (a
+    pitfall: ``message`` is torch's own words, ``explanation`` and ``remedy`` are ours).
     """
 
     kind: ClassVar[str] = "Note"
@@ -189,7 +221,7 @@ class Note(Event):
 class MemoryExplained(Note):
     """A note that tells what a device's memory holds while a run is on; in JSON `explanation` is its `details`."""
 
-    topic: str = EXPLANATION
+    topic: str = Topic.EXPLANATION
     explanation: Explanation
 
     def to_json(self) -> str:
@@ -200,7 +232,7 @@ class MemoryExplained(Note):
 class RemediesFound(Note):
     """A note that tells what would have let a run fit; in JSON `found` is its `details`."""
 
-    topic: str = REMEDIES
+    topic: str = Topic.REMEDIES
     found: Findings
 
     def to_json(self) -> str:
@@ -436,10 +468,10 @@ def _typed(note: Note) -> Note:
     """
     time_s, run_id, text, details = note.time_s, note.run_id, note.text, note.details
     with suppress(ValueError):
-        if note.topic == EXPLANATION and "parts" in details:
+        if note.topic == Topic.EXPLANATION and "parts" in details:
             explanation = explanation_from_json(details)
             return MemoryExplained(time_s=time_s, run_id=run_id, text=text, explanation=explanation)
-        if note.topic in (EXPLANATION, REMEDIES) and "remedies" in details:
+        if note.topic in (Topic.EXPLANATION, Topic.REMEDIES) and "remedies" in details:
             return RemediesFound(time_s=time_s, run_id=run_id, text=text, found=findings_from_json(details))
     return note
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import (
-    DEVICE,
     LARGEST,
     EpochFinished,
     Event,
@@ -28,6 +27,7 @@ from gpudash.telemetry.records import (
     RunStarted,
     StageFinished,
     StepFinished,
+    Topic,
     Warning,
     event_from_json,
     plain,
@@ -415,7 +415,7 @@ class RunView:
 
     def _note(self, event: Note) -> None:
         """Keep a note; one that brings the remedies of an out-of-memory completes the explanation instead."""
-        if event.topic == DEVICE:
+        if event.topic == Topic.DEVICE:
             if event.details.get("device", self.device) != self.device:
                 self.memory.used_bytes = None
             self.device = str(event.details.get("device", self.device))

@@ -27,7 +27,7 @@ from gpudash.devices.names import shown_name
 from gpudash.memory.explaining.memory_state import PROGRAMS
 from gpudash.system.files import written_whole
 from gpudash.telemetry.recording.naming import trace_name
-from gpudash.telemetry.records import OPERATORS
+from gpudash.telemetry.records import Topic
 from gpudash.units import format_duration
 from gpudash.workloads.running.installed import variable
 from gpudash.workloads.running.stages import Annotate
@@ -216,7 +216,8 @@ class Profiling:
         assert self._found is not None
         facts, self._found, self.done = {**self._figures(), **self._found}, None, True
         where = f"The trace is in {facts['trace']}." if facts["trace"] else facts["trace_problem"]
-        self._note(OPERATORS, " ".join(part for part in (_words(facts), facts["missing"], where) if part), **facts)
+        words = " ".join(part for part in (_words(facts), facts["missing"], where) if part)
+        self._note(Topic.OPERATORS, words, **facts)
 
     def _figures(self) -> dict[str, Any]:
         step_s = statistics.fmean(self._seconds) if self._seconds else None
@@ -252,7 +253,7 @@ class Profiling:
 
     def _tell_nothing(self, text: str) -> None:
         self.done = True
-        self._note(OPERATORS, text)
+        self._note(Topic.OPERATORS, text)
 
 
 def _started(device: torch.device) -> Any:

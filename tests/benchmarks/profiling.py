@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import OPERATORS, Note
+from gpudash.telemetry.records import Note, Topic
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.programs.training import run
 from gpudash.workloads.running.context import Context, Wishes
@@ -40,5 +40,5 @@ def _profile(spec: TrainingSpec) -> Any:
     context.end_profile()
     while True:
         record = records.get_nowait()
-        if isinstance(record, Note) and record.topic == OPERATORS:
+        if isinstance(record, Note) and record.topic == Topic.OPERATORS:
             return record.details

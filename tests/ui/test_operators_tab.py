@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QInputDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import MatmulSpec
-from gpudash.telemetry.records import OPERATORS, Note, RunStarted
+from gpudash.telemetry.records import Note, RunStarted, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.tabs.operators_tab import (
@@ -63,7 +63,7 @@ def note(first: int = 2, rows: list[dict[str, Any]] | None = None, **more: Any) 
         "trace_problem": "The disk was full.",
         **more,
     }
-    return Note(time_s=1.0, run_id=1, topic=OPERATORS, text="Profiled steps 2 to 4.", details=details)
+    return Note(time_s=1.0, run_id=1, topic=Topic.OPERATORS, text="Profiled steps 2 to 4.", details=details)
 
 
 def run_with(*notes: Note) -> RunView:
@@ -181,7 +181,7 @@ def test_a_later_profile_comes_to_the_front_and_the_earlier_can_be_chosen(tab: O
 
 
 def test_a_note_without_operators_is_no_profile(tab: OperatorsTab) -> None:
-    tab.refresh(run_with(Note(time_s=1.0, run_id=1, topic=OPERATORS, text="The run ended before.")))
+    tab.refresh(run_with(Note(time_s=1.0, run_id=1, topic=Topic.OPERATORS, text="The run ended before.")))
 
     assert tab.empty_words.isVisible()
 

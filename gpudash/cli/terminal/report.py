@@ -18,7 +18,7 @@ from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
-from gpudash.telemetry.records import Note
+from gpudash.telemetry.records import Note, Topic
 from gpudash.units import (
     format_bytes,
     format_clock,
@@ -189,7 +189,15 @@ def _about(workload: str) -> str:
     return "about " if workload == ComparisonSpec.name else ""
 
 
-_TOLD_ELSEWHERE = ("comparison", "corpus", "classes", "placement", "pitfall", "straggler", "imbalance")
+_TOLD_ELSEWHERE = (
+    Topic.COMPARISON,
+    Topic.CORPUS,
+    Topic.CLASSES,
+    Topic.PLACEMENT,
+    Topic.PITFALL,
+    Topic.STRAGGLER,
+    Topic.IMBALANCE,
+)
 """Topics of notes whose facts the result tells."""
 
 

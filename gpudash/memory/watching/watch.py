@@ -106,7 +106,7 @@ class MemoryWatch:
             case StepFinished():
                 for name in self._stepping:
                     self._memory(name).forecaster.observe_step(event.time_s, event.step, event.steps)
-            case Note(topic=records.DEVICE):
+            case Note(topic=records.Topic.DEVICE):
                 self._turn_to(str(event.details.get("device")))
             case Warning(cause=str()):
                 self.set_cause(event.device, event.cause)

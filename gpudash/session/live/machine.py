@@ -35,7 +35,7 @@ from gpudash.session.live.programs import program_of
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.settings import data_folder
 from gpudash.specs import Spec
-from gpudash.telemetry.records import Note, State
+from gpudash.telemetry.records import Note, State, Topic
 from gpudash.telemetry.store import NEVER_READ, Store
 from gpudash.units import GIB, MIB
 
@@ -330,7 +330,7 @@ class Machine:
             self._store.link(name, uuid)
         words = ", ".join(f"{gpu.product} ({SIMULATED})" if gpu.simulated else gpu.product for gpu in gpus) or "no GPU"
         details = {"gpus": [asdict(gpu) for gpu in gpus], "torch_names": names}
-        return Note(time_s=time_s, topic="gpus", text=words, details=details)
+        return Note(time_s=time_s, topic=Topic.GPUS, text=words, details=details)
 
 
 class EnergyCounters:

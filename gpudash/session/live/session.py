@@ -25,7 +25,7 @@ from gpudash.session.live.running import RunGuards, Running
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.remedies import Remedies
-from gpudash.session.recordings.folder import SESSION, facts, size_on_disk, tidy
+from gpudash.session.recordings.folder import facts, size_on_disk, tidy
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.request import WatchRequest
 from gpudash.session.watching.wiring import Wiring
@@ -43,6 +43,7 @@ from gpudash.telemetry.records import (
     RunFinished,
     Sample,
     SourceFailed,
+    Topic,
     Warning,
 )
 from gpudash.telemetry.series import Series
@@ -192,7 +193,7 @@ class Session:
         if worker:
             self._worker.start()
         for text in self._notices:
-            self.emit(Note(time_s=self.clock(), topic="settings", text=text))
+            self.emit(Note(time_s=self.clock(), topic=Topic.SETTINGS, text=text))
 
     def load_torch(self, isolate: bool = False) -> None:
         """Import torch ahead of the first run: in the worker, or with ``isolate`` in a run's own process only."""
@@ -316,7 +317,7 @@ class Session:
     def introduction(self) -> Note:
         """What a reader of this session's records must know beforehand, as `Incoming` understands it."""
         told = facts(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
-        return Note(time_s=0.0, topic=SESSION, text="", details=told)
+        return Note(time_s=0.0, topic=Topic.SESSION, text="", details=told)
 
     def save_recording(self, target: Path) -> None:
         """Write a copy of the recording as far as it has come.
@@ -399,7 +400,7 @@ class Session:
     def _tidy(self) -> None:
         trouble = tidy(self.settings, self.recording)
         if trouble is not None:
-            self._take(Note(time_s=self.clock(), topic="recordings", text=trouble))
+            self._take(Note(time_s=self.clock(), topic=Topic.RECORDINGS, text=trouble))
 
     def _take(self, record: Record) -> None:
         self._try("The window's readings stopped", partial(self.store.apply, record))
@@ -408,7 +409,7 @@ class Session:
         if self.on_record is not None:
             self._try("Records could not be passed on", partial(self.on_record, record))
         self._try("Memory is not watched", partial(self._watch_memory, record))
-        if isinstance(record, Note) and record.topic == "torch":
+        if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
         elif isinstance(record, RunEnded):
             self._runs.take_end(record)

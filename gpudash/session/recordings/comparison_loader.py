@@ -18,7 +18,7 @@ from gpudash.telemetry.comparing.noise import crowding
 from gpudash.telemetry.recording.facts import standing_marks
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written
-from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished
+from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 
@@ -50,7 +50,7 @@ class _Gathered:
 
     def take(self, event: Event, run_id: int | None) -> None:
         """Take in an event of the recording."""
-        if isinstance(event, Note) and event.topic == "torch":
+        if isinstance(event, Note) and event.topic == Topic.TORCH:
             self.torch = event.text
         elif event.run_id != run_id:
             return

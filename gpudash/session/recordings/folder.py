@@ -14,9 +14,6 @@ from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.recording.recorder import log_files
 from gpudash.telemetry.recording.retention import prune, purge_trash, trash_folder
 
-SESSION = "session"
-"""Topic of the note with which records that are piped begin; its details are `facts`."""
-
 
 def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:
     """Where a session is recorded: the named file, a new one in the recordings folder, or nowhere."""

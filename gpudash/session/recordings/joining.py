@@ -21,13 +21,10 @@ from gpudash.session.watching.ranks import ranks_words
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, OutOfMemory, Record, RunEnded, RunFailed, Sample
+from gpudash.telemetry.records import Note, OutOfMemory, Record, RunEnded, RunFailed, Sample, Topic
 from gpudash.telemetry.store import Store
 
-RANKS = "ranks"
-"""Topic of the note that tells which ranks a node runs."""
-
-JUDGED = ("straggler", "imbalance")
+JUDGED = (Topic.STRAGGLER, Topic.IMBALANCE)
 """Topics of what a node finds by comparing its own ranks; all of them are compared anew."""
 
 LONGEST_NAME = 120
@@ -106,7 +103,7 @@ class JoinedRecording:
 
 def _node(recording: Recording) -> _Node:
     rows = recording.select("SELECT json FROM event WHERE kind = 'Note' ORDER BY rowid")
-    notes = [one for one in recording.events_of(rows) if isinstance(one, Note) and one.topic == RANKS]
+    notes = [one for one in recording.events_of(rows) if isinstance(one, Note) and one.topic == Topic.RANKS]
     last = notes[-1] if notes else None
     run = next((run for run in reversed(recording.runs) if last is not None and run.id == last.run_id), None)
     if last is None or run is None:
@@ -230,7 +227,7 @@ class _Joining:
         if isinstance(end, RunFailed | OutOfMemory):
             host = next((str(row.get("host")) for row in node.rows if row.get("host")), node.name)
             text = f"On {host}: {end.message}"
-            yield Note(time_s=end.time_s, run_id=self._first.run.id, topic="program", text=text)
+            yield Note(time_s=end.time_s, run_id=self._first.run.id, topic=Topic.PROGRAM, text=text)
 
     def _joined(self, record: Record) -> Iterator[Record]:
         if isinstance(record, Sample):
@@ -242,8 +239,10 @@ class _Joining:
         elif isinstance(record, RunEnded) and record.run_id == self._first.run.id:
             self._keep(record)
             self._ending = record
-        elif isinstance(record, Note) and record.run_id == self._first.run.id and record.topic in (RANKS, *JUDGED):
-            if record.topic == RANKS:
+        elif (
+            isinstance(record, Note) and record.run_id == self._first.run.id and record.topic in (Topic.RANKS, *JUDGED)
+        ):
+            if record.topic == Topic.RANKS:
                 yield self._told(record)
         else:
             yield record

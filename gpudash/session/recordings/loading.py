@@ -11,7 +11,7 @@ from gpudash.telemetry.recording.pages import Digest, Pages
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.recording.seekable_store import Detail, Everything, RecordedSeries, read_moment
-from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted
+from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic
 from gpudash.telemetry.store import MAX_EVENTS, WATCH, Key, Store
 
 WHOLE_ROWS = 60_000
@@ -123,7 +123,7 @@ def series_of(pages: Pages, recording: Recording, key: Key, until: int) -> Recor
 
 def take_links(store: Store, note: Note) -> None:
     """Have the store know which GPU is which device of torch's, where ``note`` tells."""
-    names = note.details.get("torch_names") if note.topic == "gpus" else None
+    names = note.details.get("torch_names") if note.topic == Topic.GPUS else None
     for name, uuid in names.items() if isinstance(names, dict) else ():
         if isinstance(uuid, str):
             store.link(name, uuid)

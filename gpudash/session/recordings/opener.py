@@ -14,14 +14,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from gpudash.session.recordings.folder import SESSION
 from gpudash.session.recordings.loading import Progress, take_links
 from gpudash.session.recordings.replay import Replay, origin
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import LONGEST_S
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
-from gpudash.telemetry.records import LARGEST, Note, Record, Sample, State, Value, event_from_json
+from gpudash.telemetry.records import LARGEST, Note, Record, Sample, State, Topic, Value, event_from_json
 from gpudash.telemetry.store import Store
 
 
@@ -228,7 +227,7 @@ class Incoming(Replay):
         except Exception:  # whatever the other end sends
             self._bad += 1
             return
-        if isinstance(record, Note) and record.topic == SESSION:
+        if isinstance(record, Note) and record.topic == Topic.SESSION:
             self._introduce(record)
         if isinstance(record, Note):
             take_links(store, record)

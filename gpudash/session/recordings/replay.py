@@ -41,6 +41,7 @@ from gpudash.telemetry.records import (
     RunStarted,
     StageFinished,
     StepFinished,
+    Topic,
     Warning,
 )
 from gpudash.telemetry.runs import RunView
@@ -362,7 +363,7 @@ class Replay:
     def _news(self, records: Sequence[Record]) -> None:
         """Take in what concerns more than the store."""
         for record in records:
-            if isinstance(record, Note) and record.topic == "gpus":
+            if isinstance(record, Note) and record.topic == Topic.GPUS:
                 self._devices(record)
             elif isinstance(record, Output):
                 self.output.add([OutputLine(record.stream, line) for line in record.lines])

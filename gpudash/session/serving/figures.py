@@ -21,7 +21,7 @@ from gpudash.devices.names import Gpu
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.serving import catalogue as names
 from gpudash.session.serving.catalogue import CATALOGUE, READINGS, ServedMetric
-from gpudash.telemetry.records import Note, RunStarted, State, Warning
+from gpudash.telemetry.records import Note, RunStarted, State, Topic, Warning
 from gpudash.telemetry.runs import RunView, Status
 from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
@@ -217,7 +217,7 @@ def _rank_names(run: RunView | None) -> Sequence[str]:
 
 
 def _world_size(run: RunView) -> int:
-    ranks = next((note for note in reversed(run.notes) if isinstance(note, Note) and note.topic == "ranks"), None)
+    ranks = next((note for note in reversed(run.notes) if isinstance(note, Note) and note.topic == Topic.RANKS), None)
     size = None if ranks is None else ranks.details.get("world_size")
     return size if isinstance(size, int) else 0
 

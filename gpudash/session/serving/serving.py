@@ -33,7 +33,7 @@ from gpudash.session.serving.server import (
     takes_openmetrics,
 )
 from gpudash.system.files import resource
-from gpudash.telemetry.records import Note, Warning
+from gpudash.telemetry.records import Note, Topic, Warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -211,5 +211,5 @@ def serve_by_settings(session: Session, address: str) -> Serving | None:
         session.emit(Warning(time_s=session.clock(), level="warning", device="serving", text=text))
         return None
     serving.start(session)
-    session.emit(Note(time_s=session.clock(), topic="serving", text=f"The readings are served at {serving.url}"))
+    session.emit(Note(time_s=session.clock(), topic=Topic.SERVING, text=f"The readings are served at {serving.url}"))
     return serving

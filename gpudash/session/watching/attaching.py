@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from gpudash.session.watching.wiring import Wiring
-from gpudash.telemetry.records import Note, RunFinished, RunStarted
+from gpudash.telemetry.records import Note, RunFinished, RunStarted, Topic
 from gpudash.telemetry.store import Store
 
 POLL_S = 0.2
@@ -145,7 +145,7 @@ class Attached:
             return True
 
     def _note(self, text: str) -> None:
-        self._wiring.emit(Note(time_s=self._wiring.clock(), run_id=self._run_id, topic="program", text=text))
+        self._wiring.emit(Note(time_s=self._wiring.clock(), run_id=self._run_id, topic=Topic.PROGRAM, text=text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gpudash.memory.watching.growth_notice import GrowthNotice, growth_warning, 
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.telemetry.pushed import PushedReading
-from gpudash.telemetry.records import DEVICE, Event, Note
+from gpudash.telemetry.records import Event, Note, Topic
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -234,7 +234,7 @@ class WatchedMemory:
     def _turn_to(self, device: str, text: str) -> None:
         """Tell whose memory the run's is; what it did so far says nothing about what it will do there."""
         details = {"device": device, "simulated": kind_of(device) == "sim"}
-        self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=DEVICE, text=text, details=details))
+        self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
 
     def _shown_card(self, device: str, pid: int, name: str, told: dict[int, Figures]) -> dict[int, Figures]:
         """Show the card of the first process that told of one; each process has a card of its own, unlike a GPU."""
@@ -247,7 +247,7 @@ class WatchedMemory:
             if (device, pid) not in self._unshown:
                 self._unshown.add((device, pid))
                 text = f"pid {pid} has a {device} of its own; the one of pid {card.pid} is shown."
-                self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic="simulated", text=text))
+                self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=Topic.SIMULATED, text=text))
         else:
             figures = told[pid]
             card.put(

@@ -23,7 +23,7 @@ from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.recording.retention import prune_reports
-from gpudash.telemetry.records import Note, OutOfMemory, RunEnded
+from gpudash.telemetry.records import Note, OutOfMemory, RunEnded, Topic
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class OutOfMemoryReports:
         words = "" if not isinstance(asked, int) else f": {format_bytes(asked)} were asked for"
         words += f" and {format_bytes(free)} were free" if words and isinstance(free, int) else ""
         problem = f" {message['problem']}" if message.get("problem") else ""
-        news.note("out of memory", f"Memory of {device} ran out{words}.{problem}", device=device, pid=peer.pid)
+        news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{words}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
         uuid = self._wiring.machine.memory_of(device)
         gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
@@ -132,10 +132,10 @@ class OutOfMemoryReports:
         path, problem = message.get("path"), message.get("problem")
         if problem or not isinstance(path, str):
             why = problem or "it did not say why"
-            news.note("snapshot", f"The program could not save a snapshot: {why}", path=None)
+            news.note(Topic.SNAPSHOT, f"The program could not save a snapshot: {why}", path=None)
             self._drop_request()
         else:
-            news.note("snapshot", f"A memory snapshot was saved: {path}", path=path)
+            news.note(Topic.SNAPSHOT, f"A memory snapshot was saved: {path}", path=path)
             folder = Path(path).parent
             if folder == self._requested and len(self._steps) == 1:
                 with suppress(OSError):  # the snapshot is there, which is what was asked for
@@ -219,4 +219,4 @@ class OutOfMemoryReports:
 
     def _note(self, text: str, **details: Any) -> None:
         time_s = self._wiring.clock()
-        self._wiring.emit(Note(time_s=time_s, run_id=self._run_id, topic="report", text=text, details=details))
+        self._wiring.emit(Note(time_s=time_s, run_id=self._run_id, topic=Topic.REPORT, text=text, details=details))

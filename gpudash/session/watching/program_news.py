@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import Peer
 from gpudash.session.watching.ending import Raised
-from gpudash.telemetry.records import Event, Note, StepFinished
+from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -126,13 +126,13 @@ class ProgramNews:
         self.heard += 1
         argv = [str(word) for word in message.get("argv") or ()][:8]
         if self.heard == MOST_JOINED:
-            self.note("processes", "More processes have joined; they are not listed one by one.")
+            self.note(Topic.PROCESSES, "More processes have joined; they are not listed one by one.")
         if self.heard >= MOST_JOINED or message.get("forked"):
             return
         python = str(message.get("python") or "").split()
         words = f"{peer.words[:1].upper()}{peer.words[1:]} is watched: Python {python[0] if python else '?'}"
         text = f"{words}, {_command_words(argv)}." if argv else f"{words}."
-        self.note("processes", text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
+        self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 
     def _torch(self, peer: Peer, message: Message) -> None:
         problem = str(message.get("problem") or "")
@@ -143,12 +143,12 @@ class ProgramNews:
             text += ", simulated GPUs" if message.get("simulated") else ""
             text += ", memory history is recorded" if message.get("history") else ""
             facts = {key: message.get(key) for key in ("version", "cuda", "simulated", "history")}
-            self.note("program", f"{text}.", pid=peer.pid, **facts)
+            self.note(Topic.PROGRAM, f"{text}.", pid=peer.pid, **facts)
             if problem and not message.get("simulated"):
                 self.simulation_problem = problem
         if problem and problem not in self._problems and len(self._problems) < MOST_JOINED:
             self._problems.add(problem)
-            self.note("program", problem, pid=peer.pid)
+            self.note(Topic.PROGRAM, problem, pid=peer.pid)
 
     def _steps(self, peer: Peer, message: Message) -> None:
         """Steps of one process: of several ranks the first's, which all make, and rather told than counted ones."""
@@ -214,7 +214,7 @@ class ProgramNews:
         line, file = message.get("line"), message.get("file")
         if message.get("thread"):
             words = f"{message.get('error')}: {str(message.get('message') or '').strip()}".rstrip(": .")
-            self.note("program", f"An exception ended the thread {message['thread']} ({words}).", pid=peer.pid)
+            self.note(Topic.PROGRAM, f"An exception ended the thread {message['thread']} ({words}).", pid=peer.pid)
             return
         if len(self.raised) < MOST_RAISED:
             raised = Raised(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import Peer
 from gpudash.telemetry.ranks import Finding, RankFindings, RankMemory, Ranks, RankStep, findings
-from gpudash.telemetry.records import Note, Record
+from gpudash.telemetry.records import Note, Record, Topic
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -143,7 +143,7 @@ class WatchedRanks:
         here = "" if len(self._facts) == self._about["world_size"] else f", {len(self._facts)} of them here,"
         text = ranks_words({**self._about, "restarts": self.restarts}, here)
         rows = [self._facts[number] for number in sorted(self._facts)]
-        self._note("ranks", text, **self._about, restarts=self.restarts, ranks=rows)
+        self._note(Topic.RANKS, text, **self._about, restarts=self.restarts, ranks=rows)
 
     def _steps(self, ranks: Ranks, number: int, message: Message) -> None:
         rows = message.get("steps")

@@ -29,7 +29,7 @@ from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.ranks import WatchedRanks
 from gpudash.session.watching.request import WatchRequest, check_request, program_name
 from gpudash.session.watching.wiring import Wiring
-from gpudash.telemetry.records import DEVICE, Level, Note, RunEnded, RunStarted, Warning
+from gpudash.telemetry.records import Level, Note, RunEnded, RunStarted, Topic, Warning
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -199,7 +199,7 @@ class Watching:
                 self._take(peer, message)
             except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
                 what = f"A message of pid {peer.pid} ({message['type'][:40]}) was not understood"
-                self._news.note("processes", f"{what}: {type(error).__name__}: {error}.")
+                self._news.note(Topic.PROCESSES, f"{what}: {type(error).__name__}: {error}.")
         for peer in peers:
             if peer not in self._server.peers:
                 self._news.left(peer)
@@ -208,7 +208,7 @@ class Watching:
                     self._allocating = None
         self._forget_gone()
         while self._server.troubles:
-            self._news.note("processes", self._server.troubles.popleft())
+            self._news.note(Topic.PROCESSES, self._server.troubles.popleft())
 
     def _forget_gone(self) -> None:
         """Take back what processes held that have ended a while ago; at the program's end the last figures stay."""
@@ -252,17 +252,17 @@ class Watching:
                     process.send_signal(number)
             _, alive = psutil.wait_procs(alive, patience_s)
         if left:
-            self._news.note("processes", f"The program ended before what it had started, which was ended: {words}.")
+            self._news.note(Topic.PROCESSES, f"The program ended before what it had started, which was ended: {words}.")
         if free := [process for process in free if is_running(process.pid)]:
             what = "What the program started in a session of its own runs on"
-            self._news.note("processes", f"{what}: {_named(free)}.")
+            self._news.note(Topic.PROCESSES, f"{what}: {_named(free)}.")
 
     def _ending(self, code: int) -> RunEnded:
         now_s, news = self._wiring.clock(), self._news
         self._tell_silence(ended=True)
         if news.lost:
             self._news.note(
-                "processes", f"{news.lost} messages of the program were lost: it sent more than could be read."
+                Topic.PROCESSES, f"{news.lost} messages of the program were lost: it sent more than could be read."
             )
         device, peaks = self._where()
         errors = [line.text for line in self._wiring.output.newest(400) if line.stream == "stderr"]
@@ -301,7 +301,7 @@ class Watching:
             return device, {f"peak_{key}": value for key, value in self._memory.peaks.get(device, {}).items()}
         now_s = self._wiring.clock()
         text, details = "The program used no GPU.", {"device": "cpu", "simulated": False}
-        self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=DEVICE, text=text, details=details))
+        self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
         with self._wiring.store.lock:
             series = self._wiring.store.series("host", "process_bytes")
             found = None if series is None else series.statistics(self._began_s, now_s)
@@ -327,11 +327,11 @@ class Watching:
         if not self._news.heard and not self._told_silence:
             if ended or self._wiring.clock() - self._began_s > SILENCE_S:
                 self._told_silence = True
-                self._news.note("program", UNHEARD)
+                self._news.note(Topic.PROGRAM, UNHEARD)
         elif ended and self._news.heard and self._news.torch is None:
-            self._news.note("program", "The program never imported PyTorch.")
+            self._news.note(Topic.PROGRAM, "The program never imported PyTorch.")
         elif ended and self._news.step_source == COUNTED:
-            self._news.note("program", COUNTED_STEPS)
+            self._news.note(Topic.PROGRAM, COUNTED_STEPS)
 
     def _ask_for_snapshot(self) -> None:
         self._asked.clear()
@@ -341,10 +341,10 @@ class Watching:
         try:
             message = self._reports.request()
         except OSError as error:
-            self._news.note("snapshot", f"There is no room for a snapshot ({error.strerror or error}).")
+            self._news.note(Topic.SNAPSHOT, f"There is no room for a snapshot ({error.strerror or error}).")
             return
         if not self._server.send(peer, message):
-            self._news.note("snapshot", "The program did not take the request for a snapshot; try again.")
+            self._news.note(Topic.SNAPSHOT, "The program did not take the request for a snapshot; try again.")
 
     def _started(self) -> RunStarted:
         return RunStarted(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudash.telemetry.ranks.straggler import Imbalance, Paces, Straggler, imbalance
-from gpudash.telemetry.records import Sample, Value
+from gpudash.telemetry.records import Sample, Topic, Value
 
 MOST_PENDING = 1024
 """Steps that wait for a rank: of more the oldest are given up, since a rank may never tell them."""
@@ -406,14 +406,14 @@ class RankFindings:
         slow = found["straggler"]
         suspect, self._suspect = self._suspect, None if slow is None else slow["rank"]
         if slow is not None and slow["rank"] == suspect:
-            yield from self._once("straggler", slow)
-        yield from self._once("imbalance", found["memory_imbalance"])
+            yield from self._once(Topic.STRAGGLER, slow)
+        yield from self._once(Topic.IMBALANCE, found["memory_imbalance"])
 
     def at_end(self, ranks: Ranks) -> Iterator[Finding]:
         """What the result tells and was not told yet."""
         found = findings(ranks)
-        yield from self._once("straggler", found["straggler"])
-        yield from self._once("imbalance", found["memory_imbalance"])
+        yield from self._once(Topic.STRAGGLER, found["straggler"])
+        yield from self._once(Topic.IMBALANCE, found["memory_imbalance"])
 
     def _once(self, topic: str, found: Mapping[str, Any] | None) -> Iterator[Finding]:
         if found is not None and (topic, found["rank"]) not in self._told:

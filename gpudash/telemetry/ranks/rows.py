@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpudash.devices.names import kind_of
 from gpudash.telemetry.ranks.ranks import PARTS
-from gpudash.telemetry.records import Note
+from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.units import format_duration, format_percent
@@ -77,7 +77,7 @@ def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
 def _told(run: RunView | None) -> Iterator[Mapping[str, Any]]:
     """What a run has told of its ranks, the newest last; every node tells of its own."""
     if run is not None:
-        yield from (note.details for note in run.notes if note.topic == "ranks")
+        yield from (note.details for note in run.notes if note.topic == Topic.RANKS)
         yield run.result
 
 
@@ -166,7 +166,7 @@ def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
 def marked(run: RunView) -> dict[int, str]:
     """What sets ranks apart, in words: the straggler, and the one whose memory is fullest."""
     found: dict[int, str] = {}
-    for topic, words in (("straggler", STRAGGLER), ("imbalance", FULLEST)):
+    for topic, words in ((Topic.STRAGGLER, STRAGGLER), (Topic.IMBALANCE, FULLEST)):
         rank, details = _named(run, topic)
         if rank is None:
             continue
@@ -180,7 +180,7 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     """What is to be said of the ranks together."""
     if run is None or not places:
         return ""
-    told = [text for topic in ("straggler", "imbalance") if (text := _text(run, topic))]
+    told = [text for topic in (Topic.STRAGGLER, Topic.IMBALANCE) if (text := _text(run, topic))]
     if told:
         return " ".join(told)
     hosts = len({place.host for place in places if place.host})
@@ -195,9 +195,9 @@ def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
     yield from (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, Sequence) else ()
 
 
-def _named(run: RunView, topic: str) -> tuple[int | None, Mapping[str, Any]]:
+def _named(run: RunView, topic: Topic) -> tuple[int | None, Mapping[str, Any]]:
     """The rank that the result names, else the newest note of a topic, and what is said of it."""
-    key = "memory_imbalance" if topic == "imbalance" else topic
+    key = "memory_imbalance" if topic == Topic.IMBALANCE else topic
     if key in run.result:
         found = run.result[key]
     else:
@@ -208,7 +208,7 @@ def _named(run: RunView, topic: str) -> tuple[int | None, Mapping[str, Any]]:
     return found["rank"], found
 
 
-def _text(run: RunView, topic: str) -> str:
+def _text(run: RunView, topic: Topic) -> str:
     rank, details = _named(run, topic)
     if rank is None:
         return ""
@@ -216,7 +216,7 @@ def _text(run: RunView, topic: str) -> str:
     return str(details.get("text") or (note.text if note is not None else ""))
 
 
-def _newest(run: RunView, topic: str) -> Note | None:
+def _newest(run: RunView, topic: Topic) -> Note | None:
     return next((note for note in reversed(run.notes) if note.topic == topic), None)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
-from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, RunStarted, Warning
+from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, RunStarted, Topic, Warning
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
@@ -23,9 +23,6 @@ COMMANDS = frozenset({"stop", "free_cache"})
 """Actions that a recording cannot be asked for."""
 
 _GRAVITY = {"note": 0, "passed": 0, "forecast": 1, "warning": 2, "critical": 3}
-
-STRAGGLER = "straggler"
-"""Topic of the note that names a rank which the others wait for: it slows the run, and nothing is lost."""
 
 PASSED_SHOWN_S = 8.0
 """Seconds of session time for which "passed" stays before the strip closes."""
@@ -99,12 +96,12 @@ class Banner(QFrame):
                     self._open[event.device] = event
         elif isinstance(event, (RunFailed, OutOfMemory)) or (isinstance(event, Note) and report_of(event) is not None):
             self._open["run"] = event
-        elif isinstance(event, Note) and event.topic == STRAGGLER:
-            self._open[STRAGGLER] = event
+        elif isinstance(event, Note) and event.topic == Topic.STRAGGLER:
+            self._open[Topic.STRAGGLER] = event
         elif isinstance(event, RunStarted):
             self._open.pop("run", None)
             self._open.pop("passed", None)
-            self._open.pop(STRAGGLER, None)
+            self._open.pop(Topic.STRAGGLER, None)
         elif not isinstance(event, RunFinished):
             return
         self._update()
@@ -160,7 +157,7 @@ def report_of(event: Event | None) -> Path | None:
     if isinstance(event, (RunFailed, OutOfMemory)):
         folder = event.result.get("report")
     else:
-        folder = event.details.get("folder") if isinstance(event, Note) and event.topic == "report" else None
+        folder = event.details.get("folder") if isinstance(event, Note) and event.topic == Topic.REPORT else None
     return Path(folder) if isinstance(folder, str) and folder else None
 
 
@@ -168,7 +165,7 @@ def _level(event: Attention) -> str:
     if isinstance(event, Warning):
         return event.level
     if isinstance(event, Note):
-        return "note" if event.topic == STRAGGLER else "warning"
+        return "note" if event.topic == Topic.STRAGGLER else "warning"
     return "critical"
 
 
@@ -188,7 +185,7 @@ def _words(ending: Attention) -> str:
     if isinstance(ending, Warning):
         return ending.text
     if isinstance(ending, Note):
-        return ending.text if ending.topic == STRAGGLER else REPORT_WORDS
+        return ending.text if ending.topic == Topic.STRAGGLER else REPORT_WORDS
     if isinstance(ending, OutOfMemory) and ending.explanation is not None:
         return f"{ending.explanation.headline} {ending.explanation.request_words}"
     return f"{ending.message} {ending.remedy}".strip()
@@ -198,6 +195,6 @@ def _gravity(event: Attention) -> int:
     """What ran out has what the warning foretold, and its cause beside it."""
     if isinstance(event, Warning):
         return _GRAVITY[event.level]
-    if isinstance(event, Note) and event.topic == STRAGGLER:
+    if isinstance(event, Note) and event.topic == Topic.STRAGGLER:
         return _GRAVITY["note"]
     return 3 if isinstance(event, OutOfMemory) else 2

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.live.programs import program_of_run
 from gpudash.session.watching.attaching import Candidate, candidates
-from gpudash.telemetry.records import Event, Note
+from gpudash.telemetry.records import Event, Note, Topic
 from gpudash.ui.dashboard.banner import report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
@@ -150,7 +150,7 @@ def _free_cache(workspace: Workspace) -> None:
 
 def _take_snapshot(workspace: Workspace, event: Event) -> None:
     """Open the snapshot that was asked for, or tell why there is none."""
-    if isinstance(event, Note) and event.topic == "snapshot":
+    if isinstance(event, Note) and event.topic == Topic.SNAPSHOT:
         path = event.details.get("path")
         if path is None:
             workspace.notice.tell(event.text)

@@ -13,6 +13,7 @@ import torch
 
 from gpudash.specs import TrainingSpec
 from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, IMAGE_SIDE, SPREAD, TILE
+from gpudash.telemetry.records import Topic
 from gpudash.workloads.programs.text import corpus
 from gpudash.workloads.running.context import Context
 
@@ -76,7 +77,7 @@ class TextBatches:
             "corpus": told,
         }
         context.note(
-            "corpus",
+            Topic.CORPUS,
             f"Text: {found.source}, {len(found.data)} bytes, {len(vocabulary)} different characters; guessing without "
             f"context gives a loss of {found.unigram_entropy:.2f}.",
             **told,
@@ -111,7 +112,7 @@ class ClassBatches:
         }
         what = f"{IMAGE_SIDE} × {IMAGE_SIDE} pixels" if spec.model == "cnn" else f"{FEATURES} features"
         context.note(
-            "classes",
+            Topic.CLASSES,
             f"{CLASSES} classes of {what}, {samples} samples; guessing without looking gives a loss of {entropy:.2f}.",
             samples=samples,
             class_entropy=entropy,

@@ -19,6 +19,7 @@ import torch
 from gpudash.devices.names import kind_of
 from gpudash.specs import Spec
 from gpudash.specs.comparison import ComparisonSpec
+from gpudash.telemetry.records import Topic
 from gpudash.units import format_percent
 from gpudash.workloads.programs.comparison_side import (
     GROWING,
@@ -50,9 +51,6 @@ from gpudash.workloads.programs.comparison_verdict import (
 )
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, memory_ran_out
-
-TOPIC = "comparison"
-"""Topic of the notes that tell what a comparison is about to do."""
 
 REPETITION_S = 0.15
 """Measured time of one repetition: long beside a scheduler's slice of a few ms, short beside a change of the clock."""
@@ -190,7 +188,7 @@ class _Comparison:
         return ratio_of(moved[self.first.label], moved[self.second.label], self._spec.confidence)
 
     def _tell(self, text: str) -> None:
-        self._context.note(TOPIC, text)
+        self._context.note(Topic.COMPARISON, text)
 
 
 def _steps_words(repeated: Spec) -> str:

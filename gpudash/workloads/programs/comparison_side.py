@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from gpudash.specs import Spec
-from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Transfer
+from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic, Transfer
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.this_process import resident_bytes, waited_seconds
 
@@ -152,7 +152,7 @@ class Side:
                 heard.losses.append(event.loss)
             if event.accuracy is not None:
                 heard.accuracies.append(event.accuracy)
-        elif isinstance(event, Note) and event.topic == "placement":
+        elif isinstance(event, Note) and event.topic == Topic.PLACEMENT:
             heard.strays = [str(stray) for stray in event.details.get("strays", ())]
         elif isinstance(event, Transfer):
             self._context.tell(event)

@@ -14,6 +14,7 @@ import torch
 
 from gpudash.specs import DTYPE_BYTES, PipelineSpec
 from gpudash.specs.pipeline import COUNT_LIMIT
+from gpudash.telemetry.records import Topic
 from gpudash.units import format_duration
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.stages import Stage
@@ -174,7 +175,7 @@ def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:
         directly = context.stage_seconds("create on device")
         indirectly = context.stage_seconds("create") + context.stage_seconds("move")
         context.note(
-            "direct",
+            Topic.DIRECT,
             f"Created on {device} in {format_duration(directly)}; created on the CPU and moved in "
             f"{format_duration(indirectly)}.",
             created_on_device_seconds=directly,
@@ -311,7 +312,7 @@ def show(name: str, context: Context) -> dict[str, Any]:
     details = {"pitfall": name, **asdict(pitfall)}
     words = f"torch: {pitfall.message}" if pitfall.message is not None else "torch says nothing."
     stage.tell(is_cuda=context.device.type == "cuda", remark=words)
-    context.note("pitfall", f"{words} {pitfall.explanation} {pitfall.remedy}", **details)
+    context.note(Topic.PITFALL, f"{words} {pitfall.explanation} {pitfall.remedy}", **details)
     return details
 
 

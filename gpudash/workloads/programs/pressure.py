@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from gpudash.specs import PressureSpec
 from gpudash.specs.training import CLASSES, FEATURES
+from gpudash.telemetry.records import Topic
 from gpudash.units import format_bytes
 from gpudash.workloads.programs.batches import classes
 from gpudash.workloads.programs.pressure_sizes import (
@@ -214,11 +215,11 @@ def run(spec: PressureSpec, context: Context) -> Mapping[str, Any]:
     cap = None if spec.until == "oom" else spec.cap if spec.cap is not None else _default_cap(spec, context)
     context.keep(cap_bytes=cap, allocated_bytes=0, allocations=0, held_seconds=0.0)
     if cap == 0:
-        context.note("pressure", "Memory is already above the level that would be reached; nothing is allocated.")
+        context.note(Topic.PRESSURE, "Memory is already above the level that would be reached; nothing is allocated.")
         return context.kept
     end = "until memory runs out" if cap is None else f"up to {format_bytes(cap)}"
     context.note(
-        "pressure",
+        Topic.PRESSURE,
         f"{spec.pattern.capitalize()} {end}: {format_bytes(spec.step)} a step, {spec.rate:g} a second.",
         pattern=spec.pattern,
         cap_bytes=cap,

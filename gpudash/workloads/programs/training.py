@@ -17,6 +17,7 @@ from torch import nn
 
 from gpudash.specs import CPU_FLOPS, TrainingSpec
 from gpudash.specs.training import IMAGE_SIDE
+from gpudash.telemetry.records import Topic
 from gpudash.units import format_bytes
 from gpudash.workloads.programs.batches import (
     Batch,
@@ -179,7 +180,7 @@ class _Trainer:
     def _audit(self, batch: Batch) -> None:
         words, facts = audit(self._model, self._optimizer, batch, self._device)
         self._audited, self._to_audit = True, None
-        self._context.note("placement", words, **facts)
+        self._context.note(Topic.PLACEMENT, words, **facts)
         self._context.keep(placement=facts)
 
     def _not_finite(self, loss: float, step: int) -> None:
@@ -192,7 +193,7 @@ class _Trainer:
             )
         if not self._told_nan:
             self._told_nan = True
-            self._context.note("nan", f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
+            self._context.note(Topic.NAN, f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
 
 
 def read_numbers(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:

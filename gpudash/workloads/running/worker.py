@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from gpudash.system.processes import TORCH_IMPORT_S
-from gpudash.telemetry.records import Event, Note, OutOfMemory, Record
+from gpudash.telemetry.records import Event, Note, OutOfMemory, Record, Topic
 from gpudash.units import format_bytes
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.context import MemoryLevel, Wishes
@@ -179,7 +179,7 @@ class Worker:
         except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             told = f"{type(error).__name__}: {first}" if first else type(error).__name__
-            self._note("worker", f"{failure} ({told}).", details=str(error))
+            self._note(Topic.WORKER, f"{failure} ({told}).", details=str(error))
             return None
 
     def _load(self) -> None:
@@ -215,7 +215,7 @@ class Worker:
 
     def _tell_torch(self, report: dict[str, Any]) -> None:
         self._torch = report
-        self._note("torch", torch_words(report), **report)
+        self._note(Topic.TORCH, torch_words(report), **report)
 
     def _start_spare(self) -> None:
         self._wants_spare = False
@@ -278,10 +278,10 @@ class Worker:
             return
         before, after = released
         if before is None or after is None:
-            self._note("cache", "Freed heap was given back to the system.")
+            self._note(Topic.CACHE, "Freed heap was given back to the system.")
             return
         self._note(
-            "cache",
+            Topic.CACHE,
             f"Idle memory was given back: PyTorch holds {format_bytes(after)} instead of {format_bytes(before)}.",
             reserved_bytes_before=before,
             reserved_bytes_after=after,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.watching.guard import Guard
 from gpudash.memory.watching.watch import MemoryWatch
-from gpudash.telemetry.records import DEVICE, Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Warning
+from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Topic, Warning
 from gpudash.units import GIB, MIB
 
 GPU = "GPU-1"
@@ -332,7 +332,7 @@ def test_an_unknown_memory_has_no_forecast() -> None:
 def test_a_run_that_turns_out_to_use_a_gpu_is_followed_there_and_begins_anew_when_told_again() -> None:
     watch = MemoryWatch()
     watch.memory_of = lambda device: {"cpu": "host", "cuda:0": GPU}.get(device)
-    turned = Note(time_s=0.0, run_id=1, topic=DEVICE, text="", details={"device": "cuda:0"})
+    turned = Note(time_s=0.0, run_id=1, topic=Topic.DEVICE, text="", details={"device": "cuda:0"})
     watch.observe_event(turned)
     assert watch.forecast(GPU) is None, "without a run there is nothing to turn"
     watch.observe_event(started())

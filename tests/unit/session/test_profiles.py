@@ -13,7 +13,7 @@ from gpudash.specs import MatmulSpec, PipelineSpec
 from gpudash.telemetry.recording.naming import trace_name, traces_of
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.retention import prune, trash_folder
-from gpudash.telemetry.records import OPERATORS, Note
+from gpudash.telemetry.records import Note, Topic
 
 
 def test_the_trace_lies_beside_the_recording(tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def test_a_sessions_run_is_profiled_and_the_recording_holds_it(tmp_path: Path) -
         assert session.close()
 
     with open_recording(recording) as opened:
-        notes = [event for event in opened.events() if isinstance(event, Note) and event.topic == OPERATORS]
+        notes = [event for event in opened.events() if isinstance(event, Note) and event.topic == Topic.OPERATORS]
     assert [note.details["steps"] for note in notes] == [2]
     assert trace_of(notes[0].details, recording) == tmp_path / "run-step-2.trace.json.gz"

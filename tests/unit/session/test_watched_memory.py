@@ -8,7 +8,7 @@ import pytest
 
 from gpudash.devices.names import Gpu
 from gpudash.session.watching.memory import WatchedMemory
-from gpudash.telemetry.records import DEVICE, Note, Sample, Warning
+from gpudash.telemetry.records import Note, Sample, Topic, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.watched import Surrounded
 
@@ -33,7 +33,9 @@ def test_a_simulated_card_is_shown_as_the_program_tells_of_it_and_put_back_after
     assert (shown.pid, shown.name, shown.fresh) == (7, "python", True)
     assert (shown.reserved, shown.context, sum(shown.others.values()), shown.busy_s) == (20 * MIB, 300 * MIB, MIB, 2.0)
     assert around.probes["sim:0"]()["allocated_bytes"] == 10 * MIB
-    assert [note.details for note in around.events(Note, topic=DEVICE)] == [{"device": "sim:0", "simulated": True}]
+    assert [note.details for note in around.events(Note, topic=Topic.DEVICE)] == [
+        {"device": "sim:0", "simulated": True}
+    ]
     memory.close()
     assert around.probes == {}
     assert around.machine.simulated._shown[0].mirror is None

@@ -5,13 +5,12 @@ import json
 from gpudash.telemetry.explanation import Evidence, Explanation, Findings, Part, Remedy, StackLine, Where
 from gpudash.telemetry.explanation import Owner as CallSite
 from gpudash.telemetry.records import (
-    EXPLANATION,
-    REMEDIES,
     MemoryExplained,
     Note,
     OutOfMemory,
     RemediesFound,
     RunStarted,
+    Topic,
     Warning,
     event_from_json,
 )
@@ -81,7 +80,7 @@ def test_that_memory_ran_out_is_read_though_its_explanation_is_damaged() -> None
 def test_what_memory_holds_during_a_run_is_a_note_that_is_read_again() -> None:
     note = MemoryExplained(time_s=2.0, run_id=1, text="Now.", explanation=EXPLAINED)
     data = json.loads(note.to_json())
-    assert (data["kind"], data["topic"]) == ("Note", EXPLANATION)
+    assert (data["kind"], data["topic"]) == ("Note", Topic.EXPLANATION)
     assert data["details"] == json.loads(json.dumps(EXPLAINED.to_json()))
     assert event_from_json(note.to_json()) == note
 
@@ -89,20 +88,20 @@ def test_what_memory_holds_during_a_run_is_a_note_that_is_read_again() -> None:
 def test_remedies_are_a_note_of_their_own_topic_that_is_read_again() -> None:
     note = remedies(SMALLER)
     data = json.loads(note.to_json())
-    assert (data["kind"], data["topic"]) == ("Note", REMEDIES)
+    assert (data["kind"], data["topic"]) == ("Note", Topic.REMEDIES)
     assert list(data["details"]) == ["verdict", "headline", "remedies", "remedies_note"]
     assert event_from_json(note.to_json()) == note
 
 
 def test_remedies_of_a_recording_that_has_both_under_one_topic_are_read() -> None:
     note = remedies(SMALLER)
-    early = {**json.loads(note.to_json()), "topic": EXPLANATION}
+    early = {**json.loads(note.to_json()), "topic": Topic.EXPLANATION}
     assert event_from_json(json.dumps(early)) == note
 
 
 def test_a_note_of_that_topic_with_nothing_in_it_stays_a_note() -> None:
     for details in ({}, {"parts": 1}, {"remedies": [{}]}):
-        note = Note(time_s=2.0, run_id=1, topic=EXPLANATION, text="Not explained.", details=details)
+        note = Note(time_s=2.0, run_id=1, topic=Topic.EXPLANATION, text="Not explained.", details=details)
         assert event_from_json(note.to_json()) == note
 
 
@@ -129,4 +128,4 @@ def test_an_error_without_an_explanation_has_none_in_the_summary() -> None:
     view = run(None)
     view.apply(remedies(SMALLER))
     assert view.summary()["error"] == {"kind": "sim", "message": "Full.", "remedy": ""}
-    assert [note.topic for note in view.notes] == [REMEDIES]
+    assert [note.topic for note in view.notes] == [Topic.REMEDIES]

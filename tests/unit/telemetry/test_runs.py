@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.telemetry.records import (
-    DEVICE,
     Event,
     Note,
     OutOfMemory,
@@ -21,6 +20,7 @@ from gpudash.telemetry.records import (
     RunStarted,
     StageFinished,
     StepFinished,
+    Topic,
     Warning,
 )
 from gpudash.telemetry.runs import EXACT_VALUES, MetricView, RunView
@@ -222,7 +222,7 @@ def test_ranks_that_begin_again_do_not_make_time_left_longer() -> None:
 def test_a_watched_run_turns_to_the_device_it_turns_out_to_use() -> None:
     run = view()
     run.memory.capacity_bytes = 5
-    run.apply(Note(time_s=11, run_id=1, topic=DEVICE, text="", details={"device": "cuda:1", "simulated": False}))
+    run.apply(Note(time_s=11, run_id=1, topic=Topic.DEVICE, text="", details={"device": "cuda:1", "simulated": False}))
     assert (run.device, run.simulated, run.memory.capacity_bytes) == ("cuda:1", False, None)
-    run.apply(Note(time_s=12, run_id=1, topic=DEVICE, text="", details={}))
+    run.apply(Note(time_s=12, run_id=1, topic=Topic.DEVICE, text="", details={}))
     assert run.device == "cuda:1"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-from gpudash.telemetry.records import OPERATORS, Note, RunFinished, StepFinished
+from gpudash.telemetry.records import Note, RunFinished, StepFinished, Topic
 from gpudash.units import MIB
 from gpudash.workloads import profiling
 from gpudash.workloads.profiling import ProfileWish
@@ -24,7 +24,7 @@ TRAINING = {"model": "mlp", "width": 64, "depth": 2, "batch": 16, "steps": 12, "
 
 
 def told(bench: Bench) -> Note:
-    notes = [note for note in bench.of(Note) if note.topic == OPERATORS]
+    notes = [note for note in bench.of(Note) if note.topic == Topic.OPERATORS]
     assert len(notes) == 1, [note.text for note in notes]
     return notes[0]
 

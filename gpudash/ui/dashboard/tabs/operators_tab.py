@@ -39,7 +39,7 @@ from PySide6.QtWidgets import (
 from gpudash.session.live.profiles import trace_of
 from gpudash.telemetry.recording.naming import TRACE_SUFFIX
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.records import OPERATORS, Note
+from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
 from gpudash.ui.widgets.labels import worded_button, worded_label
@@ -494,7 +494,9 @@ class OperatorsTab(QWidget):
     def refresh(self, run: RunView | None) -> None:
         """Show the newest profile of ``run`` when there is a new one."""
         profiles = (
-            [note for note in run.notes if note.topic == OPERATORS and note.details.get("operators")] if run else []
+            [note for note in run.notes if note.topic == Topic.OPERATORS and note.details.get("operators")]
+            if run
+            else []
         )
         seen = (run.run_id if run else None, len(profiles))
         if seen == self._seen:

@@ -25,6 +25,7 @@ from gpudash.telemetry.records import (
     Record,
     RunFailed,
     StepFinished,
+    Topic,
     event_from_json,
 )
 from gpudash.units import format_bytes, format_duration
@@ -180,7 +181,7 @@ class Joining:
         text = f"{count} ranks on {self._spec.devices.replace(',', ', ')}: {name} over {_NAMES[kind['backend']]}"
         batch = self._spec.rank_batch
         text = f"{text}, batch {batch} on each, {batch * count} together{self._unequal()}."
-        self.note("ranks", text, **kind, run=self._run, ranks=ranks)
+        self.note(Topic.RANKS, text, **kind, run=self._run, ranks=ranks)
 
     def _unequal(self) -> str:
         """The words for devices that do not hold as much: the smallest decides."""

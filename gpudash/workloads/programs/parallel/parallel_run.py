@@ -20,7 +20,7 @@ from gpudash.agent.server import AgentServer, Peer
 from gpudash.agent.wire import Message
 from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import Event, OutOfMemory, Record, RunFinished, RunStarted
+from gpudash.telemetry.records import Event, OutOfMemory, Record, RunFinished, RunStarted, Topic
 from gpudash.workloads.programs.parallel.job import LOGS, PRINTED, SOCKET, Job
 from gpudash.workloads.programs.parallel.joining import (
     Cause,
@@ -111,7 +111,7 @@ class ParallelRun:
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
             ending = ending_of(_in_words(error), self._progress(), self._spec.name, request.device)
         if self._torchrun is not None and not self._torchrun.close():
-            self._joining.note("worker", LINGERS)
+            self._joining.note(Topic.WORKER, LINGERS)
         if request.on_ranks is not None:
             request.on_ranks(None)
         if folder is not None:
@@ -184,7 +184,7 @@ class ParallelRun:
     def _tell_restart(self, restart: int) -> None:
         cause = self._cause("")
         self._joining.note(
-            "restart",
+            Topic.RESTART,
             f"{cause.message} torchrun has restarted all ranks, from step 1 (restart {restart} of "
             f"{self._spec.max_restarts}).",
             restart=restart,
@@ -278,10 +278,10 @@ class ParallelRun:
             wishes.free_cache.clear()
             torchrun.tell_ranks({"type": "free_cache"})
         if wishes.take_explain():
-            self._joining.note("explanation", NOT_EXPLAINED)
+            self._joining.note(Topic.EXPLANATION, NOT_EXPLAINED)
         if wishes.profile is not None:
             wishes.profile = None
-            self._joining.note("operators", NOT_PROFILED)
+            self._joining.note(Topic.OPERATORS, NOT_PROFILED)
 
     def _progress(self) -> Progress:
         now = self._clock()

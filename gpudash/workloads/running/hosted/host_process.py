@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
 from gpudash.system.processes import die_with
-from gpudash.telemetry.records import Event, Note, RunEnded, RunFailed, RunStarted
+from gpudash.telemetry.records import Event, Note, RunEnded, RunFailed, RunStarted, Topic
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.hosted.endings import UNHEARD
@@ -377,4 +377,4 @@ def _left_out(event: Event) -> Event:
             simulated=event.simulated,
         )
     text = TOO_LONG.format(what=event.kind)
-    return Note(time_s=event.time_s, run_id=event.run_id, topic="host", text=text)
+    return Note(time_s=event.time_s, run_id=event.run_id, topic=Topic.HOST, text=text)

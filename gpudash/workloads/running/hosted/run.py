@@ -21,7 +21,6 @@ from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
 from gpudash.system.processes import TORCH_IMPORT_S, end_group
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import (
-    OPERATORS,
     Event,
     Note,
     OutOfMemory,
@@ -29,6 +28,7 @@ from gpudash.telemetry.records import (
     RunFinished,
     RunStarted,
     StepFinished,
+    Topic,
     event_from_json,
 )
 from gpudash.workloads.profiling import ProfileWish
@@ -118,7 +118,7 @@ class HostedRun:
             self._request.on_cards(host.pid, ())
 
     def _note(self, text: str) -> None:
-        self._emit(Note(time_s=self._clock(), run_id=self._request.run_id, topic="worker", text=text))
+        self._emit(Note(time_s=self._clock(), run_id=self._request.run_id, topic=Topic.WORKER, text=text))
 
     def _until_its_end(self, host: Host) -> Event:
         asked, start_until = False, time.monotonic() + TORCH_IMPORT_S
@@ -178,7 +178,7 @@ class HostedRun:
             self._started = True
         elif isinstance(event, StepFinished):
             self._steps = event.step
-        elif isinstance(event, Note) and event.topic == OPERATORS:
+        elif isinstance(event, Note) and event.topic == Topic.OPERATORS:
             self._wishes.profile = None
         self._emit(event)
 
