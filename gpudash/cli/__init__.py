@@ -16,9 +16,9 @@ from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
     RequestInterruptedError,
+    TooManyFilesError,
     discard_stdout,
     help_console,
-    leave,
     print_failure,
     print_notice,
 )
@@ -85,8 +85,8 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
     allowed = _open_files()
     if allowed < LEAST_FILES:
-        print_notice(f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}. {MORE_FILES}")
-        return Exit.FAILED
+        words = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
+        return print_failure(TooManyFilesError(words, MORE_FILES), _wants_json(argv))
     return _run_command(argv) if argv or not has_display() else _open_window()
 
 
@@ -115,8 +115,7 @@ def _open_window() -> int:
 def _run_command(argv: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
-    ours = list(itertools.takewhile(lambda word: word != "--", argv))  # what follows is another program's
-    as_json = "--json" in ours or "--json-lines" in ours
+    as_json = _wants_json(argv)
     words = ["gpudash", *itertools.takewhile(lambda word: not word.startswith("-"), argv)]
     remedy = f"{' '.join(words[:3])} --help lists what there is."
     app = build_app(argv)
@@ -140,14 +139,22 @@ def _run_command(argv: Sequence[str]) -> int:
         return Exit.FINISHED
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            print_notice(f"Too many files are open at once ({error.filename or 'a pipe or socket'}). {MORE_FILES}")
-            return leave(Exit.FAILED, joined=False)
+            refusal = TooManyFilesError(
+                f"Too many files are open at once ({error.filename or 'a pipe or socket'}).", MORE_FILES
+            )
+            refusal.joined = False
+            return print_failure(refusal, as_json)
         if error.filename is not None:
             raise
         discard_stdout()  # such as a file on a full disk
         print_notice(f"What was to be printed cannot be written: {error.strerror}.")
         return Exit.FAILED
     return result if isinstance(result, int) else Exit.FINISHED
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    ours = list(itertools.takewhile(lambda word: word != "--", argv))  # what follows is another program's
+    return "--json" in ours or "--json-lines" in ours
 
 
 def _interrupted() -> RequestInterruptedError:

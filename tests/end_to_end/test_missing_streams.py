@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shlex
 import sqlite3
@@ -84,7 +85,14 @@ def test_a_reader_that_takes_nothing_ends_a_command_in_peace(folder: Path, words
 
 @pytest.mark.parametrize(
     "words",
-    ["devices", "run training --steps 2 --device cpu --no-record", "watch --no-record -- true", "open a.gpudash", ""],
+    [
+        "devices",
+        "devices --json",
+        "run training --steps 2 --device cpu --no-record",
+        "watch --no-record -- true --json",
+        "open a.gpudash",
+        "",
+    ],
 )
 def test_where_few_files_may_be_open_every_command_says_so(folder: Path, words: str) -> None:
     done = subprocess.run(
@@ -97,8 +105,13 @@ def test_where_few_files_may_be_open_every_command_says_so(folder: Path, words: 
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)),
     )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == ("Only 12 files may be open at once, and gpudash needs 64. Allow more with ulimit -n 1024.\n")
+    said = ("Only 12 files may be open at once, and gpudash needs 64.", "Allow more with ulimit -n 1024.")
+    assert (done.returncode, done.stderr) == (1, f"{' '.join(said)}\n")
+    if words != "devices --json":
+        assert done.stdout == ""
+        return
+    document = json.loads(done.stdout)
+    assert (document["status"], document["error"]["message"], document["error"]["remedy"]) == ("failed", *said)
 
 
 def test_a_limit_that_may_be_raised_is(folder: Path) -> None:

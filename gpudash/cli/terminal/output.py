@@ -61,6 +61,13 @@ class RequestInterruptedError(RequestError):
     kind = "interrupted"
 
 
+class TooManyFilesError(RequestError):
+    """More files would have to be open at once than the system allows."""
+
+    code = Exit.FAILED
+    kind = "OSError"
+
+
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode's categories of what a terminal obeys, or draws nothing for: control and format characters (among them the
 overrides of the direction of writing and what has no width), halves of pairs, separators of lines and paragraphs."""

@@ -22,7 +22,8 @@ from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.report_folder import EXPLANATION_NAME, write_json, write_steps
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.export.tables import CSV_COLUMNS, harmless
+from gpudash.telemetry.export.cells import harmless
+from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.store import Store
 

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QSizePolic
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import Unit
 from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, SharedAxis, run_pen
@@ -277,8 +278,8 @@ class FleetComparison(Document):
 
     def copy_values(self) -> None:
         """Copy what is said of each figure."""
-        lines = [f"{metric.title.lower()}\t{label.text()}" for metric, label in self._figures.items()]
-        QGuiApplication.clipboard().setText("\n".join(lines))
+        lines = [(metric.title.lower(), label.text()) for metric, label in self._figures.items()]
+        QGuiApplication.clipboard().setText(tab_separated(lines))
         self.said.emit("Copied the figures." if lines else "There is nothing to copy yet.")
 
     def copy_picture(self) -> None:

@@ -29,6 +29,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.arranging import GROUPS, SORTS, Arrangement, Order, group_of
@@ -631,7 +632,7 @@ COLUMNS = (
 
 def table_text(gpus: Sequence[FleetGpu]) -> str:
     """A header and one line a GPU; what is not known is an empty field."""
-    lines = ["\t".join(COLUMNS)]
+    lines: list[Sequence[str]] = [COLUMNS]
     for gpu in gpus:
         values = (
             gpu.host,
@@ -647,5 +648,5 @@ def table_text(gpus: Sequence[FleetGpu]) -> str:
             "yes" if gpu.simulated else "no",
             "yes" if gpu.stale else "no",
         )
-        lines.append("\t".join("" if value is None else str(value).replace("\t", " ") for value in values))
-    return "\n".join(lines)
+        lines.append(["" if value is None else str(value) for value in values])
+    return tab_separated(lines)

@@ -24,6 +24,7 @@ from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QWidget
 
 from gpudash.system.files import written_whole
+from gpudash.telemetry.export.cells import harmless, tab_separated
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -77,7 +78,7 @@ def rows(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -
 
 def selection_text(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> str:
     """The raw samples in ``span`` as tab-separated text with a header; see `rows`."""
-    return "\n".join("\t".join(row) for row in rows(store, curves, span)) + "\n"
+    return tab_separated(rows(store, curves, span)) + "\n"
 
 
 def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -> int:
@@ -89,8 +90,6 @@ def write_csv(path: Path, store: Store, curves: Sequence[CurveSpec], span: tuple
     Raises:
         OSError: when the file cannot be written; what was there before is left.
     """
-    from gpudash.telemetry.export.tables import harmless  # the first paint does without
-
     text = io.StringIO(newline="")
     count = -1
     for row in rows(store, curves, span):

@@ -11,6 +11,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
 from gpudash.session.recordings.library import LibraryEntry
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.ui.colours import Palette
 from gpudash.ui.recordings.library_words import (
     ALARMING,
@@ -202,4 +203,4 @@ class RecordingsTable(QTableView):
     def text(self) -> str:
         """The selected recordings, or all when none is, as tab-separated text under a header."""
         rows = [[words(entry) for _column, words, _value in COLUMNS] for entry in self.selected() or self.shown()]
-        return "\n".join("\t".join(row) for row in [[column.title for column, _words, _value in COLUMNS], *rows])
+        return tab_separated([[column.title for column, _words, _value in COLUMNS], *rows])

@@ -19,7 +19,6 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
-from gpudash.telemetry.export.tables import harmless
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.snapshot.source_lines import SourceLines
@@ -343,10 +342,10 @@ def not_written(path: Path, error: OSError) -> str:
 
 
 def as_csv(text: str) -> str:
-    """Tab-separated text as comma-separated, quoted where it has to be."""
+    """Tab-separated text, whose cells are harmless, as comma-separated, quoted where it has to be."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows(map(harmless, line.split("\t")) for line in text.split("\n"))
+    writer.writerows(line.split("\t") for line in text.split("\n"))
     return out.getvalue()
 
 

@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Columns, Stack
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.ui.snapshot.rows import Places
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, RowsModel
@@ -155,9 +156,9 @@ class EventsPane(QWidget):
             return ""
         chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
         rows = chosen if len(chosen) > 1 else range(min(self.model.rowCount(), COPIED))
-        lines = ["\t".join(column.title for column in EVENT_COLUMNS)]
-        lines += ["\t".join(self.model.cells(self.model.rows[row])) for row in rows]
-        return "\n".join(lines)
+        lines = [tuple(column.title for column in EVENT_COLUMNS)]
+        lines += [self.model.cells(self.model.rows[row]) for row in rows]
+        return tab_separated(lines)
 
 
 EVENT_COLUMNS = (

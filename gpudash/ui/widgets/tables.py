@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled, text_scale
@@ -268,7 +269,7 @@ class Table(QWidget):
         chosen = sorted({index.row() for index in self.view.selectionModel().selectedRows()})
         rows = [self.model.rows[row] for row in chosen] if chosen else self.model.rows
         lines = [[column.title for column in self.model.columns], *rows]
-        return "\n".join("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in line) for line in lines)
+        return tab_separated(lines)
 
     def copy(self) -> None:
         """Put `text` on the clipboard."""

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gpudash.telemetry.export import tables
-from gpudash.telemetry.export.tables import CSV_COLUMNS, harmless
+from gpudash.telemetry.export.cells import harmless, tab_separated
+from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.export.writing import DataFormat, export
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
@@ -181,9 +182,13 @@ def test_what_begins_as_a_formula_is_marked_as_text(text: str) -> None:
     assert harmless(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("text", ["", "-3", "+4.00 MiB", "-1e-05", "-inf", "+12 %", "-3 GB/s", "train.py", "a=b"])
+@pytest.mark.parametrize("text", ["", "-", "-3", "+4.00 MiB", "-1e-05", "-inf", "+12 %", "-3 GB/s", "train.py", "a=b"])
 def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
     assert harmless(text) == text
+
+
+def test_what_is_copied_is_no_formula_and_stays_in_its_cell() -> None:
+    assert tab_separated([["name", "size"], ["=1+1", "-3"], ["a\tb\nc", "@x"]]) == "name\tsize\n'=1+1\t-3\na b c\t'@x"
 
 
 def test_names_in_an_exported_recording_are_no_formulas(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.live.profiles import trace_of
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.telemetry.recording.naming import TRACE_SUFFIX
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Note, Topic
@@ -186,7 +187,7 @@ class OperatorsTable(QTableView):
         """Copy what is shown as tab-separated text under a header: seconds and bytes, as they are."""
         lines = [[column.title for _field, column in COLUMNS]]
         lines += [[str(row[field]) for field, _column in COLUMNS] for row in self.operators.rows]
-        QGuiApplication.clipboard().setText("\n".join("\t".join(line) for line in lines))
+        QGuiApplication.clipboard().setText(tab_separated(lines))
 
     def _choose(self, current: QModelIndex) -> None:
         self.chosen.emit(self.operators.rows[current.row()] if current.isValid() else None)

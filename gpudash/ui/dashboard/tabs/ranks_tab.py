@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import shown_name
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.telemetry.ranks.rows import RankPlace, RankRow, rank_rows, rest_words, sentence
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
@@ -249,7 +250,7 @@ class RanksTab(QWidget):
         rank = self.selected_rank
         rows = [row for row in self.model.rows if rank is None or row.rank == rank]
         lines = [[column.title for _field, column, _write in COLUMNS], *(self.model.cells(row) for row in rows)]
-        return "\n".join("\t".join(cells) for cells in lines)
+        return tab_separated(lines)
 
     def copy(self) -> None:
         """Put `text` on the clipboard."""
