@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -36,10 +36,17 @@ LONG_OPERATION_S = 1.0
 Bytes = Annotated[int, BeforeValidator(read_size)]
 
 
+Group = Literal["data", "optimizer", "memory", "several devices", "measuring", "reproducibility"]
+"""What a field that is no essential one has to do with."""
+
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
 def field(
     default: Any,
     help: str,
     *,
+    more: Group | None = None,
     unit: str | None = None,
     when: Mapping[str, tuple[str, ...]] | None = None,
     words: Mapping[str, str] | None = None,
@@ -50,12 +57,13 @@ def field(
     Args:
         default: its default value.
         help: one line: tooltip, ``--help`` and documentation.
+        more: the group it stands in behind the essentials; without one it is an essential, which everybody sees first.
         unit: shown behind the value; "bytes" marks a size, written and read as 512MiB.
-        when: other field → values for which this one matters; the form hides it otherwise.
+        when: other field → values for which this one matters; the form does not let it be changed otherwise.
         words: value → what the form shows for a choice.
         limits: pydantic's ``ge``, ``le``, ``gt``, ``lt``.
     """
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"more": more} if more else {}
     if unit:
         extra["unit"] = unit
     if when:
@@ -89,8 +97,8 @@ class Spec(BaseModel):
     undisturbed: ClassVar[bool] = False
     steps_field: ClassVar[str | None] = None
 
-    seed: int = field(0, "Seed of every random number of the run", ge=0, le=2**31 - 1)
-    threads: int = field(0, "CPU threads torch uses; 0 lets the workload choose", ge=0, le=1024)
+    seed: int = field(0, "Seed of every random number of the run", more="reproducibility", ge=0, le=2**31 - 1)
+    threads: int = field(0, "CPU threads torch uses; 0 lets the workload choose", more="reproducibility", ge=0, le=1024)
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -102,6 +110,18 @@ class Spec(BaseModel):
             unit = extra.get("unit") if isinstance(extra, dict) else None
             told = words(error.errors()[0], value, str(unit) if unit is not None else None)
             raise PydanticCustomError(OWN_WORDS, "{told}", {"told": told}) from None
+
+    @classmethod
+    def tiers(cls) -> dict[Group | None, list[str]]:
+        """Its fields: the essential ones under ``None``, then those of each group that has some."""
+        own = [name for name in cls.model_fields if name not in Spec.model_fields]
+        found: dict[Group | None, list[str]] = {}
+        for group in (None, *GROUPS):
+            for name in (*own, *Spec.model_fields):
+                extra = cls.model_fields[name].json_schema_extra
+                if (extra.get("more") if isinstance(extra, dict) else None) == group:
+                    found.setdefault(group, []).append(name)
+        return found
 
     @classmethod
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:

@@ -45,11 +45,15 @@ class ComparisonSpec(Spec):
 
     workload: str = field("training", "What runs on both devices; its own fields apply as well")
     devices: str = field("cpu,cuda:0", "The two devices, A,B: the figure is how many times as fast B is as A")
-    confidence: float = field(0.99, "Confidence of the interval around the speedup", ge=0.5, le=0.999)
+    confidence: float = field(0.99, "Confidence of the interval around the speedup", more="measuring", ge=0.5, le=0.999)
     half_width: float = field(
-        0.02, "Half the interval's width at which measuring ends: 0.02 is 2 % of the ratio", ge=0.001, le=0.5
+        0.02,
+        "Half the interval's width at which measuring ends: 0.02 is 2 % of the ratio",
+        more="measuring",
+        ge=0.001,
+        le=0.5,
     )
-    repetitions: int = field(200, "The most repetitions on each device", ge=16, le=10_000)
+    repetitions: int = field(200, "The most repetitions on each device", more="measuring", ge=16, le=10_000)
     limit: float = field(60.0, "The longest that repetitions go on", unit="s", ge=1, le=86400)
     fields: dict[str, Any] = field({}, "Fields of the workload that differ from its defaults")
 

@@ -45,11 +45,16 @@ class PipelineSpec(Spec):
     rows: int = field(3, "Rows of the tensor", ge=1, le=1_000_000)
     columns: int = field(3, "Columns of the tensor", ge=1, le=1_000_000)
     size: Bytes | None = field(
-        None, "Bytes of the tensor, as a square; takes the place of rows and columns", unit="bytes", ge=8, le=256 * GIB
+        None,
+        "Bytes of the tensor, as a square; takes the place of rows and columns",
+        more="data",
+        unit="bytes",
+        ge=8,
+        le=256 * GIB,
     )
     dtype: Dtype = field("float32", "Type of the elements")
     fill: Literal["count", "ones", "random"] = field(
-        "count", "What the tensor holds: 1, 2, 3 …; ones; or random numbers"
+        "count", "What the tensor holds: 1, 2, 3 …; ones; or random numbers", more="data"
     )
     move: Literal["to", "to_dtype", "to_other", "cuda", "cuda_index", "pinned", "direct"] = field(
         "to",
@@ -65,7 +70,7 @@ class PipelineSpec(Spec):
         },
     )
     back: Literal["cpu", "to_cpu"] = field(
-        "cpu", "How the result comes back", words={"cpu": ".cpu()", "to_cpu": '.to("cpu")'}
+        "cpu", "How the result comes back", more="data", words={"cpu": ".cpu()", "to_cpu": '.to("cpu")'}
     )
     operation: Literal["add", "multiply", "matmul", "relu"] = field(
         "add",
@@ -73,9 +78,9 @@ class PipelineSpec(Spec):
         words={"add": "add scalar", "multiply": "multiply by scalar", "matmul": "x @ xᵀ", "relu": "relu"},
     )
     scalar: float = field(
-        10.0, "Number to add or multiply by", when={"operation": ("add", "multiply")}, ge=-1e6, le=1e6
+        10.0, "Number to add or multiply by", more="data", when={"operation": ("add", "multiply")}, ge=-1e6, le=1e6
     )
-    repeat: int = field(1, "How often the pipeline runs", ge=1, le=1_000_000)
+    repeat: int = field(1, "How often the pipeline runs", more="measuring", ge=1, le=1_000_000)
     pitfall: Literal["none", "unassigned", "mixed_devices", "leaf", "numpy", "current_device"] = field(
         "none",
         "A common mistake, made for real, with torch's own words and the fix",

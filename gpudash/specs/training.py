@@ -74,20 +74,24 @@ class TrainingSpec(Spec):
     accumulation: int = field(
         1,
         "Forward and backward passes per optimizer step; their gradients add up as those of one larger batch",
+        more="optimizer",
         when={"mode": ("train",)},
         ge=1,
         le=65536,
     )
     sequence: int = field(
-        64, "Length of a sequence", unit="characters", when={"model": ("transformer",)}, ge=4, le=8192
+        64, "Length of a sequence", more="data", unit="characters", when={"model": ("transformer",)}, ge=4, le=8192
     )
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] = field(
         "adamw",
         "What updates the weights",
+        more="optimizer",
         words={"sgd": "SGD", "momentum": "SGD + momentum", "adam": "Adam", "adamw": "AdamW"},
         when={"mode": ("train",)},
     )
-    learning_rate: float = field(0.003, "Step size of the optimizer", when={"mode": ("train",)}, ge=0, le=100)
+    learning_rate: float = field(
+        0.003, "Step size of the optimizer", more="optimizer", when={"mode": ("train",)}, ge=0, le=100
+    )
     precision: Literal["fp32", "bf16", "fp16"] = field(
         "fp32",
         "fp32, bfloat16 autocast, or float16 autocast with its gradients scaled",
@@ -96,19 +100,22 @@ class TrainingSpec(Spec):
     checkpointing: bool = field(
         False,
         "Keep only each layer's input and compute the layer again in the backward pass",
+        more="memory",
         when={"mode": ("train",)},
     )
     batches: Literal["resident", "moved", "pingpong"] = field(
         "moved",
         "Where batches live: on the device from the start, moved each step, or there and back each step",
+        more="data",
         words={"pingpong": "ping-pong"},
     )
     keep_intermediates: bool = field(
-        False, "Keep each step's loss and outputs instead of deleting them", when={"mode": ("train",)}
+        False, "Keep each step's loss and outputs instead of deleting them", more="memory", when={"mode": ("train",)}
     )
     move_at_epoch: int = field(
         0,
         "Start on the CPU and move model and optimizer state at this epoch; 0: never",
+        more="memory",
         when={"mode": ("train",)},
         ge=0,
         le=10_000,
@@ -117,37 +124,51 @@ class TrainingSpec(Spec):
     epochs: int = field(
         3,
         "Passes over the training set, which holds steps ÷ epochs batches",
+        more="data",
         when={"mode": ("train",)},
         ge=1,
         le=10_000,
     )
-    deterministic: bool = field(False, "Ask torch for deterministic algorithms (slower on CUDA)")
+    deterministic: bool = field(
+        False, "Ask torch for deterministic algorithms (slower on CUDA)", more="reproducibility"
+    )
     on_nan: Literal["stop", "continue"] = field(
-        "stop", "What happens when the loss is NaN or infinite", when={"mode": ("train",)}
+        "stop", "What happens when the loss is NaN or infinite", more="optimizer", when={"mode": ("train",)}
     )
 
     devices: str = field(
-        "", "Several devices, A,B: one rank on each, data parallel through torchrun", when={"mode": ("train",)}
+        "",
+        "Several devices, A,B: one rank on each, data parallel through torchrun",
+        more="several devices",
+        when={"mode": ("train",)},
     )
     parallel: Literal["ddp", "fsdp"] = field(
         "ddp",
         "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2)",
+        more="several devices",
         words={"ddp": "DDP", "fsdp": "FSDP2"},
         when={"mode": ("train",)},
     )
     global_batch: int = field(
         0,
         "Batch of all ranks together, instead of --batch on each; 0: --batch on each",
+        more="several devices",
         when={"mode": ("train",)},
         ge=0,
         le=1_048_576,
     )
     max_restarts: int = field(
-        0, "How often torchrun may restart all ranks after one has failed", when={"mode": ("train",)}, ge=0, le=100
+        0,
+        "How often torchrun may restart all ranks after one has failed",
+        more="several devices",
+        when={"mode": ("train",)},
+        ge=0,
+        le=100,
     )
     rank_timeout: float = field(
         60.0,
         "How long the others wait for a rank that stands still before the run ends",
+        more="several devices",
         unit="s",
         when={"mode": ("train",)},
         ge=5,
@@ -156,6 +177,7 @@ class TrainingSpec(Spec):
     slow_rank: float = field(
         0.0,
         "Slow the last rank down by this share of its computing (0.2: 20 %), to see how a straggler shows",
+        more="several devices",
         when={"mode": ("train",)},
         ge=0,
         le=10,

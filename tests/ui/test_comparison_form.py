@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import Device
 from gpudash.specs import ComparisonSpec
-from gpudash.ui.forms.comparison_form import ComparisonForm
+from gpudash.ui.forms.device_forms import ComparisonForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.widgets.fields import enabled_choices
 from gpudash.units import GIB

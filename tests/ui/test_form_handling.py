@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QLineEdit, QPlainTextEdit, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import workloads
 from gpudash.ui.forms.run_progress import WATCH
+from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 FIELDS = (QComboBox, QLineEdit, QCheckBox, QPlainTextEdit)
@@ -28,6 +29,12 @@ def panel(qtbot: QtBot) -> WorkloadPanel:
     return panel
 
 
+def open_more(panel: WorkloadPanel) -> None:
+    """Show every field of the form."""
+    for form in panel.findChildren(SpecForm):
+        form.more.setChecked(True)
+
+
 def choose(panel: WorkloadPanel, workload: str) -> None:
     panel.workload.setCurrentIndex(panel.workload.findData(workload))
 
@@ -37,17 +44,21 @@ def fields(panel: WorkloadPanel) -> list[QWidget]:
     return [field for field in found if field.isVisible()]
 
 
+def held_by(field: QWidget) -> str | bool:
+    match field:
+        case QComboBox():
+            return field.currentText()
+        case QCheckBox():
+            return field.isChecked()
+        case QPlainTextEdit():
+            return field.toPlainText()
+        case QLineEdit():
+            return field.text()
+    raise TypeError(field)
+
+
 def held(panel: WorkloadPanel) -> list[str | bool]:
-    return [
-        field.currentText()
-        if isinstance(field, QComboBox)
-        else field.isChecked()
-        if isinstance(field, QCheckBox)
-        else field.toPlainText()
-        if isinstance(field, QPlainTextEdit)
-        else field.text()  # type: ignore[attr-defined]  # a QLineEdit
-        for field in fields(panel)
-    ]
+    return [held_by(field) for field in fields(panel)]
 
 
 def turn(field: QWidget, modifiers: Qt.KeyboardModifier = NO_KEY) -> None:
@@ -60,6 +71,7 @@ def turn(field: QWidget, modifiers: Qt.KeyboardModifier = NO_KEY) -> None:
 @pytest.mark.parametrize("workload", [*workloads(), WATCH])
 def test_the_wheel_over_a_field_never_changes_its_value(panel: WorkloadPanel, workload: str) -> None:
     choose(panel, workload)
+    open_more(panel)
     before = held(panel)
     assert before
     for field in fields(panel):
@@ -70,6 +82,8 @@ def test_the_wheel_over_a_field_never_changes_its_value(panel: WorkloadPanel, wo
 
 
 def test_the_wheel_over_a_field_scrolls_the_form(panel: WorkloadPanel) -> None:
+    open_more(panel)
+    QApplication.processEvents()
     area = panel.findChild(QScrollArea)
     assert area is not None and area.verticalScrollBar().maximum() > 0
     choice = panel.form.control("model")
@@ -98,3 +112,44 @@ def test_my_script_is_the_first_workload_of_the_list_which_shows_all_of_them(
     last = view.visualRect(view.model().index(choice.count() - 1, 0))
     assert last.bottom() <= view.viewport().height()
     choice.hidePopup()
+
+
+@pytest.mark.parametrize("workload", [*workloads(), WATCH])
+def test_what_is_typed_ends_in_the_field_where_typing_began(panel: WorkloadPanel, workload: str) -> None:
+    choose(panel, workload)
+    open_more(panel)
+    QApplication.processEvents()
+    area = panel.findChild(QScrollArea)
+    assert area is not None
+    lines = [field for field in fields(panel) if isinstance(field, QLineEdit | QPlainTextEdit) and field.isEnabled()]
+    for line in lines:
+        area.ensureWidgetVisible(line)
+        QApplication.processEvents()
+        line.setFocus()
+        others = {field: held_by(field) for field in fields(panel) if field not in (line, line.parent())}
+        place = line.mapTo(panel, QPoint(0, 0))
+        for key in "7,x 9":
+            focused = QApplication.focusWidget()
+            assert focused in (line, line.parent())  # an editable choice has the focus for its line
+            QTest.keyClick(focused, key)
+            assert line.mapTo(panel, QPoint(0, 0)) == place, f"{line.accessibleName()} moved"
+        assert "7,x 9" in str(held_by(line))
+        assert {field: held_by(field) for field in others} == others
+
+
+def test_the_form_stays_where_it_was_scrolled_to_while_the_room_below_it_changes(panel: WorkloadPanel) -> None:
+    open_more(panel)
+    QApplication.processEvents()
+    area, seed = panel.findChild(QScrollArea), panel.form.control("seed")
+    assert area is not None
+    area.verticalScrollBar().setValue(area.verticalScrollBar().maximum())
+    place = seed.mapTo(panel, QPoint(0, 0))
+    for height in (640, 900, 1200, 500, 560):
+        panel.resize(panel.width(), height)
+        QApplication.processEvents()
+        assert seed.mapTo(panel, QPoint(0, 0)) == place
+    area.verticalScrollBar().setValue(0)
+    QApplication.processEvents()
+    area.verticalScrollBar().setValue(10_000)
+    QApplication.processEvents()
+    assert seed.mapTo(panel, QPoint(0, 0)) == place, "no blank room is left behind"

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QComboBox, QInputDialog, QLabel
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import Device, Gpu
 from gpudash.specs import ComparisonSpec, TrainingSpec
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.forms.comparison_form import form_of
-from gpudash.ui.forms.parallel_form import ONLY_SEVERAL, ParallelForm
-from gpudash.ui.forms.workload_panel import SEVERAL_WORDS
+from gpudash.ui.forms.device_forms import ONE_RANK_WORDS, ONLY_SEVERAL, OTHERS, ParallelForm, form_of
+from gpudash.ui.widgets.fields import enabled_choices
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
@@ -48,35 +46,37 @@ def window(open_window: OpenWindow) -> MainWindow:
     return open_window(session)
 
 
-def visible(form: ParallelForm) -> set[str]:
-    return {name for name in ONLY_SEVERAL if not form.control(name).isHidden() and form.control(name).isVisible()}
+def changeable(form: ParallelForm) -> set[str]:
+    return {name for name in ONLY_SEVERAL if form.control(name).isEnabled()}
 
 
-def inline(form: ParallelForm, field: str = "devices") -> str:
-    label = form._errors[field]
-    return "" if label.isHidden() else label.text()
+def entries(window: MainWindow) -> dict[str, str]:
+    """What the choice of a device offers: value → words; those that cannot be chosen are marked."""
+    choice = window.workspace.dashboard.panel.device
+    rows = [row for row in range(choice.count()) if choice.itemData(row) is not None]
+    enabled = enabled_choices(choice)
+    return {
+        choice.itemData(row): choice.itemText(row) + ("" if choice.itemData(row) in enabled else " (refused)")
+        for row in rows
+    }
 
 
-def told(form: ParallelForm) -> str:
-    return "" if form._note.isHidden() else form._note.text()
+def pick(window: MainWindow, value: str) -> None:
+    """Choose an entry, as a click in the list does."""
+    choice = window.workspace.dashboard.panel.device
+    choice.setCurrentIndex(choice.findData(value))
+    choice.activated.emit(choice.currentIndex())
+    settle(window)
 
 
-def entries(form: ParallelForm) -> dict[str, Any]:
-    form.devices.menu.aboutToShow.emit()
-    return {action.text(): action for action in form.devices.menu.actions() if not action.isSeparator()}
-
-
-def test_with_one_device_what_only_several_need_is_not_shown(form: ParallelForm) -> None:
-    assert form.devices.text() == "" and form.devices.placeholderText() == "one, as above"
-    assert visible(form) == set() and form.own_device is None
+def test_with_one_device_what_only_several_need_cannot_be_changed(form: ParallelForm) -> None:
+    assert form.devices.text() == "" and not form.devices.isVisible()
+    assert changeable(form) == set() and form.own_device is None and form.told == ""
+    assert ONE_RANK_WORDS in [label.text() for label in form.findChildren(QLabel)]
     form.devices.setText("cpu,cpu")
-    assert visible(form) == set(ONLY_SEVERAL) and form.own_device == "cpu"
+    assert changeable(form) == set(ONLY_SEVERAL) and form.own_device == "cpu"
     form.devices.setText("")
-    assert visible(form) == set()
-
-
-def test_the_devices_stand_above_the_workload_s_own_fields(form: ParallelForm) -> None:
-    assert list(form.values())[: 1 + len(ONLY_SEVERAL)] == ["devices", *ONLY_SEVERAL]
+    assert changeable(form) == set()
 
 
 def test_the_text_becomes_the_spec_s_devices(form: ParallelForm) -> None:
@@ -98,14 +98,14 @@ def test_the_text_becomes_the_spec_s_devices(form: ParallelForm) -> None:
         ("banana,cpu", "not a device"),
     ],
 )
-def test_what_cannot_be_is_said_below_the_field_and_cannot_be_run(form: ParallelForm, text: str, words: str) -> None:
+def test_what_cannot_be_is_an_error_of_the_devices_and_cannot_be_run(form: ParallelForm, text: str, words: str) -> None:
     form.devices.setText(text)
-    assert words in inline(form) and form.spec() is None and told(form) == ""
+    assert words in form.error_words("devices") and form.spec() is None and form.told == ""
 
 
 def test_a_global_batch_that_does_not_divide_is_said_below_its_field(form: ParallelForm) -> None:
     form.set_values({"devices": "cpu,cpu", "global_batch": 33})
-    assert "does not divide among 2 ranks" in inline(form, "global_batch") and form.spec() is None
+    assert "does not divide among 2 ranks" in form.error_words("global_batch") and form.spec() is None
 
 
 @pytest.mark.parametrize(
@@ -117,80 +117,26 @@ def test_a_global_batch_that_does_not_divide_is_said_below_its_field(form: Paral
 )
 def test_what_the_choice_means_is_told(form: ParallelForm, text: str, words: str) -> None:
     form.devices.setText(text)
-    assert told(form) == words
+    assert form.told == words
 
 
 def test_equal_gpus_need_no_word_on_their_memory(form: ParallelForm) -> None:
     form.set_devices([Device(f"cuda:{n}", "RTX", 24 * GIB, f"GPU-{n}") for n in range(2)])
     form.devices.setText("cuda:0,cuda:1")
-    assert told(form) == "2 ranks, one on each GPU."
+    assert form.told == "2 ranks, one on each GPU."
 
 
 def test_inference_has_one_device_whatever_was_chosen_for_training(form: ParallelForm) -> None:
     form.set_values({"devices": "cpu,cpu", "mode": "inference"})
     spec = form.spec()
     assert isinstance(spec, TrainingSpec) and spec.devices == "" and form.own_device is None
-    assert not form.devices.isVisible() and visible(form) == set()
-
-
-def test_the_menu_writes_the_text_and_shows_what_is_chosen(form: ParallelForm) -> None:
-    assert entries(form)["One device, no ranks"].isChecked()
-    entries(form)["4 ranks on the CPU"].trigger()
-    assert form.devices.text() == "cpu,cpu,cpu,cpu" and entries(form)["4 ranks on the CPU"].isChecked()
-    entries(form)["cuda:1 · RTX 4080 · 16.0 GiB"].trigger()
-    entries(form)["cuda:0 · RTX 4090 · 24.0 GiB"].trigger()
-    assert form.devices.text() == "cuda:0,cuda:1", "in the order of the devices, without the CPU"
-    entries(form)["cuda:1 · RTX 4080 · 16.0 GiB"].trigger()
-    assert form.devices.text() == "cuda:0"
-    entries(form)["One device, no ranks"].trigger()
-    assert form.devices.text() == ""
-
-
-def test_the_menu_offers_no_device_that_cannot_hold_a_rank_and_says_why(form: ParallelForm) -> None:
-    refused = {text: action.toolTip() for text, action in entries(form).items() if not action.isEnabled()}
-    assert list(refused) == ["cuda:2 · GT 710 · 2.00 GiB", "sim:0 · SIMULATED · 8.00 GiB"]
-    assert refused["cuda:2 · GT 710 · 2.00 GiB"] == "This torch has no code for it."
-    assert "no rank" in refused["sim:0 · SIMULATED · 8.00 GiB"]
-
-
-def test_the_menu_opens_with_the_keyboard_and_stays_while_space_chooses(form: ParallelForm) -> None:
-    form.devices.setFocus()
-    QTest.keyClick(form.devices, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
-    menu = form.devices.menu
-    assert menu.isVisible()
-    for text in ("cuda:0 · RTX 4090 · 24.0 GiB", "cuda:1 · RTX 4080 · 16.0 GiB"):
-        menu.setActiveAction(next(action for action in menu.actions() if action.text() == text))
-        QTest.keyClick(menu, Qt.Key.Key_Space)
-        assert menu.isVisible() and menu.activeAction().isChecked()
-    assert form.devices.text() == "cuda:0,cuda:1"
-    QTest.keyClick(menu, Qt.Key.Key_Escape)
-    assert not menu.isVisible()
-
-
-def test_devices_that_have_gone_while_the_menu_was_open_are_no_longer_in_it(form: ParallelForm) -> None:
-    form.devices.open_menu()
-    menu = form.devices.menu
-    gone = next(action for action in menu.actions() if action.text().startswith("cuda:1"))
-    menu.setActiveAction(gone)
-    form.set_devices(DEVICES[:1])
-    QTest.keyClick(menu, Qt.Key.Key_Space)
-    assert not any(action.text().startswith("cuda:") for action in menu.actions())
-    menu.close()
-
-
-def test_a_click_chooses_and_leaves_the_menu_open(form: ParallelForm) -> None:
-    form.devices.open_menu()
-    menu = form.devices.menu
-    action = next(action for action in menu.actions() if action.text() == "2 ranks on the CPU")
-    QTest.mouseClick(menu, Qt.MouseButton.LeftButton, pos=menu.actionGeometry(action).center())
-    assert menu.isVisible() and form.devices.text() == "cpu,cpu"
-    menu.close()
+    assert form.ranks_on == "" and changeable(form) == set()
 
 
 def test_a_locked_form_can_be_read_and_not_changed(form: ParallelForm) -> None:
     form.set_values({"devices": "cpu,cpu"})
     form.set_locked(True)
-    assert form.devices.text() == "cpu,cpu" and not form.devices.isEnabled() and not form.devices.arrow.isEnabled()
+    assert form.devices.text() == "cpu,cpu" and changeable(form) == set()
 
 
 def test_a_comparison_has_no_fields_for_ranks(qtbot: QtBot) -> None:
@@ -208,15 +154,73 @@ def choose(window: MainWindow, text: str) -> ParallelForm:
     return form
 
 
-def test_the_choice_of_one_device_follows_the_ranks_and_comes_back(window: MainWindow) -> None:
+def test_one_field_offers_one_device_and_several(window: MainWindow) -> None:
+    assert entries(window) == {
+        "cpu": "cpu · EPYC 9554",
+        "cuda:0": "cuda:0 · RTX 4090",
+        "cuda:1": "cuda:1 · RTX 4090",
+        "cuda:0,cuda:1": "cuda:0, cuda:1",
+        "cpu,cpu": "2 ranks on cpu",
+        "cpu,cpu,cpu": "3 ranks on cpu",
+        "cpu,cpu,cpu,cpu": "4 ranks on cpu",
+        ",".join(["cpu"] * 8): "8 ranks on cpu",
+        OTHERS: "Other devices…",
+    }
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("pipeline"))
+    assert list(entries(window)) == ["cpu", "cuda:0", "cuda:1"], "that workload runs on one"
+
+
+def test_several_devices_are_chosen_and_given_up_in_the_same_field(window: MainWindow) -> None:
     panel = window.workspace.dashboard.panel
     panel.take_device("cuda:1")
-    choose(window, "cuda:0,cuda:1")
-    assert panel.device_name == "cuda:0" and panel.device.currentData() == "cuda:0"
-    assert not panel.device.isEnabled() and panel.device.toolTip() == SEVERAL_WORDS
-    assert window.workspace.dashboard.selected == gpu(0).uuid
+    pick(window, "cuda:0,cuda:1")
+    spec = panel.spec()
+    assert isinstance(spec, TrainingSpec) and spec.devices == "cuda:0,cuda:1"
+    assert panel.device_name == "cuda:0" and window.workspace.dashboard.selected == gpu(0).uuid
+    assert "2 ranks, one on each GPU." in panel.device.toolTip()
+    pick(window, "cuda:1")
+    spec = panel.spec()
+    assert isinstance(spec, TrainingSpec) and spec.devices == "" and panel.device_name == "cuda:1"
+    assert window.workspace.dashboard.selected == gpu(1).uuid
+
+
+def test_devices_that_the_list_has_not_are_typed(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = window.workspace.dashboard.panel
+    for typed, given, chosen in (
+        ("cuda:1, cuda:0", True, "cuda:1,cuda:0"),
+        ("cpu,cpu", False, "cuda:1,cuda:0"),
+        (" ", True, "cuda:1,cuda:0"),
+    ):
+        monkeypatch.setattr(QInputDialog, "getText", lambda *_a, _said=(typed, given), **_k: _said)
+        pick(window, OTHERS)
+        assert panel.device.currentData() == chosen
+        spec = panel.spec()
+        assert isinstance(spec, TrainingSpec) and spec.devices == chosen
+
+
+def test_the_choice_follows_the_form_and_comes_back(window: MainWindow) -> None:
+    panel = window.workspace.dashboard.panel
+    panel.take_device("cuda:1")
+    form = choose(window, "cuda:0,cuda:1")
+    assert panel.device_name == "cuda:0" and panel.device.currentData() == "cuda:0,cuda:1"
+    mode = form.control("mode")
+    assert isinstance(mode, QComboBox)
+    mode.setCurrentIndex(mode.findData("inference"))
+    assert panel.device.currentData() == "cuda:1", "inference takes one device"
+    mode.setCurrentIndex(mode.findData("train"))
+    assert panel.device.currentData() == "cuda:0,cuda:1"
     choose(window, "")
-    assert panel.device_name == "cuda:1" and panel.device.currentData() == "cuda:1" and panel.device.isEnabled()
+    assert panel.device_name == "cuda:1" and panel.device.currentData() == "cuda:1"
+
+
+def test_a_choice_that_cannot_be_run_is_told_and_can_be_left(window: MainWindow) -> None:
+    choose(window, "cuda:0,cpu")
+    panel = window.workspace.dashboard.panel
+    assert panel.device.currentData() == "cuda:0,cpu" and panel.spec() is None
+    assert "cannot train together" in panel.button.toolTip()
+    pick(window, "cpu")
+    assert panel.spec() is not None and panel.device_name == "cpu"
 
 
 def test_a_run_starts_on_the_first_of_its_devices(window: MainWindow) -> None:
@@ -228,7 +232,7 @@ def test_a_run_starts_on_the_first_of_its_devices(window: MainWindow) -> None:
 def test_start_says_why_it_cannot(window: MainWindow) -> None:
     choose(window, "cuda:0,cuda:5")
     assert not window.workspace.dashboard.panel.button.isEnabled()
-    assert window.workspace.dashboard.panel.button.toolTip().startswith("Devices: cuda:5 is not here")
+    assert window.workspace.dashboard.panel.button.toolTip().startswith("Device: cuda:5 is not here")
     choose(window, "cuda:0,cuda:1")
     assert window.workspace.dashboard.panel.button.isEnabled()
 
@@ -254,11 +258,11 @@ def test_run_again_takes_the_ranks_devices(window: MainWindow) -> None:
 def test_run_again_says_which_ranks_devices_are_not_here(window: MainWindow) -> None:
     window.workspace.run_again(run({"devices": "cuda:0,cuda:5", "steps": 77}))
     assert window.workspace.notice.text == (
-        "This run had ranks on cuda:5, which is not here today; choose others under Devices."
+        "This run had ranks on cuda:5, which is not here today; choose others under Device."
     )
     form = window.workspace.dashboard.panel.form
     assert isinstance(form, ParallelForm)
-    assert form.devices.text() == "cuda:0,cuda:5" and "cuda:5 is not here" in inline(form)
+    assert form.devices.text() == "cuda:0,cuda:5" and "cuda:5 is not here" in form.error_words("devices")
     assert not window.workspace.dashboard.panel.button.isEnabled()
 
 

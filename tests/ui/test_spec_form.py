@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec
-from gpudash.ui.forms.comparison_form import form_of
+from gpudash.ui.forms.device_forms import form_of
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import enabled_choices
 
@@ -91,13 +91,66 @@ def test_a_choice_the_device_cannot_run_gives_no_spec_and_says_why(pipeline: Spe
     assert "needs a CUDA device" in pipeline.errors()[""]
 
 
-def test_a_field_that_does_not_matter_is_hidden(qtbot: QtBot) -> None:
-    form = SpecForm(TrainingSpec)
+def test_a_field_that_does_not_matter_stays_where_it_is_and_says_what_it_takes(qtbot: QtBot) -> None:
+    form = form_of(TrainingSpec)
     qtbot.addWidget(form)
     form.show()
-    assert form.control("sequence").isVisible()
-    form.set_values({"model": "mlp"})
-    assert not form.control("sequence").isVisible()
+    form.more.click()
+    sequence, places = form.control("sequence"), {name: form.control(name).pos() for name in form.values()}
+    assert sequence.isVisible() and sequence.isEnabled()
+    form.set_values({"model": "mlp", "mode": "inference"})
+    assert sequence.isVisible() and not sequence.isEnabled()
+    assert "Only with model transformer." in sequence.toolTip()
+    assert {name: form.control(name).pos() for name in form.values()} == places
+
+
+def test_the_essentials_come_first_and_the_rest_by_group_behind_more(qtbot: QtBot) -> None:
+    form = form_of(TrainingSpec)
+    qtbot.addWidget(form)
+    form.show()
+    shown = [name for name in form.values() if form.control(name).isVisible()]
+    assert shown == TrainingSpec.tiers()[None] and len(shown) <= 7
+    form.more.click()
+    assert all(form.control(name).isVisible() for name in form.values() if name != "devices")
+    titles = [label.text() for label in form.findChildren(QLabel) if label.property("role") == "group"]
+    assert titles == ["Data", "Optimizer", "Memory", "Several devices", "Reproducibility"]
+    again = form_of(TrainingSpec)
+    qtbot.addWidget(again)
+    assert again.more.isChecked(), "as it was left"
+
+
+def test_more_says_what_is_changed_or_wrong_behind_it(qtbot: QtBot) -> None:
+    form = form_of(TrainingSpec)
+    qtbot.addWidget(form)
+    assert form.more.text() == "More"
+    form.set_values({"width": 64, "checkpointing": True, "seed": 1})
+    assert form.more.text() == "More, 2 changed"
+    rate = form.control("learning_rate")
+    assert isinstance(rate, QLineEdit)
+    rate.setText("much")
+    assert form.more.text() == "More: correct Learning rate"
+
+
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_every_field_is_in_one_tier_and_about_six_are_essential(spec: type[Spec]) -> None:
+    tiers = spec.tiers()
+    assert sorted(name for names in tiers.values() for name in names) == sorted(spec.model_fields)
+    assert 3 <= len(tiers[None]) <= 7
+
+
+def test_what_is_wrong_is_said_below_the_field_and_moves_nothing(qtbot: QtBot, pipeline: SpecForm) -> None:
+    pipeline.resize(300, 400)
+    with qtbot.waitExposed(pipeline):
+        pipeline.show()
+    rows, columns = pipeline.control("rows"), pipeline.control("columns")
+    assert isinstance(rows, QLineEdit)
+    places = rows.geometry(), columns.geometry(), pipeline.minimumSizeHint()
+    rows.setText("many")
+    (bubble,) = [label for label in pipeline.findChildren(QLabel) if label.isVisible() and "many" in label.text()]
+    assert bubble.geometry().top() > rows.geometry().bottom() and bubble.height() >= bubble.heightForWidth(rows.width())
+    assert (rows.geometry(), columns.geometry(), pipeline.minimumSizeHint()) == places
+    rows.setText("2")
+    assert not bubble.isVisible()
 
 
 def test_a_running_form_is_locked(qtbot: QtBot) -> None:

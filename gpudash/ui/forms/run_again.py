@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpudash.devices.names import Device
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.forms.parallel_form import ParallelForm
+from gpudash.ui.forms.device_forms import ParallelForm
 from gpudash.ui.forms.run_progress import PID, WATCH
 from gpudash.ui.forms.script import Script
 from gpudash.ui.forms.workload_panel import WorkloadPanel
@@ -52,7 +52,7 @@ def _missing_ranks(ranks: Sequence[str], devices: Sequence[Device]) -> list[str]
     if not missing:
         return []
     are = "is" if len(missing) == 1 else "are"
-    return [f"This run had ranks on {', '.join(missing)}, which {are} not here today; choose others under Devices."]
+    return [f"This run had ranks on {', '.join(missing)}, which {are} not here today; choose others under Device."]
 
 
 def _choose_device(run: RunView, panel: WorkloadPanel, devices: Sequence[Device], preferred: str) -> list[str]:

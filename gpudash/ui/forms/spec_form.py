@@ -1,15 +1,16 @@
-"""A form made from a workload's spec: one control per field, checked as it is typed."""
+"""A form made from a workload's spec: the essential fields first, the others by group under More; checked as typed."""
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QFormLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QComboBox, QFormLayout, QFrame, QLabel, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
 from gpudash.specs import Spec, invalid_fields
 from gpudash.ui.widgets.fields import (
@@ -23,17 +24,27 @@ from gpudash.ui.widgets.fields import (
     write_control,
 )
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.ui.widgets.remembered import recall, remember
 
 LABEL_WIDTH = 118
 """Logical pixels of the label column, the same in every form so that nothing moves when the workload changes."""
+
+ERROR_ROOM = 34
+"""Logical pixels below the last field, in which what is wrong with it can be read."""
 
 
 class SpecForm(QWidget):
     """The fields of one spec class, for one device.
 
+    Nothing in it moves while it is filled in: a field that does not matter stays where it is and cannot be changed, and
+    what is wrong with a field is said in a bubble over what is below it.
+
     Args:
         spec: the class.
         without: fields that are left out, because another form has them.
+
+    Attributes:
+        more: opens the fields that are not essential.
 
     Signals:
         changed: any value changed.
@@ -42,24 +53,64 @@ class SpecForm(QWidget):
     changed = Signal()
     hidden: ClassVar[Collection[str]] = ()
     """Fields whose control is not shown, since others fill it in."""
+    more_title: ClassVar[str] = "More"
 
     def __init__(self, spec: type[Spec], parent: QWidget | None = None, *, without: Collection[str] = ()) -> None:
         super().__init__(parent)
         self.spec_type = spec
         self._without = without
         self._device = "cpu"
+        self._locked = False
         self._controls: dict[str, Control] = {}
-        self._rows: dict[str, QWidget] = {}
+        self._defaults: dict[str, Any] = {}
+        self._labels: dict[str, QLabel] = {}
         self._errors: dict[str, QLabel] = {}
-        self._layout = QFormLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setHorizontalSpacing(10)
-        self._layout.setVerticalSpacing(6)
-        self._layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        self._layout.setRowWrapPolicy(QFormLayout.RowWrapPolicy.DontWrapRows)
-        for name in self._names():
-            self._add(name, spec.model_fields[name])
+        self._essentials, self._others = _rows(), _rows()
+        self._folded = QWidget()
+        self._folded.setLayout(self._others)
+        self.more = QToolButton()
+        self._build()
         self.set_values({})
+        self._defaults = {name: read_control(control) for name, control in self._controls.items()}
+        self._check()
+
+    def _build(self) -> None:
+        tiers = self.spec_type.tiers()
+        for group, names in tiers.items():
+            shown = [name for name in names if name not in self._without]
+            if group is not None and shown:
+                title = PlainLabel(group.capitalize())
+                title.setProperty("role", "group")
+                title.setIndent(0)
+                self._others.addRow(title)
+                self._begin_group(group)
+            for name in shown:
+                self._add(name, self._essentials if group is None else self._others)
+        outer = QVBoxLayout(self)  # in the order in which Tab goes through it
+        outer.setContentsMargins(0, 0, 0, ERROR_ROOM)
+        outer.setSpacing(6)
+        outer.addLayout(self._essentials)
+        outer.addWidget(self.more)
+        outer.addWidget(self._folded)
+        outer.addStretch(1)
+        self.more.setProperty("role", "fold")
+        self.more.setCheckable(True)
+        self.more.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.more.setAccessibleName(self.more_title)
+        self.more.setToolTip(plain_tip(", ".join(str(group) for group in tiers if group).capitalize()))
+        kept = f"more_{self.spec_type.__name__}"
+        self._fold(recall(kept) is True)
+        self.more.setChecked(recall(kept) is True)
+        self.more.toggled.connect(self._fold)
+        self.more.toggled.connect(lambda opened: remember(kept, opened))
+
+    def _begin_group(self, group: str) -> None:
+        """Put what is to be said of a group's fields above them."""
+
+    def _fold(self, opened: bool) -> None:
+        self.more.setArrowType(Qt.ArrowType.DownArrow if opened else Qt.ArrowType.RightArrow)
+        self._folded.setVisible(opened)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Fill the form with defaults and the values that differ from them."""
@@ -85,14 +136,10 @@ class SpecForm(QWidget):
         """The first device that the fields themselves name; ``None`` where the choice of a device decides."""
         return None
 
-    def is_hidden(self, name: str) -> bool:
-        """Whether a field is not shown, whatever the others say."""
-        return name in self.hidden
-
     def set_locked(self, locked: bool) -> None:
         """Keep the values readable but not editable, while they are being run."""
-        for control in self._controls.values():
-            control.setEnabled(not locked)
+        self._locked = locked
+        self._allow()
 
     def values(self) -> dict[str, Any]:
         """What is in the form, not validated; empty text is ``None``."""
@@ -119,29 +166,46 @@ class SpecForm(QWidget):
         """The control of a field."""
         return self._controls[name]
 
-    def _add(self, name: str, field: FieldInfo) -> None:
+    def error_words(self, name: str) -> str:
+        """What is said at a field; "" while it is right."""
+        return self._errors[name].text()
+
+    def title(self, name: str) -> str:
+        """What a field is called."""
+        words = name.replace("_", " ").replace("nan", "NaN")
+        return words[0].upper() + words[1:]
+
+    def why_not(self, name: str) -> str:
+        """Why a field does not matter now, whatever stands in it; "" when it does."""
+        field = self.spec_type.model_fields[name]
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        when = typing.cast("Mapping[str, list[str]]", extra.get("when", {}))
+        for other, allowed in when.items():
+            if other in self._controls and str(read_control(self._controls[other])) not in allowed:
+                return f"only with {self.title(other).lower()} {' or '.join(allowed)}"
+        return ""
+
+    def _add(self, name: str, rows: QFormLayout) -> None:
+        field = self.spec_type.model_fields[name]
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         control = self._make(name, field, extra)
-        title = _title(name)
+        title = self.title(name)
         control.setAccessibleName(title)
-        control.setToolTip(plain_tip(tooltip(field, extra)))
-        error = PlainLabel()
-        error.setProperty("role", "error")
-        error.setWordWrap(True)
-        error.hide()
-        row = QWidget()
-        box = QVBoxLayout(row)
-        box.setContentsMargins(0, 0, 0, 0)
-        box.setSpacing(2)
-        box.addWidget(control)
-        box.addWidget(error)
         label = PlainLabel(title)
         label.setProperty("role", "muted")
         label.setBuddy(control)
         label.setMinimumWidth(LABEL_WIDTH)
-        label.setToolTip(control.toolTip())
-        self._layout.addRow(label, row)
-        self._controls[name], self._rows[name], self._errors[name] = control, row, error
+        error = PlainLabel("", self)
+        error.setProperty("role", "bubble")
+        error.setWordWrap(True)
+        error.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        error.hide()
+        if name in self.hidden:
+            control.setParent(self)
+            control.hide()
+        else:
+            rows.addRow(label, control)
+        self._controls[name], self._labels[name], self._errors[name] = control, label, error
         on_change(control, self._check_and_tell)
 
     def _problems(self, spec: Spec) -> list[str]:
@@ -153,12 +217,6 @@ class SpecForm(QWidget):
         for name, control in self._controls.items():
             if isinstance(control, QComboBox):
                 disable_choices(control, {value: why for (field, value), why in refused.items() if field == name})
-
-    def _names(self) -> list[str]:
-        """The fields that are shown, the workload's own first."""
-        common = Spec.model_fields.keys()
-        own = [name for name in self.spec_type.model_fields if name not in common]
-        return [name for name in [*own, *common] if name not in self._without]
 
     def _make(self, _name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
         """The control of a field."""
@@ -173,23 +231,94 @@ class SpecForm(QWidget):
         for name, control in self._controls.items():
             message = errors.get(name, "")
             self._errors[name].setText(message.removeprefix(f"--{name.replace('_', '-')} "))
-            self._errors[name].setVisible(bool(message))
             if control.property("invalid") != bool(message):
                 control.setProperty("invalid", bool(message))
                 control.style().unpolish(control)
                 control.style().polish(control)
-        values = {name: read_control(control) for name, control in self._controls.items()}
-        for name in self._controls:
+        self._allow()
+        self._say_more(errors)
+        self._place_errors()
+
+    def _allow(self) -> None:
+        """Let what matters be changed, unless the form is locked; the tooltip of the rest says what it takes."""
+        for name, control in self._controls.items():
+            why = self.why_not(name)
+            control.setEnabled(not self._locked and not why)
+            self._labels[name].setEnabled(not why)
             field = self.spec_type.model_fields[name]
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-            when = typing.cast("Mapping[str, list[str]]", extra.get("when", {}))
-            matters = not self.is_hidden(name) and all(str(values[other]) in allowed for other, allowed in when.items())
-            self._layout.setRowVisible(self._rows[name], matters)
+            words = plain_tip(f"{tooltip(field, extra)}\n{why.capitalize()}.".removesuffix("\n."))
+            for part in (control, self._labels[name]):
+                part.setToolTip(words)
+
+    def _say_more(self, errors: Iterable[str]) -> None:
+        """Let the button say what is wrong or changed among the fields that it opens."""
+        behind = [name for group, names in self.spec_type.tiers().items() if group for name in names]
+        behind = [name for name in behind if name in self._controls and name not in self.hidden]
+        wrong = [self.title(name) for name in errors if name in behind]
+        changed = [name for name in behind if read_control(self._controls[name]) != self._defaults.get(name)]
+        changed = [name for name in changed if not self.why_not(name)]
+        said = f": correct {wrong[0]}" if wrong else f", {len(changed)} changed" if changed else ""
+        self.more.setText(f"{self.more_title}{said}")
+        self.more.setVisible(bool(behind))
+
+    def _place_errors(self) -> None:
+        for name, bubble in self._errors.items():
+            control = self._controls[name]
+            shown = bool(bubble.text()) and control.isVisibleTo(self)
+            bubble.setVisible(shown)
+            if shown:
+                corner = control.mapTo(self, QPoint(0, control.height() + 1))
+                bubble.setGeometry(corner.x(), corner.y(), control.width(), bubble.heightForWidth(control.width()))
+                bubble.raise_()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_errors()
+
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Show):
+            self._place_errors()
+        return done
 
 
-def _title(name: str) -> str:
-    words = name.replace("_", " ").replace("nan", "NaN")
-    return words[0].upper() + words[1:]
+class StillScrollArea(QScrollArea):
+    """Scrolls when it is asked to, and at no other time: what is seen stays where it is while the room changes."""
+
+    def __init__(self, content: QWidget) -> None:
+        super().__init__()
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidget(content)
+        self._content = content
+        self.verticalScrollBar().valueChanged.connect(self._hold)
+
+    def show_top(self) -> None:
+        """Show the content from its beginning."""
+        self.verticalScrollBar().setValue(0)
+        self._hold()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._hold()
+        super().resizeEvent(event)
+
+    def _hold(self) -> None:
+        """Keep the content long enough for what is seen of it, else a larger room or fewer fields would move it."""
+        scrolled = self.verticalScrollBar().value()
+        seen = scrolled + self.viewport().height() if scrolled else 0
+        self._content.setMinimumHeight(max(seen, self._content.minimumSizeHint().height()) if seen else 0)
+
+
+def _rows() -> QFormLayout:
+    rows = QFormLayout()
+    rows.setContentsMargins(0, 0, 0, 0)
+    rows.setHorizontalSpacing(10)
+    rows.setVerticalSpacing(6)
+    rows.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+    rows.setRowWrapPolicy(QFormLayout.RowWrapPolicy.DontWrapRows)
+    return rows
 
 
 def preset_words(preset: str, values: Mapping[str, Any]) -> str:

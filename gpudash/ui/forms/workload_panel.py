@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLayout,
     QPushButton,
-    QScrollArea,
     QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
@@ -23,13 +22,11 @@ from PySide6.QtWidgets import (
 from gpudash.devices.names import Device
 from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.forms.comparison_form import ComparisonForm, form_of
-from gpudash.ui.forms.device_choice import device_choice, device_words, offer
+from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, ParallelForm, form_of
 from gpudash.ui.forms.fit_panel import FitPanel
-from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, ScriptForm
-from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, preset_words
+from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
@@ -38,8 +35,6 @@ WIDTH = 312
 """Logical pixels: room for the longest label and a choice beside it."""
 
 DEVICE_WORDS = "Where the workload runs"
-SEVERAL_WORDS = "The ranks run on the devices below; clear those to run on one"
-"""Tooltips of the choice of a device: usually, and while the ranks have devices of their own."""
 
 ROOMY_HEIGHT = 980
 """Logical pixels from which the form and what would fit can be seen side by side."""
@@ -71,6 +66,7 @@ class WorkloadPanel(QFrame):
         self._program = self._outside = False
         self._commanding = True
         self._wanted_device: str | None = None
+        self._one_shown = "cpu"
         self._offered: list[tuple[str, str | None]] = []
         self._devices: tuple[Device, ...] = ()
         self._preferred = "cpu"
@@ -110,14 +106,10 @@ class WorkloadPanel(QFrame):
         self._stack = QStackedWidget()
         self._stack.addWidget(self.script)
         self._stack.setProperty("role", "scrolled")
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setAccessibleName("Fields of the workload")
-        scroll.setWidget(self._stack)
+        self._scroll = StillScrollArea(self._stack)
+        self._scroll.setAccessibleName("Fields of the workload")
         self._stack.setAutoFillBackground(False)
-        outer.addWidget(scroll, 1)
+        outer.addWidget(self._scroll, 1)
         self.fit = FitPanel()
         outer.addWidget(self.fit)
         self._not_predicted = PlainLabel(NOT_PREDICTED)
@@ -140,9 +132,9 @@ class WorkloadPanel(QFrame):
         row.setContentsMargins(0, 0, 0, 0)
         label = PlainLabel("Device")
         label.setProperty("role", "muted")
-        self.device = device_choice("Device", DEVICE_WORDS, 12)
-        self.device.currentIndexChanged.connect(self._device_changed)
-        self.device.activated.connect(self._device_activated)
+        self.device = DeviceChoice()
+        self.device.currentIndexChanged.connect(self._choice_changed)
+        self.device.picked.connect(self._device_picked)
         label.setBuddy(self.device)
         label.setMinimumWidth(LABEL_WIDTH)
         row.setSpacing(10)
@@ -158,14 +150,16 @@ class WorkloadPanel(QFrame):
         self._offered = offered
         self._devices, self._preferred = tuple(devices), preferred
         self._offer_to_form()
-        kept = self.device.currentData() if self._running else self._wanted_device
-        with QSignalBlocker(self.device):
-            self.device.clear()
-            for device in devices:
-                offer(self.device, device_words(device, self.device), device, device.problem)
-            wanted = kept if self.device.findData(kept) >= 0 else preferred
-            self.device.setCurrentIndex(max(0, self.device.findData(wanted)))
+        kept = self._one_shown if self._running else self._wanted_device
+        self._one_shown = str(kept) if any(device.name == kept for device in devices) else preferred
+        self.device.offer(devices, ranks=self._with_ranks)
+        self._show_device()
         self._device_changed()
+
+    @property
+    def _with_ranks(self) -> bool:
+        """Whether the chosen workload can run on several devices at once."""
+        return not self.watching and isinstance(self._forms.get(self.workload.currentData()), ParallelForm)
 
     def _offer_to_form(self) -> None:
         """Offer the devices to a form that has a choice of its own: of two, or of one for each rank."""
@@ -207,18 +201,19 @@ class WorkloadPanel(QFrame):
         self.form.set_locked(True)
 
     def choose_device(self, name: str) -> None:
-        """Select the device called ``name``, where it is offered."""
-        row = self.device.findData(name)
-        if row >= 0:
-            self._wanted_device = name
-            self.device.setCurrentIndex(row)
+        """Select the device called ``name``, where it is offered; a run on several devices stays there."""
+        if any(device.name == name for device in self._devices):
+            self._wanted_device = self._one_shown = name
+            self._show_device()
+            self._device_changed()
 
     def take_device(self, name: str) -> None:
-        """Select the device called ``name``, as if the user had."""
-        if not self.watching and isinstance(self.form, ParallelForm) and self.form.own_device not in (None, name):
-            self.form.change_fields({"devices": ""})
+        """Select the device called ``name``, as if the user had; the first of several is chosen already."""
+        form = None if self.watching else self.form
+        if isinstance(form, ParallelForm) and form.own_device not in (None, name):
+            form.devices.clear()
         self.choose_device(name)
-        self._device_activated()
+        self.device_chosen.emit(self.device_name)
 
     def change_fields(self, fields: Mapping[str, Any]) -> None:
         """Put new values into some fields of the form."""
@@ -236,15 +231,17 @@ class WorkloadPanel(QFrame):
         super().resizeEvent(event)
         self.fit.set_roomy(self.height() >= ROOMY_HEIGHT)
 
-    def _device_activated(self) -> None:
-        self._wanted_device = self.device_name
+    def _device_picked(self, value: str) -> None:
+        if any(device.name == value for device in self._devices):
+            self._wanted_device = value
+        self._choice_changed()
         self.device_chosen.emit(self.device_name)
 
     @property
     def device_name(self) -> str:
         """torch's name of the chosen device; of several, that of the first rank, or a comparison's measured one."""
         own = None if self.watching else self.form.own_device
-        return own or str(self.device.currentData() or "cpu")
+        return own or self._one_shown
 
     @property
     def watching(self) -> bool:
@@ -326,6 +323,8 @@ class WorkloadPanel(QFrame):
             self._stack.addWidget(form)
         self._device_choice.setVisible(not isinstance(self._forms[name], ComparisonForm))
         self._offer_to_form()
+        self.device.offer(self._devices, ranks=self._with_ranks)
+        self._show_device()
         self._show_form(self._forms[name])
         self._summary.setText(spec.summary)
         while self._preset_row.count():
@@ -352,10 +351,24 @@ class WorkloadPanel(QFrame):
             if page is not None:
                 page.setSizePolicy(QSizePolicy.Policy.Preferred, policy)
         self._stack.setCurrentWidget(form)
+        self._scroll.show_top()
 
     def _apply_preset(self, values: Any) -> None:
         self.form.set_values(values)
         self._form_changed()
+
+    def _choice_changed(self) -> None:
+        """Run where the choice says: on one device, or on several."""
+        value = self.device.currentData()
+        if not isinstance(value, str) or value == OTHERS:
+            return
+        one = any(device.name == value for device in self._devices)
+        if one:
+            self._one_shown = value
+        form = None if self.watching else self.form
+        if isinstance(form, ParallelForm):
+            form.devices.setText("" if one else value)
+        self._device_changed()
 
     def _device_changed(self) -> None:
         if not self.watching:
@@ -363,21 +376,24 @@ class WorkloadPanel(QFrame):
         self._form_changed()
 
     def _allow_device(self) -> None:
-        """Let one device be chosen, unless a run is on or the ranks have devices of their own."""
-        several = not self.watching and isinstance(self.form, ParallelForm) and self.form.own_device is not None
-        self.device.setEnabled(self._commanding and not self._running and not several)
-        self.device.setToolTip(SEVERAL_WORDS if several else DEVICE_WORDS)
-        own = self.form.own_device if several else None
+        self.device.setEnabled(self._commanding and not self._running)
+
+    def _show_device(self) -> None:
+        """Let the choice show where the form runs; tells when the first of several devices is another one."""
+        form = None if self.watching else self.form
+        ranks = form.ranks_on if isinstance(form, ParallelForm) else ""
+        self.device.show_choice(ranks or self._one_shown)
+        told = form.told if isinstance(form, ParallelForm) else ""
+        self.device.setToolTip(plain_tip(f"{DEVICE_WORDS}\n{told}".strip()))
+        own = form.own_device if isinstance(form, ParallelForm) else None
         if own != self._ranks_on:
             self._ranks_on = own
-            with QSignalBlocker(self.device):
-                row = self.device.findData(own or self._wanted_device or self._preferred)
-                self.device.setCurrentIndex(max(0, row))
             if self._commanding:
                 self.device_chosen.emit(self.device_name)
 
     def _form_changed(self) -> None:
         self._allow_device()
+        self._show_device()
         whole = "" if self.watching else self._whole_words()
         self._caution.setText(whole)
         self._caution.setVisible(bool(whole))
@@ -387,7 +403,10 @@ class WorkloadPanel(QFrame):
     def _whole_words(self) -> str:
         """What is wrong with the values together, or what they should make one cautious of."""
         spec = self.form.spec()
-        return self.form.errors().get("", "") if spec is None else " ".join(spec.cautions(self.device_name))
+        if spec is not None:
+            return " ".join(spec.cautions(self.device_name))
+        errors = self.form.errors()
+        return errors.get("", "") or errors.get("devices", "")
 
     def _update_button(self) -> None:
         self.button.show_state(
@@ -405,7 +424,7 @@ class WorkloadPanel(QFrame):
             if wrong is None:
                 return "Run the workload on the chosen device (F5)"
             name, why = wrong
-            return f"{name.replace('_', ' ')}: {why}".strip(": ").capitalize() if name else why
+            return f"{self.form.title(name)}: {why}" if name else why
         problem = next(iter(self.script.script().problems().values()), "")
         return problem or "Run the script and watch it (F5)"
 

@@ -43,6 +43,9 @@ QFrame[role="rule"] { background: $border; }
 QLabel[role="figure"] { font-size: 15pt; font-weight: bold; }
 QLabel[role="figure-small"] { font-weight: bold; }
 QLabel[role="error"] { color: $critical; }
+QLabel[role="bubble"] { color: $critical; background: $panel; border: 1px solid $critical; border-radius: 4px;
+    padding: 1px 5px; }
+QLabel[role="group"] { color: $muted; font-weight: bold; padding-top: 4px; }
 QLabel[role="good"] { color: $good; }
 QLabel[role="warn"] { color: $warn; }
 QLabel[role="badge"] { color: $warn; border: 1px solid $warn; border-radius: 4px; padding: 0px 5px;

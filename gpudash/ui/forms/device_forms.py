@@ -1,0 +1,386 @@
+"""Forms in which several devices take part: the ranks of a training, the pair of a comparison; and their choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from pydantic.fields import FieldInfo
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QStandardItemModel
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QSizePolicy, QWidget
+
+from gpudash.devices.names import SIMULATED, Device, kind_of, short_product, simulated_words
+from gpudash.specs import Spec, TrainingSpec, workloads
+from gpudash.specs.comparison import COMMON, SIMULATED_SPEED, ComparisonSpec, compared
+from gpudash.specs.device_list import several
+from gpudash.ui.forms.spec_form import SpecForm
+from gpudash.ui.widgets.fields import ChoiceField, Control
+from gpudash.ui.widgets.labels import whole_words
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.units import format_bytes
+
+WORDS_WIDTH = 116
+"""Logical pixels for a device's name and product in its choice."""
+
+
+def _set_up(choice: QComboBox, title: str, characters: int) -> None:
+    """An empty choice of devices, at least ``characters`` wide."""
+    choice.setAccessibleName(title)
+    choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    choice.setMinimumContentsLength(characters)
+
+
+def device_words(device: Device, choice: QComboBox) -> str:
+    """A device's name and product, as far as there is room."""
+    words = f"{device.name} · {product_words(device)}"
+    return whole_words(words, choice.fontMetrics(), WORDS_WIDTH)
+
+
+def product_words(device: Device) -> str:
+    """What a device is, shortly: "RTX 4090", "SIMULATED", "SIMULATED H100 80GB"."""
+    return simulated_words(device.product) if device.simulated else short_product(device.product)
+
+
+def offer(choice: QComboBox, words: str, device: Device, problem: str | None) -> None:
+    """Add ``device`` to ``choice``; with a ``problem``, which its tooltip tells, it cannot be chosen."""
+    choice.addItem(words, device.name)
+    row = choice.count() - 1
+    choice.setItemData(row, plain_tip(problem or device.product), Qt.ItemDataRole.ToolTipRole)
+    model = choice.model()
+    assert isinstance(model, QStandardItemModel)
+    model.item(row).setEnabled(problem is None)
+
+
+CPU_RANKS = (2, 3, 4, 8)
+"""Numbers of ranks on the CPU that are offered."""
+
+OTHERS = "…"
+"""In the choice of a device: other devices are to be typed."""
+
+ASKED = "Devices of the ranks, one each, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
+
+
+class DeviceChoice(ChoiceField):
+    """Where a run takes place: on one device, or with a rank on each of several, which are named with commas.
+
+    Signals:
+        picked: the user's choice.
+    """
+
+    picked = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        _set_up(self, "Device", 12)
+        self._shown = ""
+        self.activated.connect(self._activated)
+
+    def offer(self, devices: Sequence[Device], *, ranks: bool) -> None:
+        """Have ``devices`` in the list, and several of them where ``ranks`` may run on each; what is chosen stays."""
+        with QSignalBlocker(self):
+            self.clear()
+            for device in devices:
+                offer(self, device_words(device, self), device, device.problem)
+            if ranks:
+                gpus = [device.name for device in devices if device.kind == "cuda" and device.problem is None]
+                self.insertSeparator(self.count())
+                for names in [gpus[:count] for count in range(2, len(gpus) + 1)] + [["cpu"] * n for n in CPU_RANKS]:
+                    self._add(",".join(names))
+                self.addItem("Other devices…", OTHERS)
+        self.show_choice(self._shown)
+
+    def show_choice(self, value: str) -> None:
+        """Show ``value`` as chosen, also where it is not in the list; that is nobody's choice."""
+        self._shown = value
+        with QSignalBlocker(self):
+            if self.findData(value) < 0 and value:
+                self._add(value)  # typed, or of a recording
+            self.setCurrentIndex(self.findData(value))
+
+    def _add(self, value: str) -> None:
+        names = value.split(",")
+        first, last = names[0], names[-1]
+        words = f"{first} to {last}" if len(names) > 2 else ", ".join(names)
+        if len(names) > 1 and {*names} == {"cpu"}:
+            words = f"{len(names)} ranks on cpu"
+        self.addItem(words, value)
+        self.setItemData(self.count() - 1, plain_tip(f"{len(names)} ranks: {value}"), Qt.ItemDataRole.ToolTipRole)
+
+    def _activated(self, _row: int) -> None:
+        value = str(self.currentData())
+        if value == OTHERS:
+            text = self._shown if "," in self._shown else ""
+            typed, given = QInputDialog.getText(self.window(), "Other Devices", ASKED, text=text)
+            value = ",".join(name.strip() for name in typed.split(",") if name.strip()) if given else ""
+            value = value or self._shown
+        self.show_choice(value)
+        self.picked.emit(value)
+
+
+ONLY_SEVERAL = ("parallel", "global_batch", "max_restarts", "rank_timeout", "slow_rank")
+"""Fields that mean something only with several devices."""
+
+RANK_FIELDS = ("devices", *ONLY_SEVERAL)
+"""All fields of a run with ranks."""
+
+ONE_RANK_WORDS = "One process: choose several devices above to change these."
+
+
+class ParallelForm(SpecForm):
+    """A training's fields; the devices of its ranks are chosen outside it, in a `DeviceChoice`."""
+
+    hidden = ("devices",)
+
+    def __init__(self, spec: type[Spec], parent: QWidget | None = None) -> None:
+        self._offered: tuple[Device, ...] = ()
+        self._note = PlainLabel()
+        self._note.setProperty("role", "muted")
+        self._note.setWordWrap(True)
+        self._note.setMinimumHeight(2 * self._note.fontMetrics().lineSpacing())
+        super().__init__(spec, parent)
+        self.devices.textChanged.connect(self._devices_changed)
+        self._devices_changed()
+
+    @property
+    def devices(self) -> QLineEdit:
+        """The devices of the ranks as text; empty while there is one device. Not shown."""
+        return cast(QLineEdit, self.control("devices"))
+
+    @property
+    def ranks_on(self) -> str:
+        """What `devices` says while the form trains; "" for inference, which takes one device."""
+        return str(self.values()["devices"])
+
+    @property
+    def own_device(self) -> str | None:
+        names = self._names_of_devices()
+        return names[0] if names else None
+
+    def set_devices(self, devices: Sequence[Device]) -> None:
+        """Offer ``devices``; those that are not among them are refused from then on."""
+        if tuple(devices) != self._offered:
+            self._offered = tuple(devices)
+            self._check()
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        super().set_values(values)
+        self._devices_changed()
+
+    def set_device(self, device: str) -> None:
+        super().set_device(device)
+        self._disable_refused(self.own_device or device)
+
+    def values(self) -> dict[str, Any]:
+        values = super().values()
+        training = values.get("mode") == "train"
+        return {**values, "devices": (values["devices"] or "") if training else ""}
+
+    def spec(self) -> Spec | None:
+        return None if self._missing() else super().spec()
+
+    def errors(self) -> dict[str, str]:
+        missing = self._missing()
+        return {**super().errors(), "devices": missing} if missing else super().errors()
+
+    def why_not(self, name: str) -> str:
+        one = name in ONLY_SEVERAL and not self.devices.text().strip()
+        return super().why_not(name) or ("only with several devices" if one else "")
+
+    def title(self, name: str) -> str:
+        return "Device" if name == "devices" else super().title(name)
+
+    def _problems(self, spec: Spec) -> list[str]:
+        return spec.run_problems(spec.own_device or self._device)
+
+    def _begin_group(self, group: str) -> None:
+        if group == "several devices":
+            self._others.addRow(self._note)
+
+    def _names_of_devices(self) -> tuple[str, ...]:
+        """The devices of the ranks, as far as they make sense and the form trains."""
+        try:
+            return several(self.values()["devices"])
+        except ValueError:
+            return ()
+
+    def _missing(self) -> str:
+        """Why a rank can not run on a device that is named; "" when each can, or nobody knows the devices yet."""
+        there = {device.name: device for device in self._offered}
+        for name in self._names_of_devices() if there else ():
+            if name not in there:
+                usable = ", ".join(name for name, device in there.items() if not device.simulated)
+                return f"{name} is not here; there is {usable}"
+            problem = there[name].problem
+            if problem is not None:
+                return f"{name} cannot be used: {problem.rstrip('.')}"
+        return ""
+
+    def _devices_changed(self) -> None:
+        self._disable_refused(self.own_device or self._device)
+        self._note.setText(self.told or ONE_RANK_WORDS)
+
+    def _check(self) -> None:
+        super()._check()
+        self._note.setText(self.told or ONE_RANK_WORDS)
+
+    @property
+    def told(self) -> str:
+        """What the choice of several devices means; "" where there is none."""
+        names = self._names_of_devices()
+        if not names or self._missing():
+            return ""
+        if kind_of(names[0]) == "cpu":
+            return f"{len(names)} ranks share the CPU and its memory."
+        sizes = {device.name: device.total_bytes for device in self._offered}
+        known = {name: size for name in names if (size := sizes.get(name)) is not None}
+        if len(known) < 2 or min(known.values()) == max(known.values()):
+            return f"{len(names)} ranks, one on each GPU."
+        least = min(known, key=lambda name: known[name])
+        most = format_bytes(max(known.values()))
+        return (
+            f"{least} has the least memory ({format_bytes(known[least])}, others up to {most}): it decides what fits."
+        )
+
+
+class ComparisonForm(SpecForm):
+    """A comparison's fields, and among them those of the workload that is compared."""
+
+    hidden = ("devices",)
+    more_title = "More of the comparison"
+
+    def __init__(self, spec: type[Spec], parent: QWidget | None = None) -> None:
+        self._offered: list[tuple[str, str]] = []
+        self._nested: dict[str, SpecForm] = {}
+        self.first, self.second = ChoiceField(), ChoiceField()
+        for choice, title in ((self.first, "First device"), (self.second, "Second device")):
+            _set_up(choice, title, 4)
+            choice.setToolTip(f"{title} of the comparison")
+        super().__init__(spec, parent, without=("fields",))
+        self._essentials.insertRow(1, *_device_row(self.first, self.second))
+        for choice in (self.first, self.second):
+            choice.currentIndexChanged.connect(self._take_devices)
+        self._show_nested()
+
+    @property
+    def _pair(self) -> QLineEdit:
+        """The two devices as text; hidden behind the choices that fill it."""
+        return cast(QLineEdit, self.control("devices"))
+
+    @property
+    def nested(self) -> SpecForm:
+        """The form of the chosen workload's fields."""
+        name = str(self._controls["workload"].currentData())  # type: ignore[union-attr]  # made a choice below
+        if name not in self._nested:
+            spec = workloads().get(name, Spec)  # one that is not installed has no fields here
+            form = SpecForm(spec, without=(*COMMON, *RANK_FIELDS) if issubclass(spec, TrainingSpec) else COMMON)
+            form.changed.connect(self._check_and_tell)
+            self._nested[name] = form
+            self._essentials.insertRow(2, form)
+        return self._nested[name]
+
+    def set_devices(self, devices: Sequence[Device], preferred: str) -> None:
+        """Offer ``devices``: the CPU first and ``preferred`` second, until the user chooses; no simulated ones."""
+        offered = [(device.name, device.problem or "") for device in devices]
+        if offered == self._offered:
+            return
+        self._offered = offered
+        before = self.first.currentData(), self.second.currentData()
+        for choice, kept, wanted in zip((self.first, self.second), before, ("cpu", preferred), strict=True):
+            with QSignalBlocker(choice):
+                choice.clear()
+                for device in devices:
+                    refused = SIMULATED_SPEED.format(device=device.name) if device.simulated else device.problem
+                    words = f"{device.name} ({SIMULATED})" if device.simulated else device.name
+                    offer(choice, words, device, refused)
+                row = choice.findData(kept)
+                choice.setCurrentIndex(row if row >= 0 else max(0, choice.findData(wanted)))
+        self._take_devices()
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        kept = {} if "devices" in values else {"devices": self._pair.text()}
+        workload, fields = values.get("workload"), values.get("fields")
+        choice = self.control("workload")
+        if isinstance(choice, QComboBox) and isinstance(workload, str) and choice.findData(workload) < 0:
+            choice.addItem(workload, workload)  # a recording's may not be installed here; the check says so
+        super().set_values({**values, **{name: text for name, text in kept.items() if text}})
+        self._show_devices()
+        self._show_nested()
+        self.nested.set_values(fields if isinstance(fields, Mapping) else {})
+        self._check()
+
+    def change_fields(self, fields: Mapping[str, Any]) -> None:
+        own = {name: value for name, value in fields.items() if name in self.spec_type.model_fields}
+        other = {name: value for name, value in fields.items() if name not in own}
+        nested = {**self.nested.values(), **own.pop("fields", {}), **other}
+        self.set_values({**self.values(), **own, "fields": nested})
+
+    @property
+    def own_device(self) -> str | None:
+        spec = self.spec()
+        return None if spec is None else spec.own_device
+
+    def set_locked(self, locked: bool) -> None:
+        super().set_locked(locked)
+        for control in (self.first, self.second):
+            control.setEnabled(not locked)
+        self.nested.set_locked(locked)
+
+    def values(self) -> dict[str, Any]:
+        nested = self.nested
+        fields = nested.spec_type.model_fields
+        spec = nested.spec()
+        given = nested.values() if spec is None else spec.model_dump(mode="json", exclude=set(COMMON))
+        changed = {name: value for name, value in given.items() if value != fields[name].default}
+        return {**super().values(), "fields": changed}
+
+    def errors(self) -> dict[str, str]:
+        return {} if self.nested.errors() else super().errors()
+
+    def _make(self, name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
+        if name != "workload":
+            return super()._make(name, field, extra)
+        choice = ChoiceField()
+        there = workloads()
+        for workload in compared(there):
+            choice.addItem(there[workload].title, workload)
+        choice.currentIndexChanged.connect(lambda _row: self._show_nested())
+        return choice
+
+    def _show_nested(self) -> None:
+        chosen = self.nested
+        for form in self._nested.values():
+            self._essentials.setRowVisible(form, form is chosen)
+
+    def _take_devices(self) -> None:
+        pair = f"{self.first.currentData()},{self.second.currentData()}"
+        self._pair.setText(pair)
+
+    def _show_devices(self) -> None:
+        names = self._pair.text().split(",")
+        for choice, name in zip((self.first, self.second), names, strict=False):
+            with QSignalBlocker(choice):
+                if choice.findData(name.strip()) < 0:
+                    choice.addItem(name.strip(), name.strip())  # a recording's device may not be here
+                choice.setCurrentIndex(choice.findData(name.strip()))
+
+
+def _device_row(first: QComboBox, second: QComboBox) -> tuple[QLabel, QWidget]:
+    label = PlainLabel("Devices")
+    label.setProperty("role", "muted")
+    label.setBuddy(first)
+    row = QWidget()
+    box = QHBoxLayout(row)
+    box.setContentsMargins(0, 0, 0, 0)
+    box.setSpacing(6)
+    for choice in (first, second):
+        choice.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        box.addWidget(choice, 1)
+    return label, row
+
+
+def form_of(spec: type[Spec]) -> SpecForm:
+    """The form of a workload."""
+    if issubclass(spec, ComparisonSpec):
+        return ComparisonForm(spec)
+    return ParallelForm(spec) if issubclass(spec, TrainingSpec) else SpecForm(spec)
