@@ -127,13 +127,13 @@ def format_rate(bytes_per_second: float | None) -> str:
     return format_scaled(bytes_per_second, "B/s")
 
 
-def format_throughput(items_per_second: float | None) -> str:
-    """Items a second: 9 830 items/s, 12.5 items/s."""
+def format_throughput(items_per_second: float | None, item: str = "items") -> str:
+    """Items a second: 9 830 items/s, 12.5 items/s, or what else is counted."""
     if items_per_second is None or math.isnan(items_per_second):
         return NOT_REPORTED
     if abs(items_per_second) >= 99.95 and math.isfinite(items_per_second):
-        return f"{format_count(round(items_per_second))} items/s"
-    return format_scaled(items_per_second, "items/s")
+        return f"{format_count(round(items_per_second))} {item}/s"
+    return format_scaled(items_per_second, f"{item}/s")
 
 
 def format_percent(ratio: float | None) -> str:

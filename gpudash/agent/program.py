@@ -68,6 +68,7 @@ class Agent:
 
     def start(self) -> None:
         """Say hello, and be told of what the program imports."""
+        guarded(_print_by_lines)()
         self._hello(forked=False)
         os.register_at_fork(
             before=guarded(self._before_fork),
@@ -257,6 +258,12 @@ class Agent:
         self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
         self._channel.drain(LAST_WORDS_S)
         self._channel.close()
+
+
+def _print_by_lines() -> None:
+    """Let what is printed go out line by line, as on a terminal, where it goes to the dashboard, and not in blocks."""
+    if os.environ.get("GPUDASH_STDOUT") == str(os.fstat(1).st_ino):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # guarded: of a stream without it
 
 
 def _dated(message: Message) -> Message:

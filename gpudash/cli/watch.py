@@ -43,6 +43,10 @@ class WatchOptions(ServeOptions, SimulateOptions):
     """Record who allocates what, for naming lines that grow and for explaining an out-of-memory. It keeps the newest
     100,000 events and costs up to 10 % of a program's time."""
 
+    metric_pattern: str = ""
+    """Read losses from what the command prints by this regular expression instead of by the names of fields: its groups
+    loss, accuracy, step and epoch count, as in 'it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)'."""
+
     attach: int | None = None
     """Watch a running process by its number, from outside, instead of starting a command."""
 
@@ -61,10 +65,9 @@ def watch(
 ) -> int:
     """Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ...
 
-    The program is not changed, and its environment only by the variables PYTHONPATH, GPUDASH_SOCKET and GPUDASH_AGENT.
-    What it prints passes through pipes: Python then prints in blocks unless told otherwise (python -u). Ctrl+C
-    interrupts it, a second one terminates it, a third one kills it; closing the terminal interrupts it, too. Killing
-    gpudash itself leaves it running.
+    The program is not changed, and its environment only by PYTHONPATH and variables that begin with GPUDASH_. What it
+    prints passes through pipes, by lines as on a terminal. Ctrl+C interrupts it, a second one terminates it, a third
+    one kills it; closing the terminal interrupts it, too. Killing gpudash itself leaves it running.
     """
     options = options or WatchOptions()
     _require_one(command, options)
@@ -159,6 +162,7 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
             simulate=options.simulate,
             simulate_others=options.simulate_others,
             memory_history=options.memory_history,
+            metric_pattern=options.metric_pattern,
             echo="stderr" if options.json else "in place",
         )
         session.watch(request)

@@ -15,8 +15,8 @@ from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
 from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
 from gpudash.telemetry.ranks.rows import RankPlace, places_of
 from gpudash.telemetry.records import Topic
-from gpudash.telemetry.runs import RunView
-from gpudash.telemetry.store import WATCH, Key, Store
+from gpudash.telemetry.runs import WATCH, RunView, item_of
+from gpudash.telemetry.store import Key, Store
 
 Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
 Style = Literal["solid", "dash", "dot", "dashdot"]
@@ -351,10 +351,12 @@ def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
 
 
 def throughput(run: RunView | None) -> PlotSpec:
-    """Items a second."""
-    curve = CurveSpec(("run", "throughput", None), "items a second", "number", "throughput", unit_name="items/s")
+    """Items a second, of a program that is watched steps."""
+    item = item_of("" if run is None else run.workload)
+    key = ("run", "throughput", None)
+    curve = CurveSpec(key, f"{item} a second", "number", "throughput", unit_name=f"{item}/s")
     title = _marked("THROUGHPUT", run)
-    return PlotSpec(id="throughput", title=title, curves=(curve,), unit="number", unit_name="items/s")
+    return PlotSpec(id="throughput", title=title, curves=(curve,), unit="number", unit_name=f"{item}/s")
 
 
 def loss(run: RunView | None) -> PlotSpec:
@@ -367,19 +369,28 @@ def loss(run: RunView | None) -> PlotSpec:
         lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
     own = run is None or run.workload != WATCH  # a program of the user's does not tell what its loss counts
     unit: Unit = "nats" if own else "loss"
-    curves = [CurveSpec(("run", "loss", None), "loss", unit, "loss", smoothed=True)]
+    whence = " from the output" if run is not None and _is_from_output(run) else ""
+    curves = [CurveSpec(("run", "loss", None), f"loss{whence}", unit, "loss", smoothed=True)]
     if own or (run is not None and "accuracy" in run.metrics):
         accuracy = ("run", "accuracy", None)
-        curves.append(CurveSpec(accuracy, "accuracy", "ratio", "accuracy", style="dash", axis="right", smoothed=True))
+        name = f"accuracy{whence}"
+        curves.append(CurveSpec(accuracy, name, "ratio", "accuracy", style="dash", axis="right", smoothed=True))
+    title = "LOSS (solid) · ACCURACY (dashed)" if len(curves) > 1 else "LOSS"
     return PlotSpec(
         id="loss",
-        title="LOSS (solid) · ACCURACY (dashed)" if len(curves) > 1 else "LOSS",
+        title=f"{title} · {whence.strip()}" if whence else title,
         curves=tuple(curves),
         unit=unit,
         lines=lines,
         stretch=2,
         may_log=True,
     )
+
+
+def _is_from_output(run: RunView) -> bool:
+    """Whether loss and accuracy are read from what a program prints."""
+    told = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
+    return told is not None and bool(told.details.get("reads"))
 
 
 LOOKS: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))

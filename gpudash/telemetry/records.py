@@ -33,6 +33,8 @@ class Topic(enum.StrEnum):
     DIRECT = "direct"
     EXPLANATION = "explanation"
     """What holds a device's memory while a run is on: a `MemoryExplained`."""
+    FROM_OUTPUT = "from the output"
+    """That a program's loss is read from what it prints; ``reads`` is false where that has ended."""
     GPUS = "gpus"
     """Which GPUs there are, and torch's names of them (``gpus``, ``torch_names``)."""
     HOST = "host"
@@ -161,6 +163,7 @@ class StageFinished(Event):
 class StepFinished(Event):
     """A step of work. `loss` is in nats, `accuracy` a ratio, `throughput` items per second.
 
+    Of a program that is watched an item is a step, and several records may tell of one: its loss may be known later.
     `seconds` is ``None`` where nobody knows when it began, as of the first step of a program that is watched.
     """
 

@@ -50,10 +50,21 @@ E = TypeVar("E", bound=Event)
 RUN_METRICS = ("loss", "accuracy", "throughput")
 """Metrics of a step, as `StepFinished` names them."""
 
+WATCH = "watch"
+"""The workload that is a program of the user's own."""
+
+RATES = ("items/s", "steps/s")
+"""Units of throughput, see `item_of`."""
+
 Status = Literal["running", "finished", "cancelled", "failed", "out_of_memory"]
 
 NEWEST_STAGES = 200
 """Executions of stages that a digest carries one by one, the newest; their sums are of all."""
+
+
+def item_of(workload: str) -> str:
+    """What the throughput of a run counts, in the plural: of a program that is watched nobody knows but its steps."""
+    return "steps" if workload == WATCH else "items"
 
 
 class MetricView:
@@ -429,7 +440,9 @@ class RunView:
 
     def _step(self, event: StepFinished) -> None:
         self._keep_pace(event)
-        self.step, self.steps, self.stepped_s = event.step, event.steps, event.time_s
+        if self.stepped_s is None or event.step != self.step:  # else more is told of the same step
+            self.stepped_s = event.time_s
+        self.step, self.steps = event.step, event.steps
         for name in RUN_METRICS:
             value = getattr(event, name)
             if value is None:

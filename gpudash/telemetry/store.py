@@ -32,7 +32,7 @@ from gpudash.telemetry.records import (
     Value,
     Warning,
 )
-from gpudash.telemetry.runs import RUN_METRICS, RunView, run_of
+from gpudash.telemetry.runs import RUN_METRICS, WATCH, RunView, run_of
 from gpudash.telemetry.series import Series
 
 MAX_EVENTS = 10_000
@@ -43,9 +43,6 @@ JOIN_S = 2.0
 
 PROCESSES_S = 10.0
 """Age at which a list of processes is no longer shown."""
-
-WATCH = "watch"
-"""The workload that is a program of the user's own."""
 
 SeriesTable = Literal["host", "gpu", "allocator", "rank", "run", "transfer"]
 Key = tuple[str, str, str | None]

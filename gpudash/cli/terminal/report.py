@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import Note, Topic
+from gpudash.telemetry.runs import item_of
 from gpudash.units import (
     format_bytes,
     format_clock,
@@ -203,9 +205,13 @@ _TOLD_ELSEWHERE = (
 
 def _figures(summary: Mapping[str, Any]) -> list[str]:
     lines = []
+    writers: dict[str, Callable[[Any], str]] = {
+        "accuracy": format_percent,
+        "throughput": partial(format_throughput, item=item_of(summary["workload"])),
+    }
     for name, metric in summary["metrics"].items():
         if metric["last"] is not None:
-            write = _WRITERS.get(name, _plain_number)
+            write = writers.get(name, _plain_number)
             lines.append(f"{name}: {write(metric['first'])} → {write(metric['last'])}")
     lines += [f"{what}: {words}" for what, words in outcome_rows(summary["result"])]
     memory = summary["memory"]
@@ -221,9 +227,6 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
 
 def _plain_number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.4g}"
-
-
-_WRITERS: Mapping[str, Callable[[Any], str]] = {"accuracy": format_percent, "throughput": format_throughput}
 
 
 def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:

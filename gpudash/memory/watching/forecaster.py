@@ -358,7 +358,9 @@ class Forecaster:
 
     def observe_step(self, time_s: float, step: int, steps: int = 0) -> None:
         """A step has ended: the ``step``-th of ``steps``; 0 where their number is not known."""
-        if self._steps and step <= self._steps[-1][1]:
+        if self._steps and step == self._steps[-1][1]:
+            return  # more is told of the same step
+        if self._steps and step < self._steps[-1][1]:
             self._forget_steps()
         if len(self._steps) > 1 and time_s - self._steps[-2][0] < STEPS_APART_S:
             self._steps[-1] = time_s, step

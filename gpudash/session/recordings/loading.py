@@ -12,7 +12,8 @@ from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.recording.seekable_store import Detail, Everything, RecordedSeries, read_moment
 from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic
-from gpudash.telemetry.store import MAX_EVENTS, WATCH, Key, Store
+from gpudash.telemetry.runs import WATCH
+from gpudash.telemetry.store import MAX_EVENTS, Key, Store
 
 WHOLE_ROWS = 60_000
 """Rows up to which a recording is read whole; it takes a second or two."""

@@ -44,9 +44,9 @@ from gpudash.telemetry.records import (
     Topic,
     Warning,
 )
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.telemetry.series import Series
-from gpudash.telemetry.store import WATCH, Key
+from gpudash.telemetry.store import Key
 
 MOST_EVENTS = 20_000
 """Events before a moment that are read again at most to tell how far a run had come."""

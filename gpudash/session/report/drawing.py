@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpudash.telemetry.export.html_page import WIDTH, Axes, text
 from gpudash.telemetry.plots import NEAR_RATIO, CurveSpec, PlotSpec
 from gpudash.telemetry.records import Marker
+from gpudash.telemetry.runs import RATES
 from gpudash.telemetry.store import Key, Store
 from gpudash.units import (
     format_bytes,
@@ -169,7 +170,7 @@ def _ticks(bottom: float, top: float, unit: float = 1.0, wanted: int = 4) -> lis
 
 def _y_axis(plot: PlotSpec, axes: Axes) -> Iterator[str]:
     unit = float(parse_size(f"1{memory_unit(axes.high)}")) if plot.unit == "bytes" else 1.0
-    plain = plot.unit_name == "items/s"
+    plain = plot.unit_name in RATES
     return axes.grid(
         (value, f"{value:g}" if plain or not value else _written(plot, value))
         for value in _ticks(axes.low, axes.high, unit)
@@ -250,6 +251,7 @@ _WORDS: dict[str, Callable[[float], str]] = {
     "rate": format_rate,
     "ratio": format_percent,
     "items/s": format_throughput,
+    "steps/s": lambda rate: format_throughput(rate, "steps"),
     "s": format_duration,
 }
 """Unit → how a value is written; a loss is a plain number."""

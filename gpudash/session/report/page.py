@@ -38,8 +38,8 @@ from gpudash.telemetry.ranks.rows import FIGURES, parameters_words, places_of
 from gpudash.telemetry.recording.facts import standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
-from gpudash.telemetry.runs import MetricView, RunView
-from gpudash.telemetry.store import WATCH, Store
+from gpudash.telemetry.runs import WATCH, RunView, item_of
+from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_throughput
 
 _TITLES = {
@@ -249,7 +249,7 @@ def _run(replay: Replay, run: RunView, *, titled: bool) -> list[str]:
     parts += _sensible(lambda: _plots(replay, run, _uuid(replay, run)))
     parts += _sensible(lambda: rank_table(run.result))
     if run.metrics:
-        parts += _sensible(lambda: ["<h3>Figures of the steps</h3>", _metrics(run.metrics)])
+        parts += _sensible(lambda: ["<h3>Figures of the steps</h3>", _metrics(run)])
     if run.stages:
         summaries = [stage.summary() for stage in run.stages.values()]
         parts += _sensible(lambda: ["<h3>Stages</h3>", _stages(summaries)])
@@ -362,11 +362,15 @@ def _time(mark: Marker) -> float:
     return mark.time_s
 
 
-def _metrics(metrics: Mapping[str, MetricView]) -> str:
+def _metrics(run: RunView) -> str:
     head = (("", False), *((title, True) for title in ("first", "last", "lowest", "highest", "median", "last 20")))
     rows = []
-    for name, metric in metrics.items():
-        write = {"accuracy": format_percent, "throughput": format_throughput}.get(name, _number)
+    writers: dict[str, Callable[[Any], str]] = {
+        "accuracy": format_percent,
+        "throughput": partial(format_throughput, item=item_of(run.workload)),
+    }
+    for name, metric in run.metrics.items():
+        write = writers.get(name, _number)
         figures = metric.summary()
         keys = ("first", "last", "min", "max", "median", "last_20_median")
         rows.append([escape(name), *(escape(write(figures[key])) for key in keys)])

@@ -106,7 +106,10 @@ RUN_STEP_AGE = _of_run("step_age_seconds", "Time since the newest step, during t
 RUN_DURATION = _of_run("duration_seconds", "Time that the run has been on, or took.")
 RUN_LOSS = _of_run("loss", "Loss of the newest step, in nats, during the run.")
 RUN_ACCURACY = _of_run("accuracy_ratio", "Accuracy of the newest step, during the run.")
-RUN_THROUGHPUT = _of_run("throughput_items_per_second", "Items a second of the newest step, during the run.")
+RUN_THROUGHPUT = _of_run(
+    "throughput_items_per_second",
+    "Items (of a watched program steps) a second, during the run.",
+)
 RUN_PREDICTED = _of_run("predicted_peak_bytes", "Peak that was predicted for the run.", ("kind",))
 RUN_PEAK = _of_run("peak_bytes", "Highest reading of the run so far.", ("kind",))
 RUN_FORECAST = _of_run(

@@ -8,6 +8,7 @@ import itertools
 import re
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -139,6 +140,9 @@ LINES_PER_SECOND = 200
 LINE_BYTES = 128
 """A longer line counts as several."""
 
+JOIN_S = 0.05
+"""Between two looks at whether everything has been read."""
+
 LAST_LINES = 200
 """Recorded at the end in any case: why a program ended is written there."""
 
@@ -151,17 +155,28 @@ class OutputReader:
         log: keeps the lines.
         clock: session time in seconds.
         run_id: of the run.
+        heard: called on that thread with each piece: its stream, what it brought and when, ``None`` where lines are
+            missing.
     """
 
-    def __init__(self, connection: socket.socket, log: OutputLog, clock: Callable[[], float], run_id: int) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        log: OutputLog,
+        clock: Callable[[], float],
+        run_id: int,
+        heard: Callable[[int, bytes | None, float], None],
+    ) -> None:
         self._connection = connection
         self._log = log
         self._clock = clock
         self._run_id = run_id
+        self._heard = heard
         self._cutters = {1: LineCutter("stdout"), 2: LineCutter("stderr")}
         self._lock = threading.Lock()
         self._fresh: deque[OutputLine] = deque()
         self._lost = 0
+        self._pieces = 0
         self._allowed = float(MOST_AT_ONCE)
         self._taken_s = clock()
         self._thread = threading.Thread(target=self._read, name="gpudash-output", daemon=True)
@@ -190,13 +205,28 @@ class OutputReader:
             self._fresh.clear()
         return list(self._records(told, lost, now_s))
 
-    def end(self, timeout_s: float) -> bool:
-        """Wait until everything has been read; false when that takes longer, and it is given up."""
-        self._thread.join(timeout_s)
+    def end(self, quiet_s: float, at_most_s: Callable[[], float]) -> bool:
+        """Wait until everything has been read; whether it was.
+
+        Args:
+            quiet_s: time without anything new after which the rest is given up: something holds the output open.
+            at_most_s: time after which it is given up though more comes; asked again and again.
+        """
+        began_s = heard_s = time.monotonic()
+        seen = self._pieces
+        while self._thread.is_alive():
+            self._thread.join(JOIN_S)
+            now_s = time.monotonic()
+            if self._pieces != seen:
+                seen, heard_s = self._pieces, now_s
+            if now_s - heard_s > quiet_s or now_s - began_s > at_most_s():
+                break
+        whole = not self._thread.is_alive()
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        self._thread.join()
+        self._connection.close()
+        return whole
 
     def _records(self, told: Sequence[OutputLine], lost: int, now_s: float) -> list[Output]:
         records = []
@@ -216,12 +246,15 @@ class OutputReader:
                 packet = b""
             if len(packet) < HEADER.size:
                 break
+            self._pieces += 1
             stream, left_out = HEADER.unpack_from(packet)
             cutter = self._cutters[stream]
             if left_out:
                 cutter.end()
                 self._leave_out(left_out)
+                self._heard(stream, None, self._clock())
             self._keep(cutter.feed(packet[HEADER.size :]))
+            self._heard(stream, packet[HEADER.size :], self._clock())
         for cutter in self._cutters.values():
             self._keep(cutter.end())
 

@@ -25,8 +25,8 @@ CHUNK = 65_536
 WAITING_BYTES = 1_048_576
 """Of each stream that wait for the dashboard to read them; beyond, the oldest are left out."""
 
-LAST_WORDS_S = 1.0
-"""How long the dashboard has, after the program's end, to read what waits."""
+LAST_WORDS_S = 60.0
+"""How long the dashboard has, after the program's end, to read what waits; of one that is gone it is known at once."""
 
 
 class Copies:
@@ -54,7 +54,7 @@ class Copies:
             self._wake.notify()
 
     def close(self) -> None:
-        """No more comes; what waits has a moment to be read."""
+        """No more comes; what waits has time to be read."""
         with self._wake:
             self._ended = True
             self._wake.notify()

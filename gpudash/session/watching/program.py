@@ -22,6 +22,9 @@ import psutil
 from gpudash.session.watching import output_relay
 from gpudash.session.watching.request import Echo, WatchRequest
 
+RELAY_S = 0.5
+"""What passes on the output has for its own end once nobody reads it."""
+
 
 class Program:
     """A program that runs, in a session and process group of its own, so that a Ctrl+C in a terminal passes it by.
@@ -114,14 +117,13 @@ class Program:
         behind = [process for pid, process in found.items() if sessions[pid] in own]
         return behind, [process for pid, process in found.items() if sessions[pid] not in (*own, None)]
 
-    def end_relay(self, timeout_s: float) -> None:
-        """End what passes on the output, when everybody who prints has closed it or ``timeout_s`` have passed."""
+    def end_relay(self) -> None:
+        """End what passes on the output; it has ended by itself where everything has been read."""
         with suppress(subprocess.TimeoutExpired):
-            self._relay.wait(timeout_s)
+            self._relay.wait(RELAY_S)
         if self._relay.poll() is None:
             self._relay.kill()
             self._relay.wait()
-        self.copies.close()
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
@@ -167,11 +169,12 @@ def _runs(process: psutil.Process) -> bool:
 
 def _start(request: WatchRequest, environment: Mapping[str, str], writing: Sequence[int]) -> subprocess.Popen[bytes]:
     """Raises: OSError: when the system refuses."""
+    environment = {**environment, "GPUDASH_STDOUT": str(os.fstat(writing[0]).st_ino)}
     return subprocess.Popen(
         list(request.command),
         cwd=request.folder,
         stdin=subprocess.DEVNULL if request.echo == "nowhere" else None,
-        env=dict(environment),
+        env=environment,
         stdout=writing[0],
         stderr=writing[1],
         start_new_session=True,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import Peer
 from gpudash.session.watching.ending import Raised
+from gpudash.session.watching.printed_metrics import Printed
 from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
 if TYPE_CHECKING:
@@ -29,6 +31,18 @@ COUNTED = "optimizer"
 
 LOGGED = "logging"
 """Source of steps with the numbers that the script gives them, often from 0 on."""
+
+PRINTED = "output"
+"""Source of steps that are read from what the program prints, where nothing else is known of them."""
+
+HOLD_S = 0.5
+"""What was printed waits so long for messages from before it: they come a few times a second."""
+
+RATE_S = 0.5
+"""Steps are counted over at least so long for their rate."""
+
+MOST_EPOCHS = 2**53
+"""Beyond it a number is not an epoch."""
 
 MOST_NOTES = 500
 """Facts told of one run: what comes more often tells nothing new."""
@@ -52,6 +66,7 @@ class ProgramNews:
         steps: how many have been made, by the numbers that were told.
         stepped_s: session time of the newest step.
         step_source: who tells of the steps, "" before any.
+        reads_metrics: whether loss or accuracy are read from what the program prints.
         agent_cpu_s: processor time of the agents, as far as they have told.
     """
 
@@ -64,6 +79,14 @@ class ProgramNews:
         self.raised: list[Raised] = []
         self.stepped_s = 0.0
         self.step_source = ""
+        self.reads_metrics = False
+        self._tells_metrics = False
+        self._printed: deque[Printed] = deque()
+        self._newest_step = 0
+        self._newest_number = 0
+        self._counts_steps = False
+        self._epoch: float | None = None
+        self._rated: tuple[float, int] | None = None
         self._step_began_s: float | None = None
         self._count = _StepCount()
         self._lost: dict[int, int] = {}
@@ -153,18 +176,24 @@ class ProgramNews:
     def _steps(self, peer: Peer, message: Message) -> None:
         """Steps of one process: of several ranks the first's, which all make, and rather told than counted ones."""
         source = str(message.get("source") or LOGGED)
-        if source == COUNTED and peer.rank is not None and self.step_source not in ("", COUNTED):
+        if source == COUNTED and peer.rank is not None and self.step_source not in ("", COUNTED, PRINTED):
             return  # of the ranks one tells its steps; when it has ended first, the others' are no others
         if not self._is_stepping(peer, source):
             return
         if source != self.step_source:
             self.step_source, self._count = source, _StepCount(from_0=source == LOGGED)
+            self._rated = None
         began_us = message.get("began_us")
         if self._step_began_s is None and began_us is not None:
             self._step_began_s = self._session_time(began_us)
-        for row in self._passed_on(message.get("steps")):
+        rows = self._passed_on(message.get("steps"))
+        if source not in (COUNTED, LOGGED) or any(row[2] is not None or row[3] is not None for row, _ in rows):
+            self._metrics_are_told()
+        for row, made in rows:
             step, time_us, loss, accuracy, *_ = row
             time_s = max(self.stepped_s, self._session_time(time_us))
+            self._tell_printed(time_s)
+            self._newest_step = step
             self._emit(
                 StepFinished(
                     time_s=time_s,
@@ -174,9 +203,85 @@ class ProgramNews:
                     seconds=None if self._step_began_s is None else max(0.0, time_s - self._step_began_s),
                     loss=_number(loss),
                     accuracy=_number(accuracy),
+                    throughput=self._rate(time_s, made),
                 )
             )
             self.stepped_s = self._step_began_s = time_s
+
+    def printed(self, found: Sequence[Printed], *, last: bool = False) -> None:
+        """Take in what was read from what the program prints; what the program tells by itself goes before.
+
+        Args:
+            found: in order.
+            last: whether nothing more comes.
+        """
+        if not self._tells_metrics:
+            self._printed.extend(found)
+            self._tell_printed(math.inf if last else self._clock() - HOLD_S)
+
+    def _tell_printed(self, until_s: float) -> None:
+        """Tell what had been printed by then, at the step that was the newest."""
+        while self._printed and self._printed[0].time_s <= until_s:
+            found = self._printed.popleft()
+            if not self.reads_metrics:
+                self.reads_metrics = True
+                names = " and ".join(dict.fromkeys(found.fields))
+                self.note(Topic.FROM_OUTPUT, f"What is plotted is read from the output: {names}.", reads=True)
+            rate = None
+            time_s = max(self.stepped_s, found.time_s)
+            if self.step_source in ("", PRINTED):
+                self._count_printed(found)
+                rate = None if found.step is None else self._rate(time_s, self._count.made)
+            self._emit(
+                StepFinished(
+                    time_s=time_s,
+                    run_id=self._run_id,
+                    step=self._newest_step,
+                    steps=0,
+                    seconds=None,
+                    loss=found.loss,
+                    accuracy=found.accuracy,
+                    throughput=rate,
+                )
+            )
+            self.stepped_s = time_s
+
+    def _count_printed(self, found: Printed) -> None:
+        """Steps by the numbers that are printed; by epochs where no step has a number."""
+        if not self.step_source:
+            self.step_source, self._count = PRINTED, _StepCount(from_0=True)
+        number = found.step
+        if number is None:
+            if found.epoch is not None and not self._counts_steps:
+                self._newest_step = max(self._newest_step, int(min(found.epoch, MOST_EPOCHS)))
+            return
+        if not self._counts_steps:
+            self._counts_steps, self._newest_step = True, 0
+        again = found.total is not None or found.epoch != self._epoch
+        self._count.take(number, begins=again and number < self._newest_number)
+        self._newest_number, self._epoch = number, found.epoch
+        self._newest_step = self._count.made
+
+    def _metrics_are_told(self) -> None:
+        """The program tells its loss by itself from now on, so that none is read from its output."""
+        if self.reads_metrics:
+            self.reads_metrics = False
+            self.note(
+                Topic.FROM_OUTPUT, "The program tells its loss by itself; its output is not read for it.", reads=False
+            )
+        self._tells_metrics = True
+        self._printed.clear()
+
+    def _rate(self, time_s: float, made: int) -> float | None:
+        """Steps a second since the newest that was told; ``None`` so soon after it that it would say little."""
+        if self._rated is None or made < self._rated[1]:
+            self._rated = time_s, made
+            return None
+        seconds, steps = time_s - self._rated[0], made - self._rated[1]
+        if seconds < RATE_S or not steps:
+            return None
+        self._rated = time_s, made
+        return steps / seconds
 
     def _is_stepping(self, peer: Peer, source: str) -> bool:
         """Whether a process is the one whose steps are the program's."""
@@ -187,15 +292,15 @@ class ProgramNews:
                 self._count.turn()
         return peer.pid == now.pid
 
-    def _passed_on(self, found: Any) -> list[list[Any]]:
-        """The steps of a message, or as many of them as there is room for, the newest among them."""
-        rows = [
-            row
-            for row in (found if isinstance(found, list) else ())
-            if isinstance(row, list) and len(row) >= 4 and isinstance(row[0], int) and not isinstance(row[0], bool)
-        ]
-        for row in rows:
-            self._count.take(row[0])
+    def _passed_on(self, found: Any) -> list[tuple[list[Any], int]]:
+        """The steps of a message and how many were made by each, or as many of them as there is room for, the newest
+        among them.
+        """
+        rows = []
+        for row in found if isinstance(found, list) else ():
+            if isinstance(row, list) and len(row) >= 4 and isinstance(row[0], int) and not isinstance(row[0], bool):
+                self._count.take(row[0])
+                rows.append((row, self._count.made))
         now_s = self._clock()
         gained = (now_s - self._allowed_s) * STEPS_PER_SECOND
         self._allowed, self._allowed_s = min(STEPS_AT_ONCE, self._allowed + gained), now_s
@@ -267,10 +372,14 @@ class _StepCount:
         """Another rank tells from now on, of the same steps."""
         self._turned = True
 
-    def take(self, number: int) -> None:
-        """A step was made; one of a low number after a higher one begins another epoch, or another training."""
+    def take(self, number: int, *, begins: bool = False) -> None:
+        """A step was made; one of a low number after a higher one begins another epoch, or another training.
+
+        Args:
+            begins: whether this one does so in any case.
+        """
         newest = self._newest
-        begins = newest is None or number <= 1 < newest or number < 1 <= newest
+        begins = begins or newest is None or number <= 1 < newest or number < 1 <= newest
         if begins and not self._turned:
             self._before = self.made
         if begins:

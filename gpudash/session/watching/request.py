@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpudash.devices.names import SimulatedCard, written
+from gpudash.session.watching.printed_metrics import check_pattern
 
 Echo = Literal["nowhere", "in place", "stderr"]
 """Where what is printed goes besides the log: nowhere, where ours goes, or both to our standard error."""
@@ -34,6 +35,8 @@ class WatchRequest:
         simulate_others: bytes of ``sim:0`` that simulated other processes hold.
         memory_history: whether allocations are recorded with their stacks.
         echo: where what it prints goes besides the log.
+        metric_pattern: a regular expression whose groups ``loss``, ``accuracy``, ``step`` and ``epoch`` are read of
+            every line that it prints; "" to find them by the names of fields.
     """
 
     command: Sequence[str]
@@ -43,6 +46,7 @@ class WatchRequest:
     simulate_others: int = 0
     memory_history: bool = True
     echo: Echo = "nowhere"
+    metric_pattern: str = ""
 
     def spec(self) -> dict[str, Any]:
         """The request as a run's spec."""
@@ -53,6 +57,7 @@ class WatchRequest:
             "simulate": [written(card) for card in self.simulate],
             "simulate_others": self.simulate_others,
             "memory_history": self.memory_history,
+            **({"metric_pattern": self.metric_pattern} if self.metric_pattern else {}),
         }
 
 
@@ -62,6 +67,8 @@ def check_request(request: WatchRequest) -> None:
     Raises:
         ValueError: one sentence, when it cannot.
     """
+    if request.metric_pattern:
+        check_pattern(request.metric_pattern)
     if not request.command or not request.command[0]:
         raise ValueError("There is no command to watch; write for example: python train.py.")
     folder = request.folder or Path.cwd()

@@ -23,6 +23,7 @@ from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.out_of_memory import OutOfMemoryReports
 from gpudash.session.watching.output_log import OutputReader
+from gpudash.session.watching.printed_metrics import PrintedMetrics
 from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
 from gpudash.session.watching.program import Program, Stopping, is_running, oom_kills, process_name
 from gpudash.session.watching.program_news import COUNTED, ProgramNews
@@ -52,6 +53,15 @@ LAST_MESSAGES_S = 1.0
 
 GRACE_S = 1.0
 """What the program has started has for its own end after the program's."""
+
+QUIET_S = 10.0
+"""Without anything new after the program's end its output is held open by something that nobody knows of."""
+
+LAST_OUTPUT_S = 60.0
+"""Longest that what the program has printed is read after its end."""
+
+HURRIED_S = 0.5
+"""The same when the dashboard is being closed."""
 
 FORGET_S = 0.5
 """After the end of a process before its memory is told to be free: often it is the end of the program."""
@@ -106,7 +116,8 @@ class Watching:
         self._began_s = wiring.clock()
         wiring.output.begin()
         wiring.emit(self._started())
-        self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id)
+        self._metrics = PrintedMetrics(request.metric_pattern)
+        self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)
         self._news = ProgramNews(run_id, self._program.pid, wiring.emit, wiring.clock, wiring.began_wall_s)
         host_bytes = wiring.machine.host.total_bytes
         self._ranks = WatchedRanks(run_id, wiring.emit, wiring.clock, self._news.time_of, host_bytes)
@@ -185,10 +196,9 @@ class Watching:
         deadline = time.monotonic() + LAST_MESSAGES_S
         while self._server.peers and time.monotonic() < deadline and not self._stopping.hurried:
             self._hear()
-        self._end_left_behind()
+        runs_on = self._end_left_behind()
         self._hear()
-        self._program.end_relay(1.0)
-        self._reader.end(1.0)
+        self._end_output(GRACE_S if runs_on else QUIET_S, GRACE_S if runs_on else LAST_OUTPUT_S)
         self._tell_output(last=True)
         self._reports.finish()
 
@@ -242,7 +252,14 @@ class Watching:
         elif self._simulated and self._news.simulation_problem:
             self._stopping.refuse()
 
-    def _end_left_behind(self) -> None:
+    def _end_output(self, quiet_s: float, at_most_s: float) -> None:
+        """Read what has been printed to its end; what runs on may hold it open."""
+        self._reader.end(quiet_s, lambda: min(HURRIED_S, at_most_s) if self._stopping.hurried else at_most_s)
+        self._program.end_relay()
+        self._metrics.end()
+
+    def _end_left_behind(self) -> bool:
+        """End what the program has left running; whether something of a session of its own runs on."""
         behind, free = self._program.left_running(self._ranks.known().values())
         _, left = psutil.wait_procs(behind, 0 if self._stopping.hurried else GRACE_S)
         words, alive = _named(left), left
@@ -256,6 +273,7 @@ class Watching:
         if free := [process for process in free if is_running(process.pid)]:
             what = "What the program started in a session of its own runs on"
             self._news.note(Topic.PROCESSES, f"{what}: {_named(free)}.")
+        return bool(free)
 
     def _ending(self, code: int) -> RunEnded:
         now_s, news = self._wiring.clock(), self._news
@@ -310,8 +328,7 @@ class Watching:
 
     def _broken(self, error: Exception) -> RunEnded:
         self._program.kill()
-        self._program.end_relay(GRACE_S)
-        self._reader.end(GRACE_S)
+        self._end_output(GRACE_S, GRACE_S)
         now_s = self._wiring.clock()
         text = f"Watching the program failed ({type(error).__name__}: {error}); it was ended."
         self._warn(text, "critical")
@@ -321,6 +338,10 @@ class Watching:
     def _tell_output(self, *, last: bool = False) -> None:
         for record in self._reader.take(last=last):
             self._wiring.emit(record)
+        printed, problem = self._metrics.take()
+        self._news.printed(printed, last=last)
+        if problem:
+            self._news.note(Topic.PROGRAM, problem)
 
     def _tell_silence(self, *, ended: bool = False) -> None:
         """Say once that nothing is heard, or at the end what was never there."""
@@ -330,7 +351,7 @@ class Watching:
                 self._news.note(Topic.PROGRAM, UNHEARD)
         elif ended and self._news.heard and self._news.torch is None:
             self._news.note(Topic.PROGRAM, "The program never imported PyTorch.")
-        elif ended and self._news.step_source == COUNTED:
+        elif ended and self._news.step_source == COUNTED and not self._news.reads_metrics:
             self._news.note(Topic.PROGRAM, COUNTED_STEPS)
 
     def _ask_for_snapshot(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpudash.telemetry.comparing.curves import ComparedRun
 from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, figures
+from gpudash.telemetry.runs import RATES
 from gpudash.units import format_bytes, format_duration, format_percent, format_scaled, format_throughput
 
 ENDING = "status"
@@ -135,7 +136,7 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
         [
             FigureDifference(figure, of_b[name])
             for name, figure in of_a.items()
-            if name in of_b and (figure.unit != "items/s" or _item(a) == _item(b))
+            if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
         _beside(_asked(a), _asked(b)),
         _beside(a.machine, b.machine),
@@ -271,8 +272,8 @@ def value_words(unit: str, value: float | None) -> str:
         return format_bytes(value)
     if unit == "s":
         return format_duration(value)
-    if unit == "items/s":
-        return format_throughput(value)
+    if unit in RATES:
+        return format_throughput(value, unit.removesuffix("/s"))
     if unit == "ratio":
         return f"{value * 100:.1f} %"
     if unit == "times":

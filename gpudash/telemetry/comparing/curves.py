@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.telemetry.series import Floats, cell_width, thin
 
 _NONE = np.empty(0)
@@ -204,15 +205,22 @@ def _known(run: ComparedRun, quantity: Quantity) -> tuple[Floats, Floats]:
     if quantity in MEMORY:
         curve = run.memory.get(quantity, EMPTY)
         return curve.x, curve.y
+    told = _told(run, quantity)
+    values = run.steps.metric(quantity)[told]
+    return (run.steps.time_s[told], values) if np.isfinite(values).any() else (EMPTY.x, EMPTY.y)
+
+
+def _told(run: ComparedRun, quantity: Quantity) -> NDArray[np.bool_]:
+    """Which steps tell a quantity: those of a program that is watched mostly do not, which is no gap in a line."""
     values = run.steps.metric(quantity)
-    return (run.steps.time_s, values) if np.isfinite(values).any() else (EMPTY.x, EMPTY.y)
+    return ~np.isnan(values) if run.view.workload == WATCH else np.full(len(values), True)
 
 
 def _by_step(run: ComparedRun, quantity: Quantity, times: Floats, values: Floats) -> Curve:
     """Over steps as the run numbered them; readings between two steps lie between their numbers."""
     numbers = np.maximum.accumulate(run.steps.number)  # a program may count anew, an axis may not
     if quantity in STEPPED:
-        return Curve(numbers, values)
+        return Curve(numbers[_told(run, quantity)], values)
     if not len(numbers):
         return EMPTY
     inside = times <= run.steps.time_s[-1]

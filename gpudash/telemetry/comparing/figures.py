@@ -13,7 +13,7 @@ import numpy as np
 
 from gpudash.telemetry.comparing import noise
 from gpudash.telemetry.comparing.curves import ComparedRun
-from gpudash.telemetry.runs import StageView
+from gpudash.telemetry.runs import StageView, item_of
 from gpudash.telemetry.series import Floats
 from gpudash.units import format_bytes
 
@@ -54,7 +54,7 @@ class Figure:
     Attributes:
         name: as in the JSON document.
         title: as a person reads it.
-        unit: "bytes", "s", "items/s", "1/s", "B/s", "FLOP/s", "ratio", "times", "nats" or "" for a plain number.
+        unit: "bytes", "s", one of `RATES`, "1/s", "B/s", "FLOP/s", "ratio", "times", "nats" or "" for a plain number.
         value: finite.
         noise: how far it would lie from that of an equal run (see `noise`), in its unit.
         wanted: which way is better; ``None`` where neither is.
@@ -155,7 +155,8 @@ def _pace(run: ComparedRun) -> Iterator[Figure]:
     metric = view.metrics.get("throughput")
     if metric is not None and metric.median is not None:
         own, name = noise.spread(steps.throughput, _median), "median_throughput"
-        yield _timed(run, name, "throughput, median", "items/s", metric.median, own, "higher", judged=True)
+        unit = f"{item_of(view.workload)}/s"
+        yield _timed(run, name, "throughput, median", unit, metric.median, own, "higher", judged=True)
     unsteady = _unsteadiness(run)
     pace = view.result.get("steps_per_second")
     if _number(pace):

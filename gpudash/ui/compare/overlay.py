@@ -15,6 +15,7 @@ from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import MINUS
 from gpudash.telemetry.comparing.curves import EMPTY, MEMORY, Alignment, Quantity, aligned, difference, shared_memory
 from gpudash.telemetry.plots import Unit
+from gpudash.telemetry.runs import item_of
 from gpudash.ui.colours import Palette
 from gpudash.ui.compare.plots import LETTERS, OverlayPlot, SharedAxis, run_pen
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -27,7 +28,7 @@ HINT = "Drag moves B · Shift+drag pans · wheel zooms"
 _PLAIN: dict[Quantity, tuple[str, Unit, str]] = {
     "loss": ("LOSS", "loss", ""),
     "accuracy": ("ACCURACY", "ratio", ""),
-    "throughput": ("THROUGHPUT", "number", "items/s"),
+    "throughput": ("THROUGHPUT", "number", ""),
 }
 
 _WHERE = {"start": "seconds from the start", "step": "steps", "mark": "seconds from the mark"}
@@ -125,6 +126,8 @@ class Overlay(QFrame):
         self.quantity.clear()
         for place, name in enumerate(wanted):
             title, unit, unit_name = _PLAIN.get(name, (f"MEMORY, {name.upper()}", "bytes", ""))
+            if name == "throughput":
+                unit_name = f"{item_of(runs[0].view.workload)}/s"
             plot = self.plots[name] = OverlayPlot(title, unit, unit_name)
             self.axis.listen(plot)
             self._column.insertWidget(2 * place, plot.heading)

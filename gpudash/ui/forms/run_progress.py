@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.rows import ranks_words
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_clock, format_count, format_percent, format_throughput
 
@@ -100,8 +101,10 @@ def _progress_words(run: RunView, running: bool, unfinished: str) -> str:
     left = run.seconds_left
     if left is not None:
         parts.append(f"{format_clock(left)} left")
+    throughput = partial(format_throughput, item=item_of(run.workload))
+    writers: tuple[tuple[str, Callable[[float], str]], ...] = (*_METRICS, ("throughput", throughput))
     figures = [
-        write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
+        write(metric.last) for name, write in writers if (metric := run.metrics.get(name)) is not None and metric.count
     ]
     return "\n".join(" · ".join(words) for words in (parts, figures) if words)
 
@@ -115,5 +118,4 @@ def _loss_words(loss: float) -> str:
 _METRICS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("loss", _loss_words),
     ("accuracy", lambda ratio: f"accuracy {format_percent(ratio)}"),
-    ("throughput", format_throughput),
 )

@@ -46,8 +46,8 @@ def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
         return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
     if unit_name == "s":
         return format_duration(value)
-    if unit_name == "items/s":
-        return format_throughput(value)
+    if unit_name in ("items/s", "steps/s"):
+        return format_throughput(value, unit_name.removesuffix("/s"))
     return format_scaled(value, unit_name).strip()
 
 

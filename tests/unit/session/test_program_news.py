@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import Peer
-from gpudash.session.watching.program_news import MOST_JOINED, MOST_NOTES, STEPS_AT_ONCE, STEPS_PER_SECOND, ProgramNews
-from gpudash.telemetry.records import Note, StepFinished
+from gpudash.session.watching.printed_metrics import Printed
+from gpudash.session.watching.program_news import (
+    HOLD_S,
+    MOST_JOINED,
+    MOST_NOTES,
+    STEPS_AT_ONCE,
+    STEPS_PER_SECOND,
+    ProgramNews,
+)
+from gpudash.telemetry.records import Note, StepFinished, Topic
 from tests.unit.session.watched import Surrounded
 
 
@@ -124,6 +132,83 @@ def test_steps_that_are_told_come_before_those_that_are_counted() -> None:
     news.take(peer(8), counted)
     assert (news.steps, news.step_source) == (1, "logging")
     assert around.events(StepFinished)[-1].loss == 1.0
+
+
+def test_a_loss_that_is_printed_belongs_to_the_newest_step_that_was_counted_before_it() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 11.5
+    news.printed([Printed(11.15, 100, loss=2.5, fields=("loss",)), Printed(11.4, 200, loss=1.5, fields=("loss",))])
+    assert not around.events(StepFinished), "steps from before it may still be on their way"
+    counted = [[number, us(11 + number / 10), None, None] for number in range(1, 4)]
+    news.take(peer(), {**steps(*counted), "source": "optimizer"})
+    news.printed([], last=True)
+    told = [(event.step, round(event.time_s, 6), event.loss) for event in around.events(StepFinished)]
+    assert told == [(1, 11.1, None), (1, 11.15, 2.5), (2, 11.2, None), (3, 11.3, None), (3, 11.4, 1.5)]
+    assert news.steps == 3
+    assert around.texts(Topic.FROM_OUTPUT) == ["What is plotted is read from the output: loss."]
+
+
+def test_what_is_printed_waits_no_longer_than_it_has_to() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.printed([Printed(around.now_s, None, loss=2.5, fields=("loss",))])
+    around.now_s += 2 * HOLD_S
+    news.printed([])
+    assert [(event.step, event.loss) for event in around.events(StepFinished)] == [(0, 2.5)]
+
+
+def test_a_loss_that_is_told_wins_over_what_is_printed() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.printed([Printed(10.0, 1, loss=9.0, fields=("loss",))], last=True)
+    assert news.reads_metrics
+    around.now_s = 30.0
+    news.printed([Printed(11.0, 2, loss=9.0, fields=("loss",))])
+    news.take(peer(), steps([5, us(20.0), None, None]))
+    assert around.events(StepFinished)[-1].step == 5 and news.reads_metrics, "a step without a loss says none"
+    news.printed([Printed(29.9, 3, loss=9.0, fields=("loss",))])
+    news.take(peer(), steps([6, us(22.0), 1.0, None]))
+    news.printed([Printed(23.0, 3, loss=9.0, fields=("loss",))], last=True)
+    losses = [event.loss for event in around.events(StepFinished)]
+    assert losses == [9.0, 9.0, None, 1.0] and not news.reads_metrics
+    assert [note.details["reads"] for note in around.events(Note, topic=Topic.FROM_OUTPUT)] == [True, False]
+
+
+@pytest.mark.parametrize("source", ["transformers", "lightning"])
+def test_a_trainer_tells_its_loss_even_before_it_has(source: str) -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.take(peer(), {**steps([1, us(10.0), None, None]), "source": source})
+    news.printed([Printed(10.0, 1, loss=9.0, fields=("loss",))], last=True)
+    assert [event.loss for event in around.events(StepFinished)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("lines", "made"),
+    [
+        ([(200, 2983, 1.0), (400, 2983, 1.0), (200, 2983, 2.0), (400, 2983, 2.0)], [200, 400, 600, 800]),
+        ([(0, None, None), (10, None, None), (20, None, None)], [1, 11, 21]),
+        ([(None, None, 1.0), (None, None, 2.0)], [1, 2]),
+        ([(None, None, None), (None, None, None)], [0, 0]),
+        ([(None, None, 3.0), (5, None, None), (None, None, 4.0)], [3, 5, 5]),
+        ([(3, 25, None), (25, 25, None), (2, 25, None)], [3, 25, 27]),
+    ],
+)
+def test_where_nothing_counts_steps_the_numbers_that_are_printed_do(lines: list[Any], made: list[int]) -> None:
+    around = Surrounded()
+    news = news_of(around)
+    news.printed([Printed(10.0, step, total, epoch, 1.0, fields=("loss",)) for step, total, epoch in lines], last=True)
+    assert [event.step for event in around.events(StepFinished)] == made
+
+
+def test_the_rate_of_steps_is_that_of_those_that_were_made() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 30.0
+    news.take(peer(), steps(*([number, us(11 + number / 100), None, None] for number in range(0, 301, 2))))
+    rates = [event.throughput for event in around.events(StepFinished) if event.throughput is not None]
+    assert rates == pytest.approx([100.0] * 6)
 
 
 def test_a_flood_of_steps_is_thinned_and_ends_with_the_newest() -> None:

@@ -1,0 +1,410 @@
+"""Losses, accuracies and step numbers in what a watched program prints, found by the names of their fields.
+
+A number is taken for a loss only where its field is named so: ``step 20 loss 2.32``, ``| epoch 1 | 200/2983 batches |
+loss 7.63``, ``iter 10: loss 3.2``, JSON lines, dictionaries as Python prints them, the postfix of a progress bar. Parts
+of a loss ("kl_loss", "best loss") are not the loss. A pattern of one's own takes the place of all this; it is matched
+in a process of its own, because nothing else can end a regular expression that backtracks without end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from gpudash.session.watching.output_log import LONGEST_LINE, shown
+
+LINES_AT_ONCE = 2000
+LINES_PER_SECOND = 500
+"""Lines in which fields are looked for; of a program that prints more of them the newest are."""
+
+MOST_WAITING = 10_000
+"""Readings between two times that they are taken."""
+
+PATTERN_S = 1.0
+"""Longest that a pattern of one's own may take for what was printed at once."""
+
+LONGEST_PATTERN = 1000
+
+GROUPS = ("step", "epoch", "loss", "accuracy")
+"""Names of groups that a pattern of one's own may have."""
+
+Kind = Literal["loss", "accuracy", "step", "epoch"]
+
+_SUBJECTS: Mapping[str, Kind] = {
+    "loss": "loss",
+    **dict.fromkeys(("acc", "accuracy", "acc@1", "prec@1"), "accuracy"),
+    **dict.fromkeys(("step", "iter", "iteration", "it", "batch", "update"), "step"),
+    "epoch": "epoch",
+}
+_TRAINING = frozenset({"train", "training"})
+_VALIDATION = frozenset(
+    {"val", "valid", "validation", "validating", "eval", "evaluation", "evaluating", "test", "testing", "dev"}
+)
+_BESIDE_METRIC = frozenset(
+    {"avg", "average", "mean", "total", "running", "current", "cur", "final", "lm", "global", "smoothed", "metrics"}
+    | {"step", "iter", "batch", "minibatch", "epoch", "the", "with", "and"}
+    | {"info", "debug", "warning", "rank", "gpu", "worker", "node"}
+)
+"""Words before "loss" that leave it the loss; any other names a part of it, or something else."""
+
+_BESIDE_COUNT = frozenset(
+    {"global", "optimizer", "the", "end", "of", "at", "info", "debug", "rank", "gpu", "worker", "node"}
+)
+"""Words before "step" or "epoch" that leave it the one that is going on."""
+
+_NUMBER = r"[-+]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+|nan|inf(?:inity)?+)"
+_FIELD = re.compile(
+    r"(?<![\w@])(?P<name>[a-z][\w@]*+(?:[ /.\-](?!nan\b|inf(?:inity)?\b)[a-z][\w@]*+){0,2}+)"
+    r"[\"']?+\s*+(?:[:=]\s*+)?+[\"'(\[]?+(?:tensor\()?+"
+    rf"(?P<value>{_NUMBER})(?![\w]|[.,:][0-9]|/[a-z])(?:\s?/\s*+(?P<whole>[0-9]++))?+(?P<percent>\s?%)?+",
+    re.IGNORECASE,
+)
+_COUNTS = tuple(
+    re.compile(text)
+    for text in (
+        r"(?<![\w.])([0-9]{1,15}) ?/ *+([0-9]{1,15}) ++(?:batches|steps|iterations|iters|it)\b",
+        r"(?<![\w.])([0-9]{1,15})/([0-9]{1,15}) (?:\[[0-9:=>.?]|━)",
+        r"\[ *+([0-9]{1,15})/ *+([0-9]{1,15})\]",
+    )
+)
+"""Step and their number without a name: ``200/2983 batches``, a progress bar, ``[ 10/5005]``."""
+
+_SPLIT = re.compile(rf"(?<![\w/.@-])({'|'.join(sorted(_TRAINING | _VALIDATION))})(?![\w/.])", re.IGNORECASE)
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_VALUE = re.compile(_NUMBER, re.IGNORECASE)
+
+
+class Printed(NamedTuple):
+    """What one line tells.
+
+    Attributes:
+        time_s: session time at which it was printed.
+        step: number of the step; ``None`` where it is not told.
+        total: how many of them make an epoch or the run; ``None`` where it is not told.
+        epoch: as it is told.
+        loss: NaN and infinities as they are.
+        accuracy: a ratio.
+        fields: what loss and accuracy are called, such as "train loss".
+    """
+
+    time_s: float
+    step: int | None = None
+    total: int | None = None
+    epoch: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    fields: tuple[str, ...] = ()
+
+
+class PrintedMetrics:
+    """Reads both streams of one program. `feed` and `end` belong to the thread that reads them, `take` to any.
+
+    Training and validation are not mixed: a validation's figures are told as long as there are none of a training.
+
+    Args:
+        pattern: of one's own, which `check_pattern` has passed; "" for none.
+    """
+
+    def __init__(self, pattern: str = "") -> None:
+        self._own = _OwnPattern(pattern) if pattern else None
+        self._begun: dict[int, tuple[bytes, float]] = {}
+        self._of_training: set[str] = set()
+        self._in_percent = False
+        self._allowed, self._allowed_s = float(LINES_AT_ONCE), 0.0
+        self._lock = threading.Lock()
+        self._found: deque[Printed] = deque(maxlen=MOST_WAITING)
+        self._problem = ""
+
+    def feed(self, stream: int, data: bytes | None, time_s: float) -> None:
+        """Take in what a stream brought at a time, or ``None`` where something of it is missing.
+
+        A line is read once it is whole. One that is too long, or of which something is missing, is left out.
+        """
+        if data is None:
+            self._begun[stream] = (b"x" * (LONGEST_LINE + 1), time_s)
+            return
+        begun, begun_s = self._begun.pop(stream, (b"", time_s))
+        *whole, rest = re.split(rb"[\r\n]", data)
+        if not whole:
+            self._begun[stream] = ((begun + rest)[: LONGEST_LINE + 1], time_s)
+            return
+        self._begun[stream] = (rest[: LONGEST_LINE + 1], time_s)
+        lines = [(begun + whole[0], time_s if whole[0] else begun_s), *((line, time_s) for line in whole[1:])]
+        telling = [(shown(line), at_s) for line, at_s in lines if len(line) <= LONGEST_LINE and self._may_tell(line)]
+        self._allowed += max(0.0, time_s - self._allowed_s) * LINES_PER_SECOND
+        self._allowed, self._allowed_s = min(LINES_AT_ONCE, self._allowed), time_s
+        telling = telling[max(0, len(telling) - int(self._allowed)) :]
+        self._allowed -= len(telling)
+        if telling:
+            self._read(telling)
+
+    def take(self) -> tuple[list[Printed], str]:
+        """What has been read since, in order, and why no more is read, once; "" where nothing is wrong."""
+        with self._lock:
+            found, problem = list(self._found), self._problem
+            self._found.clear()
+            self._problem = ""
+        return found, problem
+
+    def end(self) -> None:
+        """No more comes."""
+        if self._own is not None:
+            self._own.close()
+
+    def _may_tell(self, line: bytes) -> bool:
+        if self._own is not None:
+            return bool(line)
+        lower = line.lower()
+        return b"loss" in lower or b"acc" in lower or b"prec@" in lower
+
+    def _read(self, lines: Sequence[tuple[str, float]]) -> None:
+        if self._own is None:
+            told = [_told(line) for line, _ in lines]
+        elif self._own.ended:
+            return
+        else:
+            told = [_grouped(groups) for groups in self._own.read([line for line, _ in lines])]
+        for (_, time_s), fields in zip(lines, told, strict=False):
+            self._keep(fields, time_s)
+        if self._own is not None and self._own.ended:
+            with self._lock:
+                self._problem = (
+                    f"The pattern for losses took longer than {PATTERN_S:.0f} s on what was printed, and is not used "
+                    "any more; make it simpler."
+                )
+
+    def _keep(self, fields: _Fields, time_s: float) -> None:
+        loss, accuracy = self._chosen(fields.loss), self._chosen(fields.accuracy)
+        if loss is None and accuracy is None:
+            return
+        found = Printed(
+            time_s,
+            fields.step,
+            fields.total,
+            fields.epoch,
+            None if loss is None else loss.value,
+            None if accuracy is None else self._ratio(accuracy),
+            tuple(metric.name for metric in (loss, accuracy) if metric is not None),
+        )
+        with self._lock:
+            self._found.append(found)
+
+    def _ratio(self, accuracy: _Metric) -> float | None:
+        """An accuracy as a ratio; once one was above 1 those without a unit are taken for per cent."""
+        value = accuracy.value
+        if not accuracy.is_ratio:
+            self._in_percent = self._in_percent or value > 1
+            value = value / 100 if self._in_percent else value
+        return value if math.isnan(value) or 0 <= value <= 1 else None
+
+    def _chosen(self, metrics: Sequence[_Metric]) -> _Metric | None:
+        """The first of a training, or of a validation where no training tells any."""
+        training = next((metric for metric in metrics if not metric.of_validation), None)
+        if training is not None:
+            self._of_training.add(training.kind)
+            return training
+        return next((metric for metric in metrics if metric.kind not in self._of_training), None)
+
+
+class _Metric(NamedTuple):
+    """A loss or an accuracy, by the name that its field has.
+
+    Attributes:
+        is_ratio: whether an accuracy is one for certain, and not perhaps in per cent.
+    """
+
+    kind: Kind
+    name: str
+    value: float
+    of_validation: bool = False
+    is_ratio: bool = False
+
+
+class _Fields(NamedTuple):
+    """The fields of a line."""
+
+    step: int | None
+    total: int | None
+    epoch: float | None
+    loss: Sequence[_Metric]
+    accuracy: Sequence[_Metric]
+
+
+class _Pair(NamedTuple):
+    """A name and the number behind it, as written, with what stands before them."""
+
+    name: str
+    value: str
+    whole: str
+    is_percent: bool
+    before: str
+
+
+def _told(line: str) -> _Fields:
+    """The fields of a line, by their names."""
+    step = total = epoch = None
+    found: dict[Kind, list[_Metric]] = {"loss": [], "accuracy": []}
+    for pair in _pairs(line):
+        kind, split = _kind(pair.name)
+        if kind in ("loss", "accuracy"):
+            value, is_ratio = float(pair.value), False
+            if kind == "loss" and (pair.whole or pair.is_percent):
+                continue
+            if kind == "accuracy" and (pair.whole or pair.is_percent or "@" in pair.name):
+                whole = float(pair.whole) if pair.whole else 100.0
+                value, is_ratio = value / whole if whole else math.nan, True
+            of_validation = (split or _split_of(pair.before)) == "validation"
+            found[kind].append(_Metric(kind, pair.name, value, of_validation, is_ratio))
+        elif kind == "step" and step is None and _WHOLE.fullmatch(pair.value):
+            step, total = int(pair.value), _count(pair.whole)
+        elif kind == "epoch" and epoch is None and math.isfinite(float(pair.value)):
+            epoch = float(pair.value)
+    if step is None and (counted := next(filter(None, (count.search(line) for count in _COUNTS)), None)):
+        step, total = int(counted[1]), int(counted[2])
+    return _Fields(step, total, epoch, found["loss"], found["accuracy"])
+
+
+def _pairs(line: str) -> Iterator[_Pair]:
+    """Names with the numbers behind them."""
+    text = line.strip()
+    if text.startswith("{") and text.endswith("}"):
+        document = None
+        with suppress(ValueError, RecursionError):
+            document = json.loads(text)
+        if isinstance(document, dict):
+            yield from _of_document(document)
+            return
+    for match in _FIELD.finditer(line):
+        yield _Pair(match["name"], match["value"], match["whole"] or "", bool(match["percent"]), line[: match.start()])
+
+
+def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
+    words = " ".join(value for value in document.values() if isinstance(value, str))
+    inner = [
+        (f"{name}/{key}", value) for name, of in document.items() if isinstance(of, dict) for key, value in of.items()
+    ]
+    for name, value in [*document.items(), *inner]:
+        if isinstance(value, int | float | str) and not isinstance(value, bool) and _VALUE.fullmatch(str(value)):
+            yield _Pair(name, str(value), "", False, words)
+
+
+@lru_cache(4096)
+def _kind(name: str) -> tuple[Kind | None, str]:
+    """What a field of this name holds, and "training", "validation" or "" where the name does not say."""
+    words = [word for word in re.split(r"[^a-z0-9@]+", name.lower()) if word] or [""]
+    split = next((_side(word) for word in words if _side(word)), "")
+    while len(words) > 1 and _side(words[-1]):
+        words.pop()
+    kind = _SUBJECTS.get(words[-1])
+    if kind is None:
+        return None, ""
+    beside = _BESIDE_METRIC if kind in ("loss", "accuracy") else _BESIDE_COUNT
+    known = all(_side(word) or word.rstrip("0123456789") in beside for word in words[:-1])
+    return (kind, split) if known else (None, "")
+
+
+def _side(word: str) -> str:
+    return "training" if word in _TRAINING else "validation" if word in _VALIDATION else ""
+
+
+def _split_of(before: str) -> str:
+    """Training or validation, by the last word of what stands before a field that names either."""
+    words = _SPLIT.findall(before)
+    return _side(words[-1].lower()) if words else ""
+
+
+def _count(text: str) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def check_pattern(text: str) -> None:
+    """Make sure that a pattern of one's own can be used.
+
+    Raises:
+        ValueError: one sentence, when it cannot.
+    """
+    if len(text) > LONGEST_PATTERN:
+        raise ValueError(f"A pattern for losses has at most {LONGEST_PATTERN} characters.")
+    try:
+        groups = re.compile(text).groupindex
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"The pattern for losses is no regular expression: {error}.") from None
+    if not {"loss", "accuracy"} & set(groups):
+        raise ValueError("The pattern for losses has no group named loss or accuracy, such as (?P<loss>[-+.e0-9]+).")
+
+
+def _grouped(groups: Mapping[str, str]) -> _Fields:
+    """What the groups of a pattern of one's own hold; what is no number is left out."""
+    numbers = {name: text for name, text in groups.items() if _VALUE.fullmatch(text)}
+    loss, accuracy = (
+        [_Metric(kind, kind, float(numbers[kind]))] if kind in numbers else [] for kind in ("loss", "accuracy")
+    )
+    epoch = float(numbers["epoch"]) if "epoch" in numbers else math.nan
+    return _Fields(_count(groups.get("step", "")), None, epoch if math.isfinite(epoch) else None, loss, accuracy)
+
+
+_MATCHING = """
+import json, re, signal, sys
+pattern = re.compile(sys.argv[1])
+for batch in sys.stdin:
+    signal.alarm(5)
+    found = [pattern.search(line) for line in json.loads(batch)]
+    print(json.dumps([match.groupdict("") if match else {} for match in found]), flush=True)
+    signal.alarm(0)
+"""
+
+
+class _OwnPattern:
+    """A pattern of one's own, in a process that is ended when it takes too long.
+
+    Attributes:
+        ended: whether it was.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.ended = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _MATCHING, pattern],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def read(self, lines: Sequence[str]) -> list[dict[str, str]]:
+        """What the groups hold in each line; nothing, and the end, when that takes longer than `PATTERN_S`."""
+        asked, answered = self._process.stdin, self._process.stdout
+        assert asked is not None and answered is not None
+        try:
+            asked.write(json.dumps(lines).encode() + b"\n")
+            asked.flush()
+        except OSError:
+            self.close()
+            return []
+        answer, until_s = b"", time.monotonic() + PATTERN_S
+        while not answer.endswith(b"\n"):
+            ready, _, _ = select.select([answered], [], [], max(0.0, until_s - time.monotonic()))
+            piece = os.read(answered.fileno(), 65_536) if ready else b""
+            if not piece:
+                self.close()
+                return []
+            answer += piece
+        return [dict(groups) for groups in json.loads(answer)]
+
+    def close(self) -> None:
+        """End the process."""
+        self.ended = True
+        self._process.kill()
+        self._process.communicate()
