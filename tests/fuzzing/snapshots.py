@@ -32,7 +32,7 @@ with nullcontext() if atheris is None else atheris.instrument_imports(include=["
     from gpudash.memory.snapshot.history import model
     from gpudash.memory.snapshot.history.model import SnapshotError
     from gpudash.memory.snapshot.reading import reader as reading
-    from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
+    from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange
 
 ROOM = str(Path(model.__file__).parents[1])
 MEMORY_BYTES = 512 * MIB

@@ -43,10 +43,6 @@ def accumulated(current: int, peak: int, risen: int, risen_before: int, fallen_b
     }
 
 
-HOT = ("allocation", "allocated_bytes", "requested_bytes")
-"""Counted by `PoolStatistics` in plain attributes, since each allocation and each free changes them."""
-
-
 class PoolStatistics:
     """The figures of the small pools, of the large ones, or of all.
 

@@ -92,14 +92,6 @@ class Trace:
             dict(written["streams"]),
         )
 
-    def with_constant(self, size: int, category: str = GRADIENTS) -> Trace:
-        """The same beside a block of ``size`` bytes that is there from the beginning to the end."""
-        shifted = array("q", (event + 1 if event > 0 else event - 1 for event in self.events))
-        marks = [TraceMark(mark.at + 1, mark.step, mark.phase) for mark in self.marks]
-        sizes, categories = array("q", [size, *self.sizes]), [category, *self.categories]
-        streams = {block + 1: stream for block, stream in self.streams.items()}
-        return Trace(array("q", [1, *shifted]), sizes, categories, marks, self.followed, streams)
-
     def without(self, category: str) -> Trace:
         """The same with every block of ``category`` empty, so that none takes memory."""
         kinds = zip(self.sizes, self.categories, strict=True)

@@ -11,7 +11,7 @@ from typing import Any
 from gpudash.memory.allocator.blocks import LARGEST_SMALL
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest
-from gpudash.memory.snapshot.history.categories import category_of_role
+from gpudash.memory.snapshot.history.phases import category_of_role
 from gpudash.memory.snapshot.history.roles import role_of
 from gpudash.telemetry.explanation import Evidence
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
-from gpudash.memory.snapshot.reading.source import name_of
+from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange, name_of
 from gpudash.memory.snapshot.reading.stored import load
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.session.watching.private_folder import PrivateFolder

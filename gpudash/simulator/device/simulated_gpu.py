@@ -86,7 +86,6 @@ class SimulatedGpu:
         self._freed: deque[int] = deque()
         self._opened = False
         self._observers: list[Observer] = []
-        self._tags: dict[int, Any] = {}
         self._labels: dict[int, str] = {}
 
     @property
@@ -125,8 +124,6 @@ class SimulatedGpu:
             self._settle()
             self._open()
             address = self._allocator.malloc(size, owner=tag)
-            if tag is not None:
-                self._tags[address] = tag
         self._settle_if_free()
         return address
 
@@ -134,10 +131,6 @@ class SimulatedGpu:
         """Free the block at ``address``, now or as soon as the call that is on has returned."""
         self._freed.append(address)
         self._settle_if_free()
-
-    def tag_of(self, address: int) -> Any:
-        """What `tagger` gave for the block at ``address``; ``None`` when there was no tagger."""
-        return self._tags.get(address)
 
     def label(self, address: int, category: str) -> None:
         """Say what the block at ``address`` is for."""
@@ -162,12 +155,6 @@ class SimulatedGpu:
         with self._lock:
             self._allocator.set_fraction(fraction)
             self._fraction = fraction
-
-    def set_others(self, others: dict[int, int]) -> None:
-        """What simulated other processes hold, bytes by process number."""
-        with self._lock:
-            self.others = dict(others)
-            self._memory.others = sum(others.values()) + self.context_bytes
 
     def statistics(self) -> dict[str, int]:
         """torch's ``memory_stats``."""
@@ -258,7 +245,6 @@ class SimulatedGpu:
         while freed:
             address = freed.popleft()
             self._allocator.free(address)
-            self._tags.pop(address, None)
             self._labels.pop(address, None)
 
     def _settle_if_free(self) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.snapshot.history.categories import NO_STACK
 from gpudash.memory.snapshot.history.groups import Sites
 from gpudash.memory.snapshot.history.model import Stack
+from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 from gpudash.units import KIB, format_bytes, format_count
 

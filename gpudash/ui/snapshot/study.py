@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from gpudash.memory.explaining.call_sites import SourceLine, no_source, stack_lines
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.difference import compare
-from gpudash.memory.snapshot.history.lives import columns_of
+from gpudash.memory.snapshot.history.groups import ROOT, Paths, tree
+from gpudash.memory.snapshot.history.lives import columns_of, reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
-from gpudash.memory.snapshot.history.segment_lives import reserved_changes
-from gpudash.memory.snapshot.history.tree import ROOT, Paths, tree
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.session.watching.report_folder import beside
 from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine

@@ -1,4 +1,4 @@
-"""Whether a trace fits: peaks, the smallest capacity, and the replay on a card."""
+"""Whether a trace fits: peaks, the replay on a card, and how the smallest capacity is found by few replays."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace, TraceMark
 from gpudash.memory.predicting.estimate import CARDS_BYTES, Target, fits, judge, smallest_card
-from gpudash.memory.predicting.fit import card_of, minimum_room, peaks, run_on
+from gpudash.memory.predicting.fit import Outcome, card_of, minimum_room, peaks, run_on
+from gpudash.units import GIB, MIB
 from tests.unit.memory.example_traces import holes
-
-MIB = 2**20
-GIB = 2**30
 
 
 @st.composite
@@ -234,3 +232,57 @@ def test_there_is_no_card_for_more_than_the_largest_has() -> None:
 @pytest.mark.parametrize(("followed", "words"), [(0, "alone, replayed"), (1, ", 1 step followed,"), (3, ", 3 steps f")])
 def test_the_method_tells_how_many_steps_were_followed(followed: int, words: str) -> None:
     assert words in judge(replace(holes(), followed=followed), Target("sim:0"), "x").method
+
+
+SETTINGS = [None, AllocatorSettings(expandable_segments=True), AllocatorSettings(max_split_size=24 * MIB)]
+
+
+def ended(outcome: Outcome) -> tuple[bool, int | None, int]:
+    return outcome.fits, outcome.failed_at, outcome.retries
+
+
+@settings(max_examples=80, deadline=None)
+@given(traces(), st.floats(0, 1), st.sampled_from(SETTINGS))
+def test_a_run_goes_the_same_way_on_a_card_with_just_what_it_took(
+    trace: Trace, part: float, allocator: AllocatorSettings | None
+) -> None:
+    found = peaks(trace, allocator)
+    capacity = found.allocated + int(part * (found.reserved - found.allocated))
+    outcome = run_on(trace, capacity, allocator)
+    if outcome.fits:
+        assert outcome.taken <= capacity
+        assert ended(run_on(trace, outcome.taken, allocator)) == ended(outcome)
+
+
+@settings(max_examples=80, deadline=None)
+@given(traces(), st.floats(0, 1), st.sampled_from(SETTINGS))
+def test_a_run_goes_the_same_way_up_to_the_capacity_that_it_lacked(
+    trace: Trace, part: float, allocator: AllocatorSettings | None
+) -> None:
+    found = peaks(trace, allocator)
+    capacity = max(1, int(part * found.reserved))
+    outcome = run_on(trace, capacity, allocator)
+    if outcome.lacking is not None:
+        assert outcome.lacking > capacity
+        assert ended(run_on(trace, outcome.lacking - 1, allocator)) == ended(outcome)
+
+
+@settings(max_examples=40, deadline=None)
+@given(traces(), st.sampled_from(SETTINGS))
+def test_one_granule_less_than_the_smallest_capacity_is_too_little(
+    trace: Trace, allocator: AllocatorSettings | None
+) -> None:
+    found = peaks(trace, allocator)
+    least = minimum_room(trace, found.allocated, found.reserved, allocator)
+    assert run_on(trace, least, allocator).fits
+    if least - GRANULE >= found.allocated:
+        assert not run_on(trace, least - GRANULE, allocator).fits
+
+
+def test_an_allocator_that_looks_at_how_full_the_card_is_is_tried_at_every_capacity() -> None:
+    trace = Trace(array("q", [1, -1, 2, -2, 3]), array("q", [30 * MIB, 40 * MIB, 50 * MIB]), [ACTIVATIONS] * 3)
+    allocator = AllocatorSettings(garbage_collection_threshold=0.5, per_process_memory_fraction=0.9)
+    found = peaks(trace, allocator)
+    least = minimum_room(trace, found.allocated, found.reserved, allocator)
+    assert run_on(trace, least, allocator, least).fits
+    assert least == pytest.approx(50 * MIB, abs=GRANULE)

@@ -1,4 +1,4 @@
-"""`Trace`: steps are found, and gone on with as in the last one."""
+"""`Trace`: steps are found, and gone on with as in the last one; blocks stay on the stream they were asked on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, WEIGHTS, Trace, TraceMark, repeated
-from gpudash.memory.predicting.fit import peaks
-
-MIB = 2**20
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace, TraceMark, repeated
+from gpudash.memory.predicting.fit import peaks, run_on
+from gpudash.units import MIB
 
 
 def stepping(steps: int, kept: int) -> Trace:
@@ -78,14 +77,6 @@ def test_a_step_that_was_not_taken_has_no_events() -> None:
         stepping(2, 0).step_events(3)
 
 
-def test_a_constant_block_is_there_at_the_peak() -> None:
-    trace = stepping(3, 1)
-    with_it, without = peaks(trace.with_constant(32 * MIB)), peaks(trace)
-    assert with_it.allocated - without.allocated == 32 * MIB
-    assert with_it.by_category[GRADIENTS] == 32 * MIB
-    assert with_it.steady - without.steady == 32 * MIB
-
-
 def test_a_category_can_be_left_out() -> None:
     trace = stepping(3, 1)
     smaller = trace.without(ACTIVATIONS)
@@ -94,11 +85,36 @@ def test_a_category_can_be_left_out() -> None:
 
 def test_what_is_made_of_a_trace_was_followed_for_as_many_steps() -> None:
     trace = replace(stepping(3, 1), followed=3)
-    made = [repeated(trace, 20), trace.with_constant(MIB), trace.without(ACTIVATIONS)]
-    assert [one.followed for one in made] == [3, 3, 3]
+    made = [repeated(trace, 20), trace.without(ACTIVATIONS)]
+    assert [one.followed for one in made] == [3, 3]
 
 
 def test_an_empty_trace_peaks_at_nothing() -> None:
     found = peaks(Trace())
     assert (found.allocated, found.reserved, found.by_category, found.phases) == (0, 0, {}, ())
     assert Trace().events == array("q")
+
+
+SIZE = 32 * MIB
+
+
+def two_after_each_other(stream: int) -> Trace:
+    """A block that is freed before the next of its size is asked for, on another stream unless ``stream`` is 0."""
+    streams = {2: stream} if stream else {}
+    return Trace(array("q", [1, -1, 2, -2]), array("q", [SIZE, SIZE]), [WEIGHTS] * 2, streams=streams)
+
+
+def test_what_one_stream_has_freed_no_other_one_gets() -> None:
+    assert peaks(two_after_each_other(0)).reserved == SIZE
+    assert peaks(two_after_each_other(1)).reserved == 2 * SIZE
+    assert peaks(two_after_each_other(1)).allocated == SIZE
+
+
+def test_a_card_without_room_for_both_releases_what_the_other_stream_left() -> None:
+    assert [run_on(two_after_each_other(stream), SIZE).retries for stream in (0, 1)] == [0, 1]
+
+
+def test_steps_that_are_gone_on_with_keep_their_streams() -> None:
+    events, sizes = array("q", [1, 2]), array("q", [SIZE, SIZE])
+    trace = Trace(events, sizes, [WEIGHTS] * 2, [TraceMark(0, 1, ""), TraceMark(1, 2, "")], 2, {1: 1, 2: 1})
+    assert repeated(trace, 4).streams == {1: 1, 2: 1, 3: 1, 4: 1}

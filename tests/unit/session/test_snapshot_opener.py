@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from gpudash.memory.snapshot.history.model import SnapshotError
-from gpudash.memory.snapshot.reading.limits import TimeRange
 from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.reading.source import TimeRange
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot, command
 from gpudash.units import MIB
 from tests.fuzzing.seeds import event, modern, segment

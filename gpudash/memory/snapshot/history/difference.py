@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudash.memory.snapshot.history.categories import CATEGORIES
 from gpudash.memory.snapshot.history.history import History, moment_words
+from gpudash.memory.snapshot.history.phases import CATEGORIES
 from gpudash.telemetry.explanation import site_name
 from gpudash.units import format_bytes, format_count
 

@@ -17,11 +17,10 @@ from gpudash.memory.allocator.blocks import LARGEST_SMALL, Rounding, segment_siz
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
 from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest
-from gpudash.memory.snapshot.history import groups, layout
-from gpudash.memory.snapshot.history.categories import CATEGORIES, categorise
-from gpudash.memory.snapshot.history.groups import Group, Sites
-from gpudash.memory.snapshot.history.layout import FREE
-from gpudash.memory.snapshot.history.lives import columns_of, matched
+from gpudash.memory.snapshot.history import groups
+from gpudash.memory.snapshot.history.groups import Group, Node, Paths, Sites, tree
+from gpudash.memory.snapshot.history.layout import FREE, Layout, placed
+from gpudash.memory.snapshot.history.lives import columns_of, reserved_changes
 from gpudash.memory.snapshot.history.model import (
     ALLOC,
     NONE,
@@ -32,11 +31,8 @@ from gpudash.memory.snapshot.history.model import (
     Stack,
     is_python,
 )
-from gpudash.memory.snapshot.history.phases import Band, bands, numbered, phases, steps
-from gpudash.memory.snapshot.history.placing import measure, within
+from gpudash.memory.snapshot.history.phases import CATEGORIES, Band, bands, categorise, numbered, phases, steps
 from gpudash.memory.snapshot.history.roles import PHASES, Role, moved_gradients, roles
-from gpudash.memory.snapshot.history.segment_lives import pieces, reserved_changes
-from gpudash.memory.snapshot.history.tree import Node, Paths, tree
 from gpudash.telemetry.explanation import Evidence, Growth
 from gpudash.units import format_count, format_duration
 
@@ -90,12 +86,10 @@ class History:
         self.columns: Columns = columns_of(device)
         self.count = len(self.columns)
         self.time_us = self.columns.time_us
-        self.lives, contradicted = matched(device, self.columns)
-        self._pieces, misplaced = pieces(device, self.columns)
-        slack, mismatched = measure(self.lives, self._pieces, device.settings, self.count)
-        self.unrecorded_slack = sum(slack.values())
-        outside = int((~within(self.lives.address, self.lives.bytes, self._pieces)).sum())
-        self.disagreeing = contradicted + misplaced + mismatched + outside
+        self._placed = placed(device, with_slack=False)
+        self.lives = self._placed.lives
+        self.unrecorded_slack = sum(self._placed.slack.values())
+        self.disagreeing = self._placed.disagreeing
         self.allocated = self._levels(device)
         changes = reserved_changes(self.columns)
         final = sum(segment.total_size for segment in device.segments)
@@ -138,10 +132,6 @@ class History:
             return None
         return float(self.time_us[max(0, moment)] - self.time_us[0]) / 1e6
 
-    def moment_at(self, time_us: int) -> int:
-        """The moment after the last event up to a time, in microseconds since 1970."""
-        return int(np.searchsorted(self.time_us, time_us, side="right")) - 1
-
     def step_at(self, moment: int) -> int:
         """Number of the step that a moment belongs to; 0 before the first."""
         return int(self.step_of(np.array([moment + 1]))[0]) if moment < self.last else self._last_step()
@@ -162,11 +152,11 @@ class History:
 
     def alive(self, moment: int) -> Ints:
         """Indices of the lives that are allocated at a moment."""
-        return np.flatnonzero((self.lives.born <= moment) & (self.lives.freed > moment))
+        return self._placed.alive(moment)
 
     def pending(self, moment: int) -> Ints:
         """Indices of the lives that are freed at a moment, but still in use by another stream."""
-        return np.flatnonzero((self.lives.freed <= moment) & (self.lives.done > moment))
+        return self._placed.pending(moment)
 
     def grown(self, begin: int, end: int) -> Ints:
         """Indices of the lives that were allocated after ``begin`` and are alive at ``end``."""
@@ -211,9 +201,9 @@ class History:
         """Key of the call site of each life, as in `by_site`."""
         return self.sites.of_stack[self.lives.stack[lives]]
 
-    def layout(self, moment: int) -> layout.Layout:
+    def layout(self, moment: int) -> Layout:
         """Segments and blocks at a moment, in columns."""
-        return layout.layout(self._pieces, self.lives, self.alive(moment), self.pending(moment), moment)
+        return self._placed.layout(moment)
 
     def blocks(self, moment: int) -> list[Segment]:
         """The memory map at a moment; a block's `owner` is the index of its stack or ``None``."""

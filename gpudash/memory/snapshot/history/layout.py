@@ -1,4 +1,9 @@
-"""The memory map at one moment: segments, and the blocks in them."""
+"""Where the blocks of a trace lay: how large they really were, and the memory map at any moment.
+
+A trace tells what was asked. What a block had beyond it follows from where the next blocks lay: a request takes the
+lower end of a free block, and a rest of at most 1 MiB stays with it (c10/cuda/CUDACachingAllocator.cpp,
+`should_split`).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,179 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.allocator import BlockView, Segment
-from gpudash.memory.snapshot.history.lives import Lives
-from gpudash.memory.snapshot.history.model import NONE
-from gpudash.memory.snapshot.history.segment_lives import Piece
+from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
+from gpudash.memory.allocator.blocks import LARGEST_SMALL
+from gpudash.memory.snapshot.history.lives import Ints, Lives, Piece, columns_of, matched, pieces
+from gpudash.memory.snapshot.history.model import NONE, DeviceSnapshot
 
-Ints = NDArray[np.int64]
+_CAME, _WENT, _BORN, _DONE = range(4)
+
+
+class _Space:
+    """Free memory of the large pools in ordinary segments."""
+
+    def __init__(self, limit: int) -> None:
+        self._free: dict[int, int] = {}
+        self._begin_of_end: dict[int, int] = {}
+        self._walls: set[int] = set()
+        self._limit = limit
+        self.slack: dict[int, int] = {}
+        self.disagreeing = 0
+
+    def put(self, address: int, size: int) -> None:
+        """Let memory be free, merged with what is free beside it in its segment."""
+        free, begin_of_end, end = self._free, self._begin_of_end, address + size
+        if end in free and end not in self._walls:
+            more = free.pop(end)
+            end += more
+        before = begin_of_end.get(address)
+        if before is not None and address not in self._walls:
+            del begin_of_end[address]
+            address = before
+        free[address] = end - address
+        begin_of_end[end] = address
+
+    def come(self, address: int, size: int) -> None:
+        """A segment came from the card."""
+        self.begin_segment(address)
+        self._free[address] = size
+        self._begin_of_end[address + size] = address
+
+    def begin_segment(self, address: int) -> None:
+        """Nothing merges across the begin of a segment."""
+        self._walls.add(address)
+
+    def go(self, address: int, size: int) -> None:
+        """A segment went back, all of it free."""
+        if self._free.get(address) != size:
+            self.disagreeing += 1
+            return
+        del self._free[address], self._begin_of_end[address + size]
+        self._walls.discard(address)
+
+    def take(self, address: int, size: int) -> int:
+        """Bytes of the block that serves a request of ``size`` rounded bytes here."""
+        there = self._free.pop(address, None)
+        if there is None:
+            there = self._inside(address)
+        if there is None or there < size:
+            self.disagreeing += 1
+            return size
+        rest = there - size
+        if rest > LARGEST_SMALL and size < self._limit:
+            self._free[address + size] = rest
+            self._begin_of_end[address + there] = address + size
+            return size
+        del self._begin_of_end[address + there]
+        return there
+
+    def _inside(self, address: int) -> int | None:
+        """Take a block out that begins later than was thought: the block before it had these bytes too."""
+        for begin, size in self._free.items():
+            if begin < address < begin + size and address - begin <= LARGEST_SMALL:
+                del self._free[begin]
+                self.slack[begin] = address - begin
+                self._begin_of_end[begin + size] = address
+                return begin + size - address
+        return None
+
+    def give_back(self, address: int, size: int) -> int:
+        """Free a block, with what was found later to belong to it; the bytes of that."""
+        more = self.slack.pop(address + size, 0)
+        self.put(address, size + more)
+        return more
+
+
+def _measure(lives: Lives, pieces: list[Piece], settings: AllocatorSettings, count: int) -> tuple[dict[int, int], int]:
+    """Correct `Lives.bytes` of the large blocks in ordinary segments.
+
+    What a block from before the trace had above its rounded request, and what only later placements show, is not
+    counted.
+
+    Returns:
+        Bytes of that kind by life, and how many events the pieces contradict.
+    """
+    limit = 2**63 if settings.max_split_size is None else settings.max_split_size
+    large = [piece for piece in pieces if not piece.is_small and not piece.is_expandable]
+    which = np.flatnonzero((lives.bytes > LARGEST_SMALL) & _within(lives.address, lives.bytes, large))
+    if settings.expandable_segments:
+        which = which[:0]
+    space = _Space(limit)
+    _begin(space, lives, which, [piece for piece in large if piece.born == -1], count)
+    size, address = lives.bytes[which].tolist(), lives.address[which].tolist()
+    hidden: dict[int, int] = {}
+    for _event, kind, number in _in_order(lives, which, large, count):
+        if kind == _BORN:
+            size[number] = space.take(address[number], size[number])
+        elif kind == _DONE:
+            more = space.give_back(address[number], size[number])
+            if more:
+                hidden[int(which[number])] = more
+        elif kind == _CAME:
+            space.come(large[number].address, large[number].size)
+        else:
+            space.go(large[number].address, large[number].size)
+    exact = lives.done[which] == count
+    lives.bytes[which] = np.where(exact, lives.bytes[which], np.array(size, np.int64))
+    return hidden, space.disagreeing
+
+
+def _within(address: Ints, size: Ints, pieces: list[Piece]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which blocks lie where one of the pieces is at some time, or several one after the other."""
+    if not pieces:
+        return np.zeros(len(address), bool)
+    begins = np.array([piece.address for piece in pieces], np.int64)
+    # pieces of different times may overlap: the furthest end of all that begin before
+    ends = np.maximum.accumulate(np.array([piece.address + piece.size for piece in pieces], np.int64))
+    place = np.searchsorted(begins, address, side="right") - 1
+    end = address + np.minimum(size, np.iinfo(np.int64).max - address)
+    reached = np.searchsorted(begins, end, side="left") - 1
+    return (place >= 0) & (address < ends[np.maximum(place, 0)]) & (end <= ends[np.maximum(reached, 0)])
+
+
+def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: int) -> None:
+    """Let what is between the blocks from before the trace be free, or theirs where it is too little."""
+    before = which[lives.born[which] == -1]
+    before = before[np.argsort(lives.address[before], kind="stable")]
+    address, size = lives.address[before].tolist(), lives.bytes[before].tolist()
+    is_exact = (lives.done[before] == count).tolist()
+    place = 0
+    for piece in held:
+        free_from, end = piece.address, piece.address + piece.size
+        space.begin_segment(piece.address)
+        while place < len(address) and address[place] < end:
+            if address[place] > free_from:
+                space.put(free_from, address[place] - free_from)
+            following = address[place + 1] if place + 1 < len(address) and address[place + 1] < end else end
+            rest = following - address[place] - size[place]
+            if 0 < rest <= LARGEST_SMALL and not is_exact[place]:
+                size[place] += rest
+            free_from = address[place] + size[place]
+            place += 1
+        if free_from < end:
+            space.put(free_from, end - free_from)
+    lives.bytes[before] = size
+
+
+def _in_order(lives: Lives, which: Ints, large: list[Piece], count: int) -> list[tuple[int, int, int]]:
+    """Event, kind and number of what happened, in order."""
+    born, done = lives.born[which], lives.done[which]
+    numbers = np.arange(len(which))
+    came = np.array([(piece.born, number) for number, piece in enumerate(large) if piece.born >= 0], np.int64)
+    went = np.array([(piece.freed, number) for number, piece in enumerate(large) if piece.freed < count], np.int64)
+    parts = [
+        (born[born >= 0], _BORN, numbers[born >= 0]),
+        (done[done < count], _DONE, numbers[done < count]),
+        (came.reshape(-1, 2)[:, 0], _CAME, came.reshape(-1, 2)[:, 1]),
+        (went.reshape(-1, 2)[:, 0], _WENT, went.reshape(-1, 2)[:, 1]),
+    ]
+    event = np.concatenate([part[0] for part in parts])
+    kind = np.concatenate([np.full(len(part[0]), part[1], np.int64) for part in parts])
+    number = np.concatenate([part[2] for part in parts])
+    # a block that ends because its address is given out again ends first
+    order = np.lexsort((-kind, event))
+    return list(zip(event[order].tolist(), kind[order].tolist(), number[order].tolist(), strict=True))
+
 
 ALLOCATED, PENDING, FREE = "active_allocated", "active_pending_free", "inactive"
 
@@ -56,25 +228,62 @@ class Layout:
         return [_segment(piece, blocks[bounds[number] : bounds[number + 1]]) for number, piece in enumerate(self.held)]
 
 
-def layout(pieces: Sequence[Piece], lives: Lives, alive: Ints, pending: Ints, moment: int) -> Layout:
-    """The map at a moment.
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Where and when every block and segment of a trace was, found back from the segments at its end.
+
+    Attributes:
+        lives: of blocks.
+        pieces: of segments, by address.
+        slack: by life, bytes that a block from before the trace had beside its rounded request, where only later
+            placements show it.
+        disagreeing: events and blocks in which the trace and the segments contradict each other.
+    """
+
+    lives: Lives
+    pieces: Sequence[Piece]
+    slack: dict[int, int]
+    disagreeing: int
+
+    def alive(self, moment: int) -> Ints:
+        """Indices of the lives that are allocated at a moment."""
+        return np.flatnonzero((self.lives.born <= moment) & (self.lives.freed > moment))
+
+    def pending(self, moment: int) -> Ints:
+        """Indices of the lives that are freed at a moment, but still in use by another stream."""
+        return np.flatnonzero((self.lives.freed <= moment) & (self.lives.done > moment))
+
+    def layout(self, moment: int) -> Layout:
+        """The map at a moment; -1 is the one before the first event."""
+        lives = self.lives
+        held = _joined([piece for piece in self.pieces if piece.born <= moment < piece.freed])
+        life = np.concatenate((self.alive(moment), self.pending(moment)))
+        life = life[np.argsort(lives.address[life], kind="stable")]
+        address = lives.address[life]
+        begins = np.array([piece.address for piece in held], np.int64)
+        ends = np.array([piece.address + piece.size for piece in held], np.int64)
+        segment = np.searchsorted(begins, address, side="right") - 1
+        inside = (segment >= 0) & (address < ends[segment]) if len(held) else np.zeros(len(life), bool)
+        life, address, segment = life[inside], address[inside], segment[inside]
+        return Layout(held, life, address, lives.bytes[life], lives.freed[life] <= moment, segment, lives)
+
+
+def placed(device: DeviceSnapshot, *, with_slack: bool) -> Placed:
+    """Follow a device's trace back from the segments at its end.
 
     Args:
-        pieces: of segments, by address.
-        lives: of blocks.
-        alive, pending: indices of those that are in use.
-        moment: of the history.
+        device: of a snapshot.
+        with_slack: whether the lives have the bytes of `Placed.slack` too, as the blocks really had.
     """
-    held = _joined([piece for piece in pieces if piece.born <= moment < piece.freed])
-    life = np.concatenate((alive, pending))
-    life = life[np.argsort(lives.address[life], kind="stable")]
-    address = lives.address[life]
-    begins = np.array([piece.address for piece in held], np.int64)
-    ends = np.array([piece.address + piece.size for piece in held], np.int64)
-    segment = np.searchsorted(begins, address, side="right") - 1
-    inside = (segment >= 0) & (address < ends[segment]) if len(held) else np.zeros(len(life), bool)
-    life, address, segment = life[inside], address[inside], segment[inside]
-    return Layout(held, life, address, lives.bytes[life], lives.freed[life] <= moment, segment, lives)
+    columns = columns_of(device)
+    lives, unmatched = matched(device, columns)
+    held, misplaced = pieces(device, columns)
+    slack, mismatched = _measure(lives, held, device.settings, len(columns))
+    outside = int((~_within(lives.address, lives.bytes, held)).sum())
+    if with_slack:
+        for life, more in slack.items():
+            lives.bytes[life] += more
+    return Placed(lives, held, slack, unmatched + misplaced + mismatched + outside)
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:

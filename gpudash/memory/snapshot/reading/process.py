@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.reader import read_snapshot
-from gpudash.memory.snapshot.reading.source import name_of
+from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange, name_of
 from gpudash.memory.snapshot.reading.stored import store
 from gpudash.system.processes import Conversation, die_with
 from gpudash.units import MIB

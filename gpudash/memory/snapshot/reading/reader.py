@@ -16,14 +16,18 @@ from typing import Any, NoReturn
 
 from gpudash.memory.snapshot.history.model import Frame, Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.assembling import FoundInFile, assembled
-from gpudash.memory.snapshot.reading.collecting import AT_ONCE, Collecting
-from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.shape import LARGEST, ShapeError, as_list
-from gpudash.memory.snapshot.reading.source import Progress, Source
+from gpudash.memory.snapshot.reading.source import Progress, ReadLimits, Source, TimeRange
 from gpudash.memory.snapshot.reading.stacks import UNKNOWN_LINE, StackTable
-from gpudash.memory.snapshot.reading.streaming import StreamingUnpickler
-from gpudash.memory.snapshot.reading.trace_columns import ABSENT_TEXTS, CHUNK, Numbering, TraceColumns
-from gpudash.memory.snapshot.reading.unpickling import unpickled
+from gpudash.memory.snapshot.reading.trace_columns import (
+    ABSENT_TEXTS,
+    AT_ONCE,
+    CHUNK,
+    Collecting,
+    Numbering,
+    TraceColumns,
+)
+from gpudash.memory.snapshot.reading.unpickling import StreamingUnpickler, unpickled
 
 ROOM_PER_BYTE = 5
 """Bytes of memory that a byte of a file takes at least as Python's objects: 5 with shared stacks, 11 without."""

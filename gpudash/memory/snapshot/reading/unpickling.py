@@ -1,18 +1,25 @@
-"""The fast way to a snapshot's data: CPython's unpickler, with every way to an object of a class closed.
+"""Two ways to the data of a pickle, with every way to an object of a class closed.
 
 A real snapshot is made of dicts, lists, tuples, strings and numbers; a pickle that asks for anything else is refused
-before it can do anything.
+before it can do anything. The fast way is CPython's unpickler. The sparing one takes the opcodes one by one and turns
+events into columns as they come: it knows the opcodes that memory snapshots are made of, in protocols 0 to 5, and no
+other. What takes the room in a large file, the dictionary of each event and the list of each stack, exists for a few
+thousand events at a time, and of the file's bytes a chunk.
 """
 
 from __future__ import annotations
 
 import copyreg
 import pickle
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gpudash.memory.snapshot.history.model import SnapshotError
-from gpudash.memory.snapshot.reading.shape import shown
-from gpudash.memory.snapshot.reading.source import Source
+from gpudash.memory.snapshot.reading.shape import ShapeError, shown
+from gpudash.memory.snapshot.reading.source import ReadLimits, Source
+from gpudash.memory.snapshot.reading.trace_columns import Collecting
+from gpudash.units import MIB
 
 BEGINNINGS = (b"\x80", b"(", b"]", b"}")
 """How pickles of a dictionary or a list begin: of protocol 2 and later, and of the older ones."""
@@ -81,3 +88,343 @@ def _unreadable(source: Source, error: Exception) -> SnapshotError:
         return SnapshotError(f"{name} is cut off: copy it again, or record the snapshot again.")
     words = " ".join(str(error).split())[:120].rstrip(". ")
     return SnapshotError(f"{name} is damaged, or no pickle ({words}): copy it again, or record the snapshot again.")
+
+
+LARGEST_INTEGER = 64
+"""Bytes of the largest integer that is made at all; what a snapshot holds has eight."""
+
+MOST_MARKS = 1000
+"""Containers within one another; a snapshot has seven."""
+
+MOST_SKIPPED = 1_000_000
+"""Numbers of the memo that may be left out."""
+
+CHUNK = MIB
+
+AHEAD = 16
+"""No opcode that is obeyed without asking for its bytes has more."""
+
+
+class StreamingUnpickler:
+    """Reads one pickle.
+
+    Args:
+        source: the file.
+        limits: of its texts.
+        collecting: takes frames, stacks and events out of the data on the way.
+    """
+
+    def __init__(self, source: Source, limits: ReadLimits, collecting: Collecting) -> None:
+        self._name = source.name
+        self._bytes = ByteReader(source, limits.text_bytes)
+        self._collecting = collecting
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: list[Any] = collecting.memo
+        self._operations: list[Callable[[], object] | None] = [None] * 256
+        for code, operation in self._known().items():
+            self._operations[code[0]] = operation
+
+    def load(self) -> Any:
+        """The data, without what was collected.
+
+        Raises:
+            SnapshotError: it is no pickle, cut off, or holds what no snapshot does.
+            ShapeError: an event is none.
+            MemoryError: there is not enough even so.
+        """
+        try:
+            self._run()
+            return self._stack.pop()
+        except (SnapshotError, ShapeError, OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever the bytes make it stumble over
+            if isinstance(error, EOFError) or self._bytes.at_end:
+                raise SnapshotError(f"{self._name} is cut off: copy it again, or record the snapshot again.") from error
+            self._refuse("its bytes make no sense")
+
+    def _run(self) -> None:
+        """Obey every opcode; those that occur for every event are here, the others in methods."""
+        stack, memo, reader, operations = self._stack, self._memo, self._bytes, self._operations
+        push, remember, places = stack.append, memo.append, self._collecting.places
+        while True:
+            if reader.place >= reader.refill_at:
+                reader.refill()
+            data, place, limit = reader.data, reader.place, reader.refill_at
+            while place < limit:
+                code = data[place]
+                if code == 0x68:  # BINGET
+                    push(memo[data[place + 1]])
+                    place += 2
+                elif code == 0x94:  # MEMOIZE
+                    top = stack[-1]
+                    if type(top) is dict or type(top) is list:
+                        places[id(top)] = len(memo)
+                    remember(top)
+                    place += 1
+                elif code == 0x4A:  # BININT
+                    push(int.from_bytes(data[place + 1 : place + 5], "little", signed=True))
+                    place += 5
+                elif code == 0x4B:  # BININT1
+                    push(data[place + 1])
+                    place += 2
+                elif code == 0x4D:  # BININT2
+                    push(data[place + 1] | data[place + 2] << 8)
+                    place += 3
+                elif code == 0x7D:  # EMPTY_DICT
+                    push({})
+                    place += 1
+                elif code == 0x6A:  # LONG_BINGET
+                    push(memo[int.from_bytes(data[place + 1 : place + 5], "little")])
+                    place += 5
+                elif code == 0x8A and data[place + 1] <= 8:  # LONG1
+                    end = place + 2 + data[place + 1]
+                    push(int.from_bytes(data[place + 2 : end], "little", signed=True))
+                    place = end
+                elif code == 0x2E:  # STOP
+                    reader.place = place + 1
+                    reader.check_end()
+                    return
+                else:
+                    operation = operations[code]
+                    reader.place = place + 1
+                    if operation is None:
+                        self._refuse_opcode(code)
+                    operation()
+                    if reader.data is not data:
+                        break
+                    place = reader.place
+            else:
+                reader.place = place
+
+    def _known(self) -> dict[bytes, Callable[[], object]]:
+        push, take, p = self._stack.append, self._bytes.take, pickle
+        return {
+            p.PROTO: lambda: take(1),
+            p.FRAME: lambda: take(8),
+            p.MARK: self._mark,
+            p.POP: self._pop,
+            p.POP_MARK: self._since_mark,
+            p.NONE: lambda: push(None),
+            p.NEWTRUE: lambda: push(True),
+            p.NEWFALSE: lambda: push(False),
+            p.LONG1: lambda: push(self._long(take(1)[0])),
+            p.LONG4: lambda: push(self._long(int.from_bytes(take(4), "little", signed=True))),
+            p.INT: self._int,
+            p.LONG: lambda: push(self._number(self._bytes.line().rstrip(b"L"))),
+            p.BINFLOAT: lambda: push(float_at(take(8))),
+            p.FLOAT: lambda: push(float(self._bytes.line()[:50])),
+            p.SHORT_BINUNICODE: lambda: self._push_text(take(1)[0]),
+            p.BINUNICODE: lambda: self._push_text(int.from_bytes(take(4), "little")),
+            p.BINUNICODE8: lambda: self._push_text(int.from_bytes(take(8), "little")),
+            p.UNICODE: lambda: push(self._collecting.text(self._bytes.line().decode("raw-unicode-escape"))),
+            p.EMPTY_LIST: lambda: push([]),
+            p.EMPTY_TUPLE: lambda: push(()),
+            p.TUPLE1: lambda: self._tuple(1),
+            p.TUPLE2: lambda: self._tuple(2),
+            p.TUPLE3: lambda: self._tuple(3),
+            p.TUPLE: lambda: push(tuple(self._since_mark())),
+            p.LIST: self._list,
+            p.DICT: self._dict,
+            p.APPEND: lambda: self._append([self._pop()]),
+            p.APPENDS: lambda: self._append(self._since_mark()),
+            p.SETITEM: self._set_item,
+            p.SETITEMS: lambda: self._set(self._since_mark()),
+            p.GET: lambda: push(self._memo[self._number(self._bytes.line())]),
+            p.PUT: lambda: self._put(self._number(self._bytes.line())),
+            p.BINPUT: lambda: self._put(take(1)[0]),
+            p.LONG_BINPUT: lambda: self._put(int.from_bytes(take(4), "little")),
+            p.GLOBAL: lambda: refuse_global(self._name, *names_of(self._bytes)),
+            p.INST: lambda: refuse_global(self._name, *names_of(self._bytes)),
+            p.STACK_GLOBAL: lambda: refuse_global(self._name, self._stack[-2], self._stack[-1]),
+            p.PERSID: lambda: refuse_reference(self._name),
+            p.BINPERSID: lambda: refuse_reference(self._name),
+            p.NEXT_BUFFER: lambda: refuse_reference(self._name),
+        }
+
+    def _mark(self) -> None:
+        if len(self._marks) >= MOST_MARKS:
+            self._refuse("it nests lists without end")
+        self._marks.append(len(self._stack))
+
+    def _pop(self) -> Any:
+        if self._marks and self._marks[-1] == len(self._stack):
+            return self._marks.pop()
+        return self._stack.pop()
+
+    def _since_mark(self) -> list[Any]:
+        begin = self._marks.pop()
+        found = self._stack[begin:]
+        del self._stack[begin:]
+        return found
+
+    def _long(self, count: int) -> int:
+        if not 0 <= count <= LARGEST_INTEGER:
+            self._refuse(f"it holds an integer of {count:,} bytes")
+        return signed(self._bytes.take(count))
+
+    def _number(self, line: bytes) -> int:
+        if len(line) > 2 * LARGEST_INTEGER or not line.lstrip(b"-").isdigit():
+            self._refuse("one of its numbers is none")
+        return int(line)
+
+    def _int(self) -> None:
+        line = self._bytes.line()
+        self._stack.append({b"00": False, b"01": True}[line] if line in (b"00", b"01") else self._number(line))
+
+    def _push_text(self, count: int) -> None:
+        self._stack.append(self._collecting.text(str(self._bytes.take(count), "utf-8", "surrogatepass")))
+
+    def _tuple(self, count: int) -> None:
+        found = tuple(self._stack[-count:])
+        if len(found) != count:
+            raise IndexError
+        self._stack[-count:] = [self._collecting.pair(found)]
+
+    def _list(self) -> None:
+        items = self._since_mark()
+        self._stack.append([])
+        if items:
+            self._append(items)
+
+    def _dict(self) -> None:
+        items = self._since_mark()
+        self._stack.append({})
+        if items:
+            self._set(items)
+
+    def _append(self, items: Sequence[Any]) -> None:
+        if items:
+            begin = self._marks[-1] if self._marks else 0
+            self._stack[-1] = self._collecting.appended(self._stack[-1], items, self._stack, begin)
+
+    def _set_item(self) -> None:
+        value = self._stack.pop()
+        self._set([self._stack.pop(), value])
+
+    def _set(self, items: Sequence[Any]) -> None:
+        self._stack[-1] = self._collecting.filled(self._stack[-1], items)
+
+    def _put(self, number: int) -> None:
+        memo, top = self._memo, self._stack[-1]
+        if not 0 <= number <= len(memo) + MOST_SKIPPED:
+            self._refuse("it numbers its objects without end")
+        if number >= len(memo):
+            memo.extend([None] * (number + 1 - len(memo)))
+        if type(top) is dict or type(top) is list:
+            self._collecting.places[id(top)] = number
+        memo[number] = top
+
+    def _refuse_opcode(self, code: int) -> NoReturn:
+        if self._bytes.at_end:
+            raise EOFError
+        self._refuse(f"it has the opcode {code:#04x} at byte {self._bytes.position - 1:,}, which no snapshot has")
+
+    def _refuse(self, words: str) -> NoReturn:
+        raise SnapshotError(f"{self._name} is not a memory snapshot: {words}.")
+
+
+class ByteReader:
+    """A window on the bytes; behind the file's end follow zeros, which no pickle goes on with.
+
+    Attributes:
+        data: the window.
+        place: of the next byte in it.
+        refill_at: from here on the window has to be moved before an opcode is looked at.
+    """
+
+    def __init__(self, source: Source, longest: int) -> None:
+        self._name, self._stream, self._longest = source.name, source.stream, longest
+        self._before = 0
+        self._ended = False
+        self.data = b""
+        self.place = self.refill_at = 0
+        self._end = 0
+
+    @property
+    def position(self) -> int:
+        """Of the next byte in the file."""
+        return self._before + self.place
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all bytes of the file have been taken."""
+        return self._ended and self.place >= self._end
+
+    def check_end(self) -> None:
+        """See to it that no byte was taken that the file does not have.
+
+        Raises:
+            EOFError: one was.
+        """
+        if self._ended and self.place > self._end:
+            raise EOFError
+
+    def refill(self, wanted: int = CHUNK) -> None:
+        """Move the window on.
+
+        Raises:
+            EOFError: there is nothing more.
+        """
+        rest = self.data[self.place : self._end]
+        if self._ended and not rest:
+            raise EOFError
+        more = b"" if self._ended else self._stream.read(max(CHUNK, wanted))
+        self._ended = self._ended or not more
+        self._before += self.place
+        whole = rest + more
+        self._end, self.place = len(whole), 0
+        self.data = whole + bytes(AHEAD) if self._ended else whole
+        self.refill_at = self._end if self._ended else max(1, self._end - AHEAD)
+
+    def take(self, count: int) -> bytes:
+        """The next bytes.
+
+        Raises:
+            EOFError: there are not as many.
+            SnapshotError: it is more than a text may have.
+        """
+        if count > self._longest:
+            raise SnapshotError(
+                f"{self._name} is not a memory snapshot: it holds a text of {count:,} bytes, longer than any name."
+            )
+        while self.place + count > self._end:
+            if self._ended:
+                raise EOFError
+            self.refill(count)
+        found = self.data[self.place : self.place + count]
+        self.place += count
+        return found
+
+    def line(self) -> bytes:
+        """The bytes up to the next line feed, without it.
+
+        Raises:
+            EOFError: there is none.
+            SnapshotError: it is further than a text may reach.
+        """
+        while (found := self.data.find(b"\n", self.place, self._end)) < 0:
+            if self._ended:
+                raise EOFError
+            if self._end - self.place > self._longest:
+                raise SnapshotError(f"{self._name} is not a memory snapshot: it holds a line without end.")
+            self.refill()
+        line = self.data[self.place : found]
+        self.place = found + 1
+        return line
+
+
+def names_of(reader: ByteReader) -> tuple[str, str]:
+    """Module and name of a global, each on a line of its own."""
+    return reader.line().decode(errors="replace"), reader.line().decode(errors="replace")
+
+
+def signed(data: bytes) -> int:
+    """The integer that the bytes are."""
+    return int.from_bytes(data, "little", signed=True)
+
+
+def float_at(data: bytes) -> float:
+    """The number that eight bytes are."""
+    number: float = struct.unpack(">d", data)[0]
+    return number

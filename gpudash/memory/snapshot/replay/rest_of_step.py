@@ -13,12 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator.trace import GRADIENTS
-from gpudash.memory.snapshot.history.categories import CATEGORIES
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import ALLOC, OOM, Columns, DeviceSnapshot
-from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, TraceProgram, compiled
-from gpudash.memory.snapshot.replay.trace_repeats import Windows
+from gpudash.memory.snapshot.history.phases import CATEGORIES
+from gpudash.memory.snapshot.replay.trace_program import (
+    AT,
+    DONE,
+    REFUSED,
+    SPECIAL,
+    WAIT,
+    TraceProgram,
+    Windows,
+    compiled,
+)
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 
 Ints = NDArray[np.int64]

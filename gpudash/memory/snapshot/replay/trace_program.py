@@ -1,16 +1,20 @@
-"""What a trace asked of the allocator, compiled to be asked again of a model: requests, frees and empty_cache."""
+"""What a trace asked of the allocator, compiled to be asked again of a model: requests, frees and empty_cache.
+
+Training steps ask for the same again and again: where the operations repeat is found too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings, Segment
 from gpudash.memory.allocator.layout import SHARED
-from gpudash.memory.snapshot.history.layout import layout
-from gpudash.memory.snapshot.history.lives import Lives, columns_of, matched
+from gpudash.memory.snapshot.history.layout import placed
+from gpudash.memory.snapshot.history.lives import Lives, columns_of
 from gpudash.memory.snapshot.history.model import (
     NONE,
     OOM,
@@ -21,11 +25,95 @@ from gpudash.memory.snapshot.history.model import (
     Columns,
     DeviceSnapshot,
 )
-from gpudash.memory.snapshot.history.placing import measure, within
-from gpudash.memory.snapshot.history.segment_lives import pieces
-from gpudash.memory.snapshot.replay.trace_repeats import Windows, windows
 
 Ints = NDArray[np.int64]
+
+FEWEST = 4
+"""Repetitions that are worth knowing of."""
+
+OWN, LAST = 2**41, 2**42
+"""Added to the place of a block among those of its own window, and of the window before."""
+
+LONGEST = 8192
+"""Operations of a window where nothing repeats."""
+
+CANDIDATES = 256
+"""Kinds of request that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Stretches of operations.
+
+    Attributes:
+        bounds: first operation of each window, and behind them the number of operations.
+        signature: of each window; two that are equal do the same to blocks of the window itself, of the one before it
+            and to blocks that have numbers of their own.
+        first: the first block that each window allocates.
+    """
+
+    bounds: tuple[int, ...]
+    signature: tuple[int, ...]
+    first: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.signature)
+
+
+def windows(operations: Ints, made: Ints, request: Ints, stack: Ints, before: int) -> Windows:
+    """The windows of a program.
+
+    Args:
+        operations: as of `Program`.
+        made: the block that each of them allocates, -1 where it allocates none.
+        request: of each block, a number for its size, stream and pool.
+        stack: of each block.
+        before: blocks from before the first operation.
+    """
+    places = np.flatnonzero(made >= 0)
+    starts = _starts(request[made[places]], stack[made[places]])
+    between = places[starts] if len(starts) else np.arange(0, len(operations), LONGEST)
+    bounds = np.unique(np.concatenate(([0], between, [len(operations)])))
+    # blocks are numbered by their allocation
+    first = (before + np.concatenate(([0], np.cumsum(made >= 0)))[bounds]).tolist()
+    signature = _signatures(operations, made, request, bounds, first)
+    return Windows(tuple(bounds.tolist()), tuple(signature), tuple(first))
+
+
+def _starts(request: Ints, stack: Ints) -> Ints:
+    """Places of the request that comes back most regularly."""
+    none = np.zeros(0, np.int64)
+    if len(request) < 2 * FEWEST:
+        return none
+    kind, place, count = np.unique(request * 2**24 + (stack + 1) % 2**24, return_inverse=True, return_counts=True)
+    order = np.argsort(place, kind="stable")
+    groups = np.split(order, np.cumsum(count)[:-1])
+    usable = np.flatnonzero((count >= FEWEST) & (count <= max(FEWEST, len(request) // 6)))
+    usable = usable[np.argsort(-count[usable], kind="stable")][:CANDIDATES]
+    best, covered = none, 0
+    for number in usable.tolist():
+        gaps = np.diff(groups[number])
+        often = int(np.median(gaps))
+        length = int((gaps == often).sum()) * often
+        if length > 1.02 * covered:
+            best, covered = groups[number], length
+    return best if covered >= len(request) // 4 and len(kind) > 1 else none
+
+
+def _signatures(operations: Ints, made: Ints, request: Ints, bounds: Ints, first: list[int]) -> list[int]:
+    found = []
+    for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
+        inside, allocated = operations[begin:end], made[begin:end]
+        freed = ~inside
+        own, last = first[number], first[max(0, number - 1)]
+        label = np.where(freed >= own, freed - own + OWN, np.where(freed >= last, freed - last + LAST, freed))
+        plain = allocated == inside
+        told = np.where(inside < 0, -1 - label, inside)
+        told[plain] = request[inside[plain]]
+        found.append(hash(told.tobytes()))
+    return found
+
+
 Pool = tuple[int, ...]
 
 SPECIAL = 2**40
@@ -99,16 +187,8 @@ class TraceProgram:
 def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
     """The program of a device's trace, its lives, and the index of the life of each block."""
     columns = columns_of(device)
-    count = len(columns)
-    lives, unmatched = matched(device, columns)
-    held, misplaced = pieces(device, columns)
-    slack, mismatched = measure(lives, held, device.settings, count)
-    outside = int((~within(lives.address, lives.bytes, held)).sum())
-    for life, more in slack.items():
-        lives.bytes[life] += more
-    alive = np.flatnonzero((lives.born == -1) & (lives.freed >= 0))
-    pending = np.flatnonzero((lives.freed == -1) & (lives.done >= 0))
-    before = layout(held, lives, alive, pending, -1)
+    found = placed(device, with_slack=True)
+    lives, before = found.lives, found.layout(-1)
     order = np.concatenate((before.life, _by_birth(lives)))
     operations, events, specials = _operations(columns, lives, order, device)
     pool, known = _pools(columns, lives, order, device), len(before.life)
@@ -122,11 +202,11 @@ def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
         pool=pool,
         begin=before.segments(),
         block_at={address: number for number, address in enumerate(before.address.tolist())},
-        highest=_highest(lives, count),
+        highest=_highest(lives, len(columns)),
         windows=windows(operations, made, _requests(lives, order, pool), lives.stack[order], known),
         settings=device.settings,
-        unrecorded_slack={int(lives.address[life]): more for life, more in slack.items()},
-        disagreeing=unmatched + misplaced + mismatched + outside,
+        unrecorded_slack={int(lives.address[life]): more for life, more in found.slack.items()},
+        disagreeing=found.disagreeing,
     )
     return program, lives, order
 

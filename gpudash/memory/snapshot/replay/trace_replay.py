@@ -9,8 +9,7 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.memory.allocator.caching import UNKNOWN
 from gpudash.memory.allocator.device_memory import MeteredMemory
 from gpudash.memory.allocator.layout import SHARED
-from gpudash.memory.snapshot.replay.trace_program import AT, DONE, REFUSED, SPECIAL, WAIT, TraceProgram
-from gpudash.memory.snapshot.replay.trace_repeats import LAST, OWN
+from gpudash.memory.snapshot.replay.trace_program import AT, DONE, LAST, OWN, REFUSED, SPECIAL, WAIT, TraceProgram
 
 UNLIMITED = 2**50
 

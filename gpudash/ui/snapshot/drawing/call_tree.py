@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpudash.memory.explaining.memory_state import Frame, is_library
-from gpudash.memory.snapshot.history.categories import NO_STACK
 from gpudash.memory.snapshot.history.model import Stack
+from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 
 
 class Branch(Protocol):
-    """A frame, and what was allocated beneath it (`gpudash.memory.snapshot.history.tree.Node`)."""
+    """A frame, and what was allocated beneath it (`gpudash.memory.snapshot.history.groups.Node`)."""
 
     @property
     def name(self) -> str: ...

@@ -23,7 +23,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gpudash.memory.snapshot.history.layout import Layout
-from gpudash.memory.snapshot.history.segment_lives import Piece
+from gpudash.memory.snapshot.history.lives import Piece
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.units import format_bytes

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.memory.explaining.memory_state import Frame, is_library
-from gpudash.memory.snapshot.history.categories import NO_STACK
+from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, mixed, text_on
 from gpudash.ui.explanation.bar import category_curve

@@ -1,4 +1,4 @@
-"""Reading ``PYTORCH_CUDA_ALLOC_CONF``: what torch accepts and what it refuses."""
+"""Reading ``PYTORCH_CUDA_ALLOC_CONF``: what torch accepts and what it refuses; and what is added to it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.settings import EXPANDABLE, VARIABLES, allocator_text, assignment
 from gpudash.units import MIB
 
 
@@ -111,3 +112,23 @@ def test_any_text_is_read_or_refused_in_a_sentence(text: str) -> None:
     except ValueError as error:
         sentence = str(error)
         assert sentence.endswith(".") and "\n" not in sentence
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("unset")
+def test_without_settings_the_variable_is_the_one_every_torch_reads() -> None:
+    assert allocator_text() == ""
+    assert assignment(EXPANDABLE) == "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+@pytest.mark.usefixtures("unset")
+def test_the_variable_that_torch_prefers_is_the_one_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:[256:1,512:2,>:8], expandable_segments:False")
+    told = "PYTORCH_ALLOC_CONF='roundup_power2_divisions:[256:1,512:2,>:8],expandable_segments:True'"
+    assert assignment(EXPANDABLE) == told

@@ -127,8 +127,6 @@ def test_the_peak_is_the_first_moment_of_the_highest_level() -> None:
     assert history.allocated[history.peak + 1] == history.allocated.max() == 8 * MIB
     assert history.allocated[: history.peak + 1].max() < 8 * MIB
     assert history.time_s(history.peak) == pytest.approx(history.peak * EVENT_US / 1e6)
-    assert history.moment_at(BEGAN_US + EVENT_US * history.peak) == history.peak
-    assert history.moment_at(BEGAN_US - 1) == -1
 
 
 def test_a_file_without_times_has_events_only() -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.snapshot.history.model import ACTIONS, NONE, Snapshot, TraceEntry
-from gpudash.memory.snapshot.reading.limits import ReadLimits
 from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.reading.source import ReadLimits
 from gpudash.units import MIB
 from tests.fuzzing.seeds import BASE, FRAMES, event, legacy, modern, segment
 

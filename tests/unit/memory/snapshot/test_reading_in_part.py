@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from gpudash.memory.allocator import CachingAllocator, DeviceMemory
+from gpudash.memory.allocator import AllocatorSettings, CachingAllocator, DeviceMemory, Segment
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
-from gpudash.memory.snapshot.reading import collecting
 from gpudash.memory.snapshot.reading import reader as reading
-from gpudash.memory.snapshot.reading.limits import ReadLimits, TimeRange
+from gpudash.memory.snapshot.reading import trace_columns
 from gpudash.memory.snapshot.reading.reader import read_snapshot
-from gpudash.memory.snapshot.replay.placements import initial_layout
+from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange
+from gpudash.memory.snapshot.replay.trace_program import compiled
 from gpudash.units import GIB, MIB
 from tests.fuzzing.seeds import FRAMES, event, modern
+from tests.unit.memory.snapshot.made import Made
 
 BEGAN_US = 1_780_000_000_000_000
 EVERY_US = 100_000
@@ -72,7 +73,7 @@ def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Rea
     """The reader, once with CPython's unpickler and once without."""
     if request.param == "sparing":
         monkeypatch.setattr(reading, "ROOM_PER_BYTE", 2**40)
-        monkeypatch.setattr(collecting, "AT_ONCE", 64)
+        monkeypatch.setattr(trace_columns, "AT_ONCE", 64)
     return read_snapshot
 
 
@@ -97,9 +98,29 @@ def test_a_stretch_has_the_levels_it_has_in_the_whole(
     if first <= last:
         assert list(device.trace) == list(whole.trace)[first : last + 1]
         assert allocated(device.segments) == levels[last]
-        assert allocated(initial_layout(device)) == (levels[first - 1] if first else 0)
+        assert allocated(compiled(device)[0].begin) == (levels[first - 1] if first else 0)
     else:
         assert len(device.trace) == 0
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+def test_the_segments_of_a_stretch_are_those_that_were_there_at_its_end(path: Path, expandable: bool) -> None:
+    made = Made(3 * GIB, AllocatorSettings(expandable_segments=expandable))
+    held, chance = made.before(3 * MIB, 700_000, 50 * MIB), random.Random(7)
+    there: dict[int, list[Segment]] = {}
+    for place in range(400):
+        if held and chance.random() < 0.45:
+            made.free(held.pop(chance.randrange(len(held))))
+        elif place % 90 == 89:
+            made.empty_cache()
+        else:
+            size = chance.choice((chance.randrange(1, MIB), chance.randrange(MIB, 90 * MIB)))
+            held.append(made.malloc(size, stream=chance.randrange(2)))
+        there[made.entries[-1].time_us or 0] = made.model.segments()
+    made.written(path)
+    for time_us in list(there)[10::40]:
+        found = read_snapshot(path, times=TimeRange(None, time_us)).devices[0].segments
+        assert [segment.blocks for segment in found] == [segment.blocks for segment in there[time_us]]
 
 
 def test_the_whole_stretch_is_the_file(path: Path, read: Read) -> None:
@@ -128,7 +149,7 @@ def test_the_newest_events_are_kept_when_the_whole_needs_too_much_memory(
 ) -> None:
     data, levels = recorded(4000)
     path.write_bytes(pickle.dumps(data))
-    monkeypatch.setattr(collecting, "AT_ONCE", 64)
+    monkeypatch.setattr(trace_columns, "AT_ONCE", 64)
     monkeypatch.setattr(reading, "AT_ONCE", 64)
     memory_bytes = 1000 * reading.EVENT_BYTES
     found = read_snapshot(path, limits=ReadLimits(memory_bytes=memory_bytes))
@@ -136,7 +157,7 @@ def test_the_newest_events_are_kept_when_the_whole_needs_too_much_memory(
     kept = len(device.trace)
     assert 900 <= kept <= 1000
     assert list(device.trace) == list(read_snapshot(path).devices[0].trace)[-kept:]
-    assert allocated(initial_layout(device)) == levels[-kept - 1]
+    assert allocated(compiled(device)[0].begin) == levels[-kept - 1]
     assert found.warnings[0].startswith(f"Read in part: {kept:,} of {len(levels):,} events, ")
     assert found.warnings[0].endswith(" to the end, since the whole needs more than 375 KiB of memory.")
 
@@ -173,7 +194,7 @@ def test_running_out_of_memory_turns_to_the_sparing_way(path: Path, monkeypatch:
 def test_of_several_devices_the_longest_trace_gives_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traces = [[event("alloc", size=n, frames=FRAMES) for n in range(count)] for count in (2000, 0, 300)]
     path.write_bytes(pickle.dumps({**modern(), "segments": [], "device_traces": traces}))
-    monkeypatch.setattr(collecting, "AT_ONCE", 100)
+    monkeypatch.setattr(trace_columns, "AT_ONCE", 100)
     monkeypatch.setattr(reading, "AT_ONCE", 100)
     monkeypatch.setattr(reading, "ROOM_PER_BYTE", 2**40)
     found = read_snapshot(path, limits=ReadLimits(memory_bytes=800 * reading.EVENT_BYTES))

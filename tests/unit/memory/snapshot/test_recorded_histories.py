@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.replay.placements import initial_layout
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from tests.unit.memory.test_placements import EXPECTED, followed, recorded
 
@@ -34,15 +33,6 @@ def test_the_map_at_the_end_is_that_of_the_file(name: str) -> None:
     assert shown == [
         (block.address, block.size, block.state) for segment in device.segments for block in segment.blocks
     ]
-
-
-def test_the_map_before_the_trace_is_found_as_by_undoing_it_event_by_event(name: str) -> None:
-    device = recorded(name)
-    history = History(device)
-    if history.unrecorded_slack:
-        pytest.skip("of some blocks only later placements show how large they are")
-    shown = [(b.address, b.size, b.state) for segment in history.blocks(-1) for b in segment.blocks]
-    assert shown == [(b.address, b.size, b.state) for segment in initial_layout(device) for b in segment.blocks]
 
 
 def test_the_smallest_capacity_lies_between_what_is_allocated_and_what_is_reserved(name: str) -> None:

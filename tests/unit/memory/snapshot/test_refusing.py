@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.limits import ReadLimits
 from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.reading.source import ReadLimits
 from gpudash.units import MIB
 from tests.fuzzing.seeds import FRAMES, event, modern, segment
 

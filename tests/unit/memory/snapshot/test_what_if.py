@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
 from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
-from gpudash.memory.snapshot.replay.trace_program import compiled
-from gpudash.memory.snapshot.replay.trace_repeats import Windows
+from gpudash.memory.snapshot.replay.trace_program import Windows, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf, WhatIfAnswer
 from gpudash.units import GIB, KIB, MIB
