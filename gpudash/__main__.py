@@ -30,8 +30,10 @@ def main() -> None:
         from gpudash.cli import run
 
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # before the command that would say so had begun
-        code = 130
+    except KeyboardInterrupt:  # before the command that says so had begun
+        from gpudash.cli import interrupted
+
+        code = interrupted(sys.argv[1:])
     sys.exit(code)
 
 

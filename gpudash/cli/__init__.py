@@ -87,7 +87,17 @@ def run(argv: Sequence[str]) -> int:
     if allowed < LEAST_FILES:
         words = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
         return print_failure(TooManyFilesError(words, MORE_FILES), _wants_json(argv))
-    return _run_command(argv) if argv or not has_display() else _open_window()
+    try:
+        return _run_command(argv) if argv or not has_display() else _open_window()
+    except KeyboardInterrupt:
+        return interrupted(argv)
+
+
+def interrupted(argv: Sequence[str]) -> int:
+    """Report that the user ended a command line before it could say so itself; leaves with its exit code."""
+    error = RequestInterruptedError("Interrupted.")
+    error.joined = False  # nothing is known of the threads
+    return print_failure(error, _wants_json(argv))
 
 
 def _open_files() -> int:
@@ -108,8 +118,6 @@ def _open_window() -> int:
         return open_window()
     except RequestError as error:
         return print_failure(error, as_json=False)
-    except KeyboardInterrupt:
-        return print_failure(_interrupted(), as_json=False)
 
 
 def _run_command(argv: Sequence[str]) -> int:
@@ -132,8 +140,6 @@ def _run_command(argv: Sequence[str]) -> int:
         return print_failure(error, as_json)
     except (CycloptsError, _validation_error()) as error:
         return print_failure(RequestError(_sentence(error), remedy), as_json)
-    except KeyboardInterrupt:
-        return print_failure(_interrupted(), as_json)
     except BrokenPipeError:
         discard_stdout()
         return Exit.FINISHED
@@ -155,12 +161,6 @@ def _run_command(argv: Sequence[str]) -> int:
 def _wants_json(argv: Sequence[str]) -> bool:
     ours = list(itertools.takewhile(lambda word: word != "--", argv))  # what follows is another program's
     return "--json" in ours or "--json-lines" in ours
-
-
-def _interrupted() -> RequestInterruptedError:
-    error = RequestInterruptedError("Interrupted.")
-    error.joined = False  # nothing is known of the threads
-    return error
 
 
 def _require_command(app: App, argv: Sequence[str]) -> None:

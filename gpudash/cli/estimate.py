@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -23,7 +22,7 @@ from gpudash.cli.terminal.output import (
     refused,
     stderr,
 )
-from gpudash.cli.terminal.workload_flags import Cap, SpecHelp, has_fields
+from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields
 from gpudash.devices.names import kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, broken_entry_points, build, workloads
@@ -46,17 +45,8 @@ Ask = Callable[["Session", str], int]
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class EstimateOptions(SimulateOptions):
+class EstimateOptions(WorkloadOptions):
     """What belongs to the command rather than to the workload."""
-
-    device: str | None = None
-    """cpu, cuda:0 or sim:0; left out: sim:0 with --simulate, else the CUDA device with most free memory, else cpu."""
-
-    preset: str | None = None
-    """Named set of field values to start from."""
-
-    memory_cap: Cap | None = None
-    """The most that torch may reserve on the GPU (2GiB or 50%), as of a run."""
 
     alternatives: bool = True
     """Look for the largest batch and for changes that would fit."""
@@ -222,8 +212,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
         session.start(worker=False)
         try:
             _wait_until_ready(session, interruption)
-            asked = "sim:0" if options.simulate else None
-            device = options.device or own_device or asked or session.default_device()
+            device = options.chosen_device(own_device) or session.default_device()
             ask(session, device)
             answer = _under_cap(_wait(session, interruption), session, device, options)
         except ValueError as error:

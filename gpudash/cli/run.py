@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gpudash.cli.terminal.flags import ServeOptions, SimulateOptions, Size
+from gpudash.cli.terminal.flags import ServeOptions, Size
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -23,7 +23,14 @@ from gpudash.cli.terminal.output import (
     print_notice,
     refused,
 )
-from gpudash.cli.terminal.workload_flags import WORDS, Cap, SpecHelp, has_fields, with_nested, without_fields
+from gpudash.cli.terminal.workload_flags import (
+    WORDS,
+    SpecHelp,
+    WorkloadOptions,
+    has_fields,
+    with_nested,
+    without_fields,
+)
 from gpudash.devices.names import OFFERED_BYTES, kind_of
 from gpudash.settings import load_settings
 from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads
@@ -41,20 +48,11 @@ SEVERAL_ONLY = (*(name for name in ONE_RANK if name != "devices"), "rank_timeout
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class RunOptions(ServeOptions, SimulateOptions):
+class RunOptions(ServeOptions, WorkloadOptions):
     """What belongs to the command rather than to the workload."""
-
-    device: str | None = None
-    """cpu, cuda:0 or sim:0; left out: the CUDA device with most free memory, else cpu."""
-
-    preset: str | None = None
-    """Named set of field values to start from."""
 
     guard: Size | None = None
     """Stop the run when memory grows this far above its use at the start (1GiB)."""
-
-    memory_cap: Cap | None = None
-    """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
 
     isolate: bool | None = None
     """Give the run a process of its own, which ends with it; left out: on CUDA, and for a comparison."""
@@ -140,7 +138,7 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     from gpudash.session import Session, recording_target
     from gpudash.telemetry.recording.recorder import RecordingError
 
-    _require_possible(spec, options, options.device or spec.own_device)
+    _require_possible(spec, options, options.chosen_device(spec.own_device))
     simulation = options.simulation()
     settings, notices = load_settings()
     target = recording_target(settings, spec.name, file=options.record, record=not options.no_record)
@@ -194,7 +192,7 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
         raise RequestError(f"{device!r} is not a device.", f"Write cpu, cuda:0 or sim:0; {DEVICES}")
     cap = options.memory_cap
     if problems := spec.run_problems(device) + (cap.problems(device, total_bytes) if cap else []):
-        chosen = DEVICES if options.device else "Without --device it is the CPU."
+        chosen = DEVICES if options.chosen_device() else "Without --device it is the CPU."
         raise RequestError("; ".join(problems) + ".", chosen)
 
 
@@ -234,7 +232,7 @@ def _wait_until_ready(session: "Session", interruption: Interruption, *, isolate
 def _start(session: "Session", spec: Spec, options: RunOptions) -> str:
     """Start the run; the device it is on."""
     try:
-        device = options.device or spec.own_device or session.default_device()
+        device = options.chosen_device(spec.own_device) or session.default_device()
         session.start_run(
             spec, device, options.guard, options.memory_cap, options.isolate, profile_steps=options.profile_steps
         )
@@ -284,7 +282,7 @@ def _gpu_name(device: str) -> bool:
 def _show_code(spec: Spec, options: RunOptions) -> int:
     from gpudash.workloads.program_code import code
 
-    device, simulation = options.device or spec.own_device or "cpu", options.simulation()
+    device, simulation = options.chosen_device(spec.own_device) or "cpu", options.simulation()
     sizes = {f"sim:{index}": size for index, size in enumerate(simulation.sizes or (OFFERED_BYTES,))}
     _require_possible(spec, options, device, sizes.get(device))
     if kind_of(device) == "sim" and device not in sizes:

@@ -88,9 +88,16 @@ def test_what_does_not_fit_is_answered_with_what_would(gpudash: Command) -> None
     assert any(alternative["fields"].get("size", 16384) < 16384 for alternative in fitting)
 
 
-@pytest.mark.parametrize("name", ["mine:build", "mine.py:build", "{folder}/mine.py:build", "[my]-train.v2.py:build"])
-def test_code_of_one_s_own_is_predicted(name: str, gpudash: Command, mine: Path) -> None:
-    (mine / "[my]-train.v2.py").write_text((mine / "mine.py").read_text(encoding="utf-8"), encoding="utf-8")
+@pytest.mark.parametrize(
+    "name", ["mine:build", "scripts/random.py:build", "{folder}/mine.py:build", "[my]-train.v2.py:build"]
+)
+def test_code_of_one_s_own_is_predicted_whatever_its_file_is_called(name: str, gpudash: Command, mine: Path) -> None:
+    text = (mine / "mine.py").read_text(encoding="utf-8")
+    (mine / "[my]-train.v2.py").write_text(text, encoding="utf-8")
+    (mine / "scripts").mkdir()
+    (mine / "scripts" / "random.py").write_text(
+        f"import random\nassert random.randint, 'not the library'\n{text}", encoding="utf-8"
+    )
     device, named = ("--device", "sim:0", "--simulate", "1GiB"), name.format(folder=mine)
     outcome = gpudash("estimate", "--callable", named, *device, "--json")
     assert outcome.code == 0, outcome.stderr

@@ -93,6 +93,27 @@ def test_ctrl_c_before_torch_is_loaded_ends_without_a_run(home: Path) -> None:
     assert "Traceback" not in stderr
 
 
+@pytest.mark.parametrize("loading", ["gpudash.cli", "cyclopts", "gpudash.specs", "gpudash.session"])
+def test_ctrl_c_while_the_command_is_still_loading_leaves_its_document(home: Path, loading: str) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {loading!r}:\n"
+        "            sys.meta_path.remove(self)\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "sys.argv[1:] = ['run', 'matmul', '--json']\n"
+        "from gpudash.__main__ import main; main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(home), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 130 and "Traceback" not in done.stderr
+    document = json.loads(done.stdout)
+    assert (document["status"], document["error"]["kind"]) == ("cancelled", "interrupted")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_first_signal_stops_the_run_and_keeps_everything(home: Path, tmp_path: Path, number: int) -> None:
     recording = tmp_path / "stopped.gpudash"

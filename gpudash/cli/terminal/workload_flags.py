@@ -1,17 +1,18 @@
-"""The flags of a workload, made from its spec: a memory cap, the fields of a workload that another one runs
+"""The flags of a workload: where it runs, and those made from its spec: the fields of a workload that another one runs
 (``run comparison`` depends on its ``--workload``), and sizes in ``--help``.
 
 Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from cyclopts.help import DefaultFormatter
 from pydantic import create_model
 
-from gpudash.cli.terminal.flags import size_text
+from gpudash.cli.terminal.flags import SimulateOptions, size_text
 from gpudash.cli.terminal.output import RequestError
 from gpudash.specs import Spec
 from gpudash.specs.comparison import spec_of
@@ -91,6 +92,29 @@ Cap = Annotated[
     MemoryCap, Parameter(converter=_cap, metavar="SIZE|PERCENT", accepts_keys=False, allow_leading_hyphen=True)
 ]
 """A flag's size or share. Without ``accepts_keys=False`` each attribute of the class would be a flag."""
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class WorkloadOptions(SimulateOptions):
+    """Where a workload runs, or would, and what its fields start from."""
+
+    device: str | None = None
+    """cpu, cuda:0 or sim:0; left out: sim:0 with --simulate, else the CUDA device with most free memory, else cpu."""
+
+    preset: str | None = None
+    """Named set of field values to start from."""
+
+    memory_cap: Cap | None = None
+    """The most that torch may reserve on the GPU (2GiB or 50%), so that an out-of-memory harms nobody else."""
+
+    def chosen_device(self, own_device: str | None = None) -> str | None:
+        """The device that was asked for; ``None``: the best one there is.
+
+        Args:
+            own_device: where the run takes place by its own fields, unless a device is given.
+        """
+        return self.device or own_device or ("sim:0" if self.simulate else None)
 
 
 class SpecHelp(DefaultFormatter):

@@ -110,14 +110,14 @@ def _parents(module: str) -> set[str]:
 
 def _of_file(file: Path) -> ModuleType:
     """The module that a file is, whatever else has its name; imported once."""
-    path = str(file.absolute())
-    known = sys.modules.get(file.stem)
+    path, name = str(file.absolute()), f"_gpudash_followed_{file.stem}"  # a json.py is not to be everybody's json
+    known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == path:
         return known
-    spec = importlib.util.spec_from_file_location(file.stem, path)
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is no file of Python code")
-    made = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    made = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
 

@@ -20,7 +20,7 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
 from gpudash.system.processes import Conversation
-from gpudash.workloads.predicting.estimate import unchanged
+from gpudash.workloads.predicting.device_fit import unchanged
 
 FOLLOWER = Path(__file__).parents[2] / "simulator" / "dry_run" / "own_code_process.py"
 

@@ -7,7 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,7 +27,7 @@ from gpudash.workloads.running import sim_backend as simulated
 from gpudash.workloads.running.allocator import AllocatorProbe, capped
 from gpudash.workloads.running.context import Context, MemoryLevel, Wishes
 from gpudash.workloads.running.installed import gpu_uuid
-from gpudash.workloads.running.run_errors import Progress, WorkloadError, ending_of
+from gpudash.workloads.running.run_errors import Cancelled, Progress, WorkloadError, ending_of
 from gpudash.workloads.running.this_process import give_back
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 Probe = Callable[[], Mapping[str, int | None]]
 Workload = Callable[[Any, Context], Mapping[str, Any]]
+
+NO_PEAKS: Mapping[str, int | None] = {"peak_allocated_bytes": None, "peak_reserved_bytes": None}
 
 DEVICES_REMEDY = "gpudash devices lists what there is."
 
@@ -98,25 +100,48 @@ class Folder(Protocol):
         ...
 
 
-class Run:
+@dataclass(eq=False)
+class RequestedRun:
+    """A run as the worker's thread performs it, here or in processes of its own.
+
+    Attributes:
+        emit, clock, on_probe: as of `Worker`.
+        began_s: session time of its beginning.
+    """
+
+    request: RunRequest
+    wishes: Wishes
+    emit: Callable[[Any], None]
+    clock: Callable[[], float]
+    on_probe: Callable[[str, Probe], None] | None = None
+    began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.clock()
+
+    def _begun(self) -> RunStarted:
+        """The run's first event."""
+        request = self.request
+        return RunStarted(
+            time_s=self.began_s,
+            run_id=request.run_id,
+            workload=request.spec.name,
+            device=request.device,
+            spec=request.spec.model_dump(mode="json"),
+            simulated=kind_of(request.device) == "sim",
+        )
+
+    def _stopped(self, progress: Progress) -> Event:
+        """The ending of a run that did what it was asked to: stop."""
+        return ending_of(Cancelled(self.wishes.because), progress, self.request.spec.name, self.request.device)
+
+
+class Run(RequestedRun):
     """A run on the worker's thread, from its first event to the one that ends it."""
 
-    def __init__(
-        self,
-        request: RunRequest,
-        wishes: Wishes,
-        emit: Callable[[Event], None],
-        clock: Callable[[], float],
-        on_probe: Callable[[str, Probe], None] | None = None,
-    ) -> None:
-        self._request = request
-        self._wishes = wishes
-        self._emit = emit
-        self._clock = clock
-        self._on_probe = on_probe
-        self._context: Context | None = None
-        self._post_mortem: PostMortem | None = None
-        self._peaks: dict[str, int | None] = {"peak_allocated_bytes": None, "peak_reserved_bytes": None}
+    _context: Context | None = None
+    _post_mortem: PostMortem | None = None
+    _peaks: Mapping[str, int | None] = NO_PEAKS
 
     def perform(self, torch_problem: str | None = None) -> Event:
         """Run the workload; every exception becomes the event that tells it.
@@ -127,32 +152,22 @@ class Run:
         Returns:
             the ending, not yet emitted: memory may be given back before anybody hears of it.
         """
-        request, began_s = self._request, self._clock()
-        self._emit(
-            RunStarted(
-                time_s=began_s,
-                run_id=request.run_id,
-                workload=request.spec.name,
-                device=request.device,
-                spec=request.spec.model_dump(mode="json"),
-                simulated=kind_of(request.device) == "sim",
-            )
-        )
+        self.emit(self._begun())
         try:
             if torch_problem is not None:
                 raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", "Run: pip install torch")
             result = self._run()
         except BaseException as error:  # a workload may raise anything, and every run has an end
-            ending = ending_of(error, self._progress(began_s, {}), request.spec.name, request.device)
+            ending = ending_of(error, self._progress({}), self.request.spec.name, self.request.device)
             return explained(ending, self._post_mortem)
-        return RunFinished(status="finished", **self._progress(began_s, result).fields())
+        return RunFinished(status="finished", **self._progress(result).fields())
 
-    def _progress(self, began_s: float, result: Mapping[str, Any]) -> Progress:
-        now, context = self._clock(), self._context
+    def _progress(self, result: Mapping[str, Any]) -> Progress:
+        now, context = self.clock(), self._context
         return Progress(
             time_s=now,
-            run_id=self._request.run_id,
-            seconds=now - began_s,
+            run_id=self.request.run_id,
+            seconds=now - self.began_s,
             steps=context.steps_done if context is not None else 0,
             result={**(context.kept if context is not None else {}), **result, "memory": self._peaks},
         )
@@ -160,7 +175,7 @@ class Run:
     def _run(self) -> Mapping[str, Any]:
         import torch
 
-        request = self._request
+        request = self.request
         problems = request.spec.run_problems(request.device)
         if problems:
             raise WorkloadError("request", f"{'; '.join(problems)}.", DEVICES_REMEDY)
@@ -172,9 +187,9 @@ class Run:
         self._context = context = Context(
             device,
             run_id=request.run_id,
-            emit=self._emit,
-            clock=self._clock,
-            wishes=self._wishes,
+            emit=self.emit,
+            clock=self.clock,
+            wishes=self.wishes,
             refuse=request.refuse,
             memory=within(request.memory, request.memory_cap),
             warn_ratio=request.warn_ratio,
@@ -210,31 +225,31 @@ class Run:
     @contextmanager
     def _followed(self, device: torch.device, context: Context) -> Iterator[None]:
         """Who allocates what is followed on a GPU, so that a full memory can be explained."""
-        collector = collector_for(device, self._clock)
+        collector = collector_for(device, self.clock)
         if collector is None:
             yield
             return
         wanted = Wanted(
-            self._request.surroundings,
+            self.request.surroundings,
             self._grows,
             self._is_explained,
-            self._wishes.take_explain,
-            replays=not fills_memory(self._request.spec),
+            self.wishes.take_explain,
+            replays=not fills_memory(self.request.spec),
         )
-        self._post_mortem = PostMortem(collector, self._clock, wanted)
+        self._post_mortem = PostMortem(collector, self.clock, wanted)
         context.follow(self._post_mortem)
         with self._post_mortem.following():
             yield
 
     def _grows(self, growing: Sequence[Growth]) -> None:
-        memory = self._request.expected_uuid or (HOST if self._request.device == "cpu" else self._request.device)
-        self._emit(growth_warning(growing, memory, self._clock(), self._request.run_id))
+        memory = self.request.expected_uuid or (HOST if self.request.device == "cpu" else self.request.device)
+        self.emit(growth_warning(growing, memory, self.clock(), self.request.run_id))
 
     def _is_explained(self, explanation: Explanation) -> None:
-        self._emit(
+        self.emit(
             MemoryExplained(
-                time_s=self._clock(),
-                run_id=self._request.run_id,
+                time_s=self.clock(),
+                run_id=self.request.run_id,
                 text=f"{explanation.headline} {explanation.request_words}",
                 explanation=explanation,
             )
@@ -249,8 +264,8 @@ class Run:
         probe = AllocatorProbe(device)
         if self._context is not None:
             self._context.peaks = probe.peaks
-        if self._on_probe is not None:
-            self._on_probe(self._request.device, probe)
+        if self.on_probe is not None:
+            self.on_probe(self.request.device, probe)
         try:
             yield
         finally:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = ("torch", "PySide6", "pynvml", "psutil")
 """Packages that no room without a device or a window loads."""
 
@@ -20,30 +18,40 @@ def loaded(code: str, among: tuple[str, ...] = HEAVY) -> set[str]:
     return set(done.stdout.splitlines()[-1].split()) if done.stdout.strip() else set()
 
 
-@pytest.mark.parametrize("room", ["cli", "memory", "telemetry", "specs"])
-def test_a_light_room_loads_nothing_heavy(room: str) -> None:
-    whole = f"""
+def test_a_light_room_loads_nothing_heavy() -> None:
+    whole = """
 import importlib, pkgutil
-room = importlib.import_module("gpudash.{room}")
-for module in pkgutil.walk_packages(getattr(room, "__path__", ()), "gpudash.{room}."):
-    importlib.import_module(module.name)
+for name in ("cli", "memory", "telemetry", "specs"):
+    room = importlib.import_module(f"gpudash.{name}")
+    for module in pkgutil.walk_packages(getattr(room, "__path__", ()), f"gpudash.{name}."):
+        importlib.import_module(module.name)
 """
     assert loaded(whole) == set()
 
 
-@pytest.mark.parametrize("command", ["", "devices", "monitor", "compare", "open", "doctor", "watch", "demo"])
-def test_help_of_the_whole_and_of_a_command_without_workloads_loads_nothing_costly(command: str) -> None:
-    arguments = [*command.split(), "--help"]
-    assert loaded(f"from gpudash.cli import run\nrun({arguments!r})", COSTLY) == set()
+def test_what_prepares_shows_or_judges_a_run_loads_no_torch() -> None:
+    code = """
+import gpudash.session
+import gpudash.workloads.predicting.own_code_process
+import gpudash.workloads.programs.parallel.rank_program
+import gpudash.workloads.running.worker
+from gpudash.specs import build, workloads
+from gpudash.workloads.program_code import code
+shown = [code(build(spec, {}), "cpu") for name, spec in workloads().items() if name != "comparison"]
+assert shown
+"""
+    assert loaded(code, ("torch", "PySide6")) == set()
 
 
-def test_the_version_loads_nothing_costly() -> None:
-    assert loaded("from gpudash.cli import run\nrun(['--version'])", COSTLY) == set()
+def test_help_of_the_whole_and_of_a_command_without_workloads_loads_nothing_costly() -> None:
+    commands = ("devices", "monitor", "compare", "open", "doctor", "watch", "demo")
+    pages = [["--version"], ["--help"], *([command, "--help"] for command in commands)]
+    assert loaded(f"from gpudash.cli import run\nfor page in {pages!r}: assert run(page) == 0", COSTLY) == set()
 
 
-@pytest.mark.parametrize("arguments", [["run", "--help"], ["run", "training", "--help"], ["estimate", "--help"]])
-def test_help_of_workloads_loads_their_specs_and_neither_numpy_nor_torch(arguments: list[str]) -> None:
-    found = loaded(f"from gpudash.cli import run\nrun({arguments!r})", COSTLY)
+def test_help_of_workloads_loads_their_specs_and_neither_numpy_nor_torch() -> None:
+    pages = [["run", "--help"], ["run", "training", "--help"], ["estimate", "--help"]]
+    found = loaded(f"from gpudash.cli import run\nfor page in {pages!r}: assert run(page) == 0", COSTLY)
     assert found <= {"pydantic", "gpudash.specs", "gpudash.telemetry"}
     assert "gpudash.specs" in found
 

@@ -61,6 +61,15 @@ def test_the_simulated_gpus_and_what_others_hold_of_them_are_those_that_were_ask
     assert "simulate(1073741824, 2147483648, others=268435456)" in capsys.readouterr().out
 
 
+def test_a_run_is_on_the_gpu_that_is_simulated_for_it_unless_a_device_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["run", "matmul", "--simulate", "1GiB", "--show-code"]) == 0
+    assert 'device="sim:0"' in capsys.readouterr().out
+    assert run(["run", "matmul", "--simulate", "1GiB", "--device", "cpu", "--show-code"]) == 0
+    assert "sim:0" not in capsys.readouterr().out
+
+
 def test_a_gpu_that_was_asked_for_by_name_is_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "matmul", "--show-code", "--device", "sim:1", "--simulate", "8GiB,H100"]) == 0
     assert "simulate(8589934592, 'h100')  # a GPU's name, or bytes;" in capsys.readouterr().out

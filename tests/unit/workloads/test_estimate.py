@@ -17,7 +17,7 @@ from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
 from gpudash.workloads.predicting import estimate as predicting
 from gpudash.workloads.predicting import own_code_process
-from gpudash.workloads.predicting.estimate import unchanged
+from gpudash.workloads.predicting.device_fit import unchanged
 from gpudash.workloads.predicting.own_code_process import OwnCode
 from tests.unit.memory.example_traces import holes
 

@@ -20,7 +20,7 @@ from gpudash.memory.predicting.fit import run_on
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
 from gpudash.workloads.predicting import estimate as predicting
-from gpudash.workloads.predicting.estimate import as_alternative
+from gpudash.workloads.predicting.device_fit import as_alternative
 
 LAYER = 6 * MIB
 PER_ITEM = 3 * MIB // 2

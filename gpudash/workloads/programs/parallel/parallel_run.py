@@ -10,17 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.agent.wire import Message
-from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import Event, OutOfMemory, Record, RunFinished, RunStarted, Topic
+from gpudash.telemetry.records import Event, RunFinished, Topic
 from gpudash.workloads.programs.parallel.job import LOGS, PRINTED, SOCKET, Job
 from gpudash.workloads.programs.parallel.joining import (
     Cause,
@@ -32,9 +31,8 @@ from gpudash.workloads.programs.parallel.joining import (
     held_up,
     overdue,
 )
-from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.hosted.endings import MemoryKills
-from gpudash.workloads.running.run import Folder, RunRequest
+from gpudash.workloads.running.run import Folder, RequestedRun
 from gpudash.workloads.running.run_errors import Progress, WorkloadError, ending_of
 
 STOP_S = 0.6
@@ -54,36 +52,24 @@ NOT_PROFILED = "Steps of a run on several devices are not profiled; profile one 
 NOT_EXPLAINED = "What the memory of several devices holds is not explained; run on one of them alone for that."
 
 
-class ParallelRun:
-    """A run whose ranks torchrun starts.
+@dataclass(eq=False)
+class ParallelRun(RequestedRun):
+    """A run whose ranks torchrun starts; readings are emitted too."""
 
-    Args:
-        emit, clock: as of `Worker`; readings are emitted too.
-    """
+    _ended: Ended = field(default_factory=Ended, init=False)
+    _peers: dict[int, Peer] = field(default_factory=dict, init=False)
+    _held: dict[int, int] = field(default_factory=dict, init=False)
+    _stop_asked_s: float | None = field(default=None, init=False)
+    _end_told: bool = field(default=False, init=False)
+    _refusal: WorkloadError | None = field(default=None, init=False)
+    _kills: MemoryKills = field(default_factory=MemoryKills, init=False)
+    _torchrun: _Torchrun | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        request: RunRequest,
-        wishes: Wishes,
-        emit: Callable[[Record], None],
-        clock: Callable[[], float],
-    ) -> None:
-        assert isinstance(request.spec, TrainingSpec)
-        self._request = request
-        self._spec = request.spec
-        self._wishes = wishes
-        self._emit = emit
-        self._clock = clock
-        self._began_s = clock()
-        self._joining = Joining(self._spec, request.devices, request.run_id, emit, clock)
-        self._ended = Ended()
-        self._peers: dict[int, Peer] = {}
-        self._held: dict[int, int] = {}
-        self._stop_asked_s: float | None = None
-        self._end_told = False
-        self._refusal: WorkloadError | None = None
-        self._kills = MemoryKills()
-        self._torchrun: _Torchrun | None = None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert isinstance(self.request.spec, TrainingSpec)
+        self._spec = self.request.spec
+        self._joining = Joining(self._spec, self.request.devices, self.request.run_id, self.emit, self.clock)
 
     def perform(self) -> Event:
         """Run it, and end every process of it; every exception becomes an ending.
@@ -91,16 +77,8 @@ class ParallelRun:
         Returns:
             the ending, not yet emitted.
         """
-        request = self._request
-        self._emit(
-            RunStarted(
-                time_s=self._began_s,
-                run_id=request.run_id,
-                workload=self._spec.name,
-                device=request.device,
-                spec=self._spec.model_dump(mode="json"),
-            )
-        )
+        request = self.request
+        self.emit(self._begun())
         folder: Folder | None = None
         try:
             if request.on_ranks is not None:
@@ -119,11 +97,11 @@ class ParallelRun:
         return ending
 
     def _job(self) -> Job:
-        request = self._request
+        request = self.request
         uuids = [device.uuid for device in request.devices] or [None] * self._spec.world_size
         return Job(
             fields=self._spec.model_dump(mode="json", exclude_unset=True),
-            origin_s=time.monotonic() - self._clock(),
+            origin_s=time.monotonic() - self.clock(),
             memory_cap=None if request.memory_cap is None else asdict(request.memory_cap),
             uuids=uuids,
             warn_ratio=request.warn_ratio,
@@ -138,11 +116,11 @@ class ParallelRun:
                 raise self._refusal
             if len(self._joining.done) == self._spec.world_size:
                 return self._whole(torchrun)
-            if self._wishes.stop.is_set() and self._stop_is_overdue(torchrun):
-                return self._stopped()
+            if self.wishes.stop.is_set() and self._stop_is_overdue(torchrun):
+                return self._stopped(self._progress())
             if torchrun.code is not None:
                 self._hear_out(torchrun)
-                return self._stopped() if self._wishes.stop.is_set() else self._failed(torchrun)
+                return self._stopped(self._progress()) if self.wishes.stop.is_set() else self._failed(torchrun)
             hang = self._hang()
             if hang is not None:
                 return ending_of_cause(hang, self._progress())
@@ -201,7 +179,7 @@ class ParallelRun:
         standings[rank].memory.update({k: v for k, v in message.items() if k.endswith("_bytes") and v is not None})
         standings[rank].step = message["step"]
         if message.get("because_of") == "late" and self._ended.late is None:
-            self._ended.late = held_up(standings, self._clock())
+            self._ended.late = held_up(standings, self.clock())
             self._end_rank(self._ended.late)
         self._ended.failed.append((rank, message))
 
@@ -228,7 +206,7 @@ class ParallelRun:
 
     def _hang(self) -> Cause | None:
         """Why the run cannot go on, when a rank has been waited for longer than the backend's own limit."""
-        standings, now = self._joining.standings, self._clock()
+        standings, now = self._joining.standings, self.clock()
         if not overdue(standings, now, self._spec.rank_timeout, GRACE_S):
             return None
         late = held_up(standings, now)
@@ -245,9 +223,9 @@ class ParallelRun:
 
     def _whole(self, torchrun: _Torchrun) -> Event:
         """Every rank has said farewell."""
-        stopped = self._wishes.stop.is_set() and any("digest" not in told for told in self._joining.done.values())
+        stopped = self.wishes.stop.is_set() and any("digest" not in told for told in self._joining.done.values())
         if stopped:
-            return self._stopped()
+            return self._stopped(self._progress())
         torchrun.wait(LEAVING_S)
         self._joining.look(at_end=True)
         return RunFinished(status="finished", **self._progress().fields())
@@ -265,15 +243,8 @@ class ParallelRun:
             torchrun.tell_ranks({"type": "end_at", "step": max(self._held.values())})
         return now - self._stop_asked_s > STOP_S
 
-    def _stopped(self) -> Event:
-        progress, because = self._progress(), self._wishes.because
-        if because is None:
-            return RunFinished(status="cancelled", **progress.fields())
-        message = because.removesuffix(GUARD_REMEDY).strip()
-        return OutOfMemory(error="guard", message=message, remedy=GUARD_REMEDY, **progress.fields())
-
     def _pass_on_wishes(self, torchrun: _Torchrun) -> None:
-        wishes = self._wishes
+        wishes = self.wishes
         if wishes.free_cache.is_set():
             wishes.free_cache.clear()
             torchrun.tell_ranks({"type": "free_cache"})
@@ -284,9 +255,9 @@ class ParallelRun:
             self._joining.note(Topic.OPERATORS, NOT_PROFILED)
 
     def _progress(self) -> Progress:
-        now = self._clock()
+        now = self.clock()
         joining = self._joining
-        return Progress(now, self._request.run_id, now - self._began_s, joining.steps, joining.result())
+        return Progress(now, self.request.run_id, now - self.began_s, joining.steps, joining.result())
 
 
 class _Temporary:

@@ -12,30 +12,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
-from gpudash.devices.names import kind_of
-from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
 from gpudash.system.processes import TORCH_IMPORT_S, end_group
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import (
     Event,
     Note,
-    OutOfMemory,
     RunFailed,
-    RunFinished,
     RunStarted,
     StepFinished,
     Topic,
     event_from_json,
 )
 from gpudash.workloads.profiling import ProfileWish
-from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.hosted.endings import MemoryKills, died
 from gpudash.workloads.running.hosted.request import answer, message_of
-from gpudash.workloads.running.run import Probe, RunRequest
+from gpudash.workloads.running.run import RequestedRun
 from gpudash.workloads.running.run_errors import Progress, ending_of
 
 STOP_S = 0.6
@@ -49,38 +44,22 @@ LINGERS = "The run's process does not end: a driver holds it, and what it took o
 START_REMEDY = "Try: python -c 'import torch'; or run it with --no-isolate."
 
 
-class HostedRun:
+@dataclass(eq=False)
+class HostedRun(RequestedRun):
     """A run that another process is asked for.
-
-    Args:
-        emit, clock, on_probe: as of `Worker`.
 
     Attributes:
         torch: what torch is and sees there (`torch_report`); ``None`` when it never got so far.
     """
 
-    def __init__(
-        self,
-        request: RunRequest,
-        wishes: Wishes,
-        emit: Callable[[Event], None],
-        clock: Callable[[], float],
-        on_probe: Callable[[str, Probe], None] | None = None,
-    ) -> None:
-        self._request = request
-        self._wishes = wishes
-        self._emit = emit
-        self._clock = clock
-        self._on_probe = on_probe
-        self._began_s = clock()
-        self._started = False
-        self._steps = 0
-        self._allocator: PushedReading | None = None
-        self._stop_asked_s: float | None = None
-        self._profile: ProfileWish | None = None
-        self._ending: Event | None = None
-        self._kills = MemoryKills()
-        self.torch: Mapping[str, Any] | None = None
+    torch: Mapping[str, Any] | None = field(default=None, init=False)
+    _started: bool = field(default=False, init=False)
+    _steps: int = field(default=0, init=False)
+    _allocator: PushedReading | None = field(default=None, init=False)
+    _stop_asked_s: float | None = field(default=None, init=False)
+    _profile: ProfileWish | None = field(default=None, init=False)
+    _ending: Event | None = field(default=None, init=False)
+    _kills: MemoryKills = field(default_factory=MemoryKills, init=False)
 
     def perform(self, find_host: Callable[[], Host]) -> Event:
         """Run it, and end its process, with which all it held is given back; every exception becomes an ending.
@@ -91,12 +70,12 @@ class HostedRun:
         host: Host | None = None
         try:
             host = find_host()
-            if self._request.on_host is not None:
-                self._request.on_host(host.pid)
+            if self.request.on_host is not None:
+                self.request.on_host(host.pid)
             ending = self._until_its_end(host)
             self.torch = host.torch
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
-            ending = ending_of(error, self._progress(), self._request.spec.name, self._request.device)
+            ending = ending_of(error, self._progress(), self.request.spec.name, self.request.device)
         if host is not None:
             try:
                 self._let_go(host)
@@ -110,15 +89,15 @@ class HostedRun:
         if host.lingers:  # it still counts as ours
             self._note(LINGERS)
             return
-        if self._request.on_host is not None:
-            self._request.on_host(None)
+        if self.request.on_host is not None:
+            self.request.on_host(None)
         if self._allocator is not None:
             self._allocator.end()
-        if self._request.on_cards is not None:
-            self._request.on_cards(host.pid, ())
+        if self.request.on_cards is not None:
+            self.request.on_cards(host.pid, ())
 
     def _note(self, text: str) -> None:
-        self._emit(Note(time_s=self._clock(), run_id=self._request.run_id, topic=Topic.WORKER, text=text))
+        self.emit(Note(time_s=self.clock(), run_id=self.request.run_id, topic=Topic.WORKER, text=text))
 
     def _until_its_end(self, host: Host) -> Event:
         asked, start_until = False, time.monotonic() + TORCH_IMPORT_S
@@ -126,15 +105,15 @@ class HostedRun:
             if host.ready and not asked:
                 asked = True
                 self._pass_on_wishes(host)  # ahead of the request: a short run may be over before the next look
-                host.send(message_of(self._request, self._clock))
+                host.send(message_of(self.request, self.clock))
             for message in host.receive(LOOK_S):
                 self._take(message, host)
             if self._ending is not None:
                 break
             if host.gone:
                 return self._died(host)
-            if self._wishes.stop.is_set() and (not asked or self._stop_is_overdue(host)):
-                return self._stopped()
+            if self.wishes.stop.is_set() and (not asked or self._stop_is_overdue(host)):
+                return self._stopped(self._progress())
             if not asked and time.monotonic() > start_until:
                 return self._never_ready()
             if asked:
@@ -142,12 +121,12 @@ class HostedRun:
         return self._ending
 
     def _pass_on_wishes(self, host: Host) -> None:
-        if self._wishes.take_explain():
+        if self.wishes.take_explain():
             host.send({"type": "explain"})
-        if self._wishes.free_cache.is_set():
-            self._wishes.free_cache.clear()
+        if self.wishes.free_cache.is_set():
+            self.wishes.free_cache.clear()
             host.send({"type": "free_cache"})
-        profile = self._wishes.profile
+        profile = self.wishes.profile
         if profile is not None and profile is not self._profile:
             self._profile = profile
             host.send({"type": "profile", **asdict(profile)})
@@ -157,7 +136,7 @@ class HostedRun:
         now = time.monotonic()
         if self._stop_asked_s is None:
             self._stop_asked_s = now
-            host.send({"type": "stop", "because": self._wishes.because})
+            host.send({"type": "stop", "because": self.wishes.because})
         return now - self._stop_asked_s > STOP_S
 
     def _take(self, message: Message, host: Host) -> None:
@@ -170,7 +149,7 @@ class HostedRun:
         elif kind == "reading":
             self._read(message, host.pid)
         elif kind == "ask":
-            value = answer(self._request, message, host.pid)
+            value = answer(self.request, message, host.pid)
             host.send({"type": "answer", "number": message["number"], "value": value})
 
     def _pass_on(self, event: Event) -> None:
@@ -179,34 +158,26 @@ class HostedRun:
         elif isinstance(event, StepFinished):
             self._steps = event.step
         elif isinstance(event, Note) and event.topic == Topic.OPERATORS:
-            self._wishes.profile = None
-        self._emit(event)
+            self.wishes.profile = None
+        self.emit(event)
 
     def _read(self, message: Message, pid: int) -> None:
-        if self._request.on_cards is not None and message["cards"]:
-            self._request.on_cards(pid, message["cards"])
+        if self.request.on_cards is not None and message["cards"]:
+            self.request.on_cards(pid, message["cards"])
         if self._allocator is not None:
             self._allocator.put(message["allocator"])
             return
         self._allocator = PushedReading(time.monotonic)
         self._allocator.put(message["allocator"])
-        if self._on_probe is not None:
-            self._on_probe(self._request.device, self._allocator)
-
-    def _stopped(self) -> Event:
-        progress = self._progress()
-        because = self._wishes.because
-        if because is None:
-            return RunFinished(status="cancelled", **progress.fields())
-        message = because.removesuffix(GUARD_REMEDY).strip()
-        return OutOfMemory(error="guard", message=message, remedy=GUARD_REMEDY, **progress.fields())
+        if self.on_probe is not None:
+            self.on_probe(self.request.device, self._allocator)
 
     def _died(self, host: Host) -> Event:
         code = host.end(patience_s=DYING_S)
-        if self._wishes.stop.is_set():
-            return self._stopped()
+        if self.wishes.stop.is_set():
+            return self._stopped(self._progress())
         full, details = self._kills.rose(), host.faults()
-        name = self._request.spec.name
+        name = self.request.spec.name
         return died(code, self._progress(), name, memory_was_full=full, details=details)
 
     def _never_ready(self) -> Event:
@@ -217,21 +188,12 @@ class HostedRun:
 
     def _progress(self) -> Progress:
         """How far the run has come by what its process told; it has begun before it ends, whoever tells that."""
-        request = self._request
+        request = self.request
         if not self._started:
-            self._pass_on(
-                RunStarted(
-                    time_s=self._began_s,
-                    run_id=request.run_id,
-                    workload=request.spec.name,
-                    device=request.device,
-                    spec=request.spec.model_dump(mode="json"),
-                    simulated=kind_of(request.device) == "sim",
-                )
-            )
-        now = self._clock()
+            self._pass_on(self._begun())
+        now = self.clock()
         peaks: Mapping[str, Any] = (self._allocator or PushedReading(time.monotonic)).peaks()
-        return Progress(now, request.run_id, now - self._began_s, self._steps, {"memory": dict(peaks)})
+        return Progress(now, request.run_id, now - self.began_s, self._steps, {"memory": dict(peaks)})
 
 
 PROGRAM = (

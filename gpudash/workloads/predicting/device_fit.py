@@ -1,0 +1,72 @@
+"""What a traced run comes to on a device, and what would let it fit without a change of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from gpudash.memory.allocator.settings import EXPANDABLE
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.predicting.estimate import CARDS_BYTES, HANDED_OUT_RATIO, Alternative, Estimate, Target, fits, judge
+from gpudash.units import GIB
+
+
+def unchanged(
+    trace_on: Callable[[Target], Trace], target: Target, found: Estimate, elsewhere: Iterable[Target]
+) -> Iterator[Alternative]:
+    """What would let a run fit as it is: other segments, another device, a larger card.
+
+    Args:
+        trace_on: what the run asks of the allocator of a device.
+        target: where it is to fit.
+        found: what it comes to there.
+        elsewhere: the other devices it can use.
+    """
+    yield from _expandable(trace_on(target), target, found)
+    for other in elsewhere:
+        yield as_alternative(f"on {other.device}", judge(trace_on(other), other, found.workload), device=other.device)
+    yield from _larger_card(trace_on, target, found)
+
+
+def as_alternative(change: str, found: Estimate, **differs: Any) -> Alternative:
+    """A change of a run with what it then takes.
+
+    Args:
+        change: in words.
+        found: what was predicted of the changed run.
+        differs: the other fields of `Alternative`.
+    """
+    return Alternative(
+        change,
+        peak_reserved_bytes=found.peak_reserved_bytes or found.peak_allocated_bytes,
+        fits=found.fits,
+        releases_cache=found.fits is True and bool(found.released_bytes),
+        **differs,
+    )
+
+
+def _expandable(trace: Trace, target: Target, found: Estimate) -> Iterator[Alternative]:
+    """Expandable segments, where they take less."""
+    if target.device == "cpu" or target.settings.expandable_segments or found.peak_reserved_bytes is None:
+        return
+    settings = replace(target.settings, expandable_segments=True)
+    other = judge(trace, replace(target, settings=settings), found.workload)
+    before, after = (one.released_bytes + (one.peak_reserved_bytes or 0) for one in (found, other))
+    if after < before or (other.fits and not found.fits):
+        yield as_alternative("expandable segments", other, allocator=EXPANDABLE)
+
+
+def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Estimate) -> Iterator[Alternative]:
+    """The smallest card that would do for each rank, also if the prediction is off by its margin."""
+    if found.minimum_capacity_bytes is None or found.fits is True:
+        return
+    for nominal in CARDS_BYTES:
+        size = int(nominal * HANDED_OUT_RATIO)
+        card = replace(target, capacity_bytes=size, free_bytes=size)
+        if size < found.minimum_capacity_bytes or not fits(trace_on(card), card):
+            continue
+        count, name = len(found.ranks), f"{nominal // GIB} GiB"
+        words = f"{count} cards with {name} each" if count else f"a card with {name}"
+        yield as_alternative(words, judge(trace_on(card), card, found.workload), card_bytes=nominal)
+        return
