@@ -103,6 +103,7 @@ class PlotSpec:
         unit_name: what a "number" counts.
         extra: whether it is left out until somebody asks for it.
         nested: whether each curve is part of the one after it, so that all can be filled from zero.
+        least_share: of the height of all plots, what it has at least until heights are dragged.
     """
 
     id: str
@@ -115,6 +116,7 @@ class PlotSpec:
     unit_name: str = ""
     extra: bool = False
     nested: bool = False
+    least_share: float = 0.0
 
 
 def plots_for(
@@ -127,8 +129,13 @@ def plots_for(
     to_capacity: bool = True,
     gpu: Gpu | None = None,
     rank: int | None = None,
+    span: tuple[float, float] | None = None,
+    warned: bool = False,
 ) -> tuple[PlotSpec, ...]:
     """The plots of the device that is selected and of the run; called under the store's lock.
+
+    Where a range of time is shown they come by relevance: what the run in view is about first, and what it
+    does not fill as an extra.
 
     Args:
         store: what there is to draw.
@@ -139,20 +146,11 @@ def plots_for(
         to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
         gpu: the device that is selected, where it is a GPU: its link's limit crosses the transfer plot.
         rank: of a run with ranks, the one whose step is divided into its parts; ``None`` for the mean of all.
+        span: session time that is shown; ``None`` for plots of everything there is, in the usual order.
+        warned: whether a warning of a memory stands.
     """
     host = selected == "host"
-    plots = [
-        _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity))
-        if host
-        else _gpu_memory(
-            store,
-            selected,
-            words if allocator is None else shown_name(allocator),
-            allocator,
-            _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
-            "context" if gpu is not None and gpu.simulated else "CUDA context",
-        )
-    ]
+    plots = [memory_plot(store, selected, words, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu)]
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
@@ -162,7 +160,74 @@ def plots_for(
     if store.series("run", "throughput") is not None:
         plots.append(throughput(store.run))
     places = places_of(store.run)
-    return tuple(with_ranks(plots, store, places, rank) if places else plots)
+    if places:
+        plots = with_ranks(plots, store, places, rank)
+    if span is None or (places and run_in_view(store, span) is store.run):
+        return tuple(plots)
+    return tuple(by_relevance(plots, store, span, warned=warned))
+
+
+MOST_ABOUT = {"training": "loss", "transfer": "transfer", "matmul": "throughput"}
+"""Workload → the plot that it is about, where that is not the memory."""
+
+ABOUT_MEMORY = frozenset({"pressure", WATCH})
+"""Workloads whose memory has `MEMORY_SHARE` of the plots' height, as it has under a warning."""
+
+MEMORY_SHARE = 0.4
+
+
+def run_in_view(store: Store, span: tuple[float, float]) -> RunView | None:
+    """The newest run of which something lies in the range; called under the store's lock."""
+    for run in reversed(store.runs):
+        if run.began_s <= span[1] and (run.ended_s is None or run.ended_s >= span[0]):
+            return run
+    return None
+
+
+def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, float], *, warned: bool) -> list[PlotSpec]:
+    """The plots with what the run in view is about first and highest, and what it does not fill as extras.
+
+    Without a run in view those are memory and utilisation; readings of the link alone are no reason for a plot.
+    """
+    run = run_in_view(store, span)
+    first = "memory" if run is None else MOST_ABOUT.get(run.workload, "memory")
+    since, until = span if run is None else (run.began_s, math.inf if run.ended_s is None else run.ended_s)
+    large = warned or (run is not None and run.workload in ABOUT_MEMORY)
+    found = []
+    for plot in plots:
+        always = plot.id in ("memory", "utilisation")
+        filled = always or any(
+            series.has_value(since, until)
+            for curve in plot.curves
+            if curve.key[0] != "gpu" and (series := store.series(*curve.key)) is not None
+        )
+        stretch = 3 if plot.id == first else 2 if plot.id == "memory" or run is None else 1
+        share = MEMORY_SHARE if large and plot.id == "memory" else 0.0
+        found.append(replace(plot, extra=plot.extra or not filled, stretch=stretch, least_share=share))
+    return sorted(found, key=lambda plot: (plot.id != first, plot.id != "memory"))
+
+
+def memory_plot(
+    store: Store,
+    selected: str,
+    words: str,
+    allocator: str | None,
+    warn_ratio: float,
+    *,
+    to_capacity: bool = True,
+    gpu: Gpu | None = None,
+) -> PlotSpec:
+    """The memory of one device; called under the store's lock. See `plots_for`."""
+    if selected == "host":
+        return _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity))
+    return _gpu_memory(
+        store,
+        selected,
+        words if allocator is None else shown_name(allocator),
+        allocator,
+        _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
+        "context" if gpu is not None and gpu.simulated else "CUDA context",
+    )
 
 
 def _host_memory(lines: tuple[LineSpec, ...]) -> PlotSpec:

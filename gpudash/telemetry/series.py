@@ -462,6 +462,16 @@ class Series:
             duration_s=float(spans[1][-1] - spans[0][0]),
         )
 
+    def has_value(self, t0: float, t1: float) -> bool:
+        """Whether a sample from ``t0`` to ``t1`` is a number."""
+        extent = self.extent()
+        if extent is None or extent[0] > t1 or extent[1] < t0:
+            return False
+        since, until = max(t0, extent[0]), min(t1, extent[1])
+        # what is known is enough: a recording's series would read its file for more
+        times, values = Series.window(self, since, max(until, math.nextafter(since, math.inf)), 1)
+        return bool(np.any(np.isfinite(values) & (times >= since) & (times <= until)))
+
     def at(self, t: float, max_gap: float = math.inf) -> float | None:
         """Value of the newest known sample at or before ``t``; ``None`` for a gap or one older than ``max_gap`` s."""
         index = self._count_until(t) - 1

@@ -50,7 +50,7 @@ def test_a_recording_opens_as_a_tab_with_the_live_dashboard_s_parts(
     assert opened(window) == ["Dashboard", "run.gpudash"] and window.windowTitle() == "run.gpudash – gpudash"
     assert window.workspace.front_dashboard is document.dashboard is not window.workspace.dashboard
     assert document.dashboard is not None
-    assert [plot.spec.id for plot in document.dashboard.plots.plots] == ["memory", "utilisation", "loss", "throughput"]
+    assert [plot.spec.id for plot in document.dashboard.plots.plots] == ["loss", "memory", "utilisation", "throughput"]
     assert document.dashboard.tabs.isVisible() and document.dashboard.cards.isVisible()
     assert not document.dashboard.panel.button.isVisible() and document.run_again.isVisible()
     assert not document.dashboard.view_bar.pause.isVisible()

@@ -107,14 +107,14 @@ def test_the_menu_names_what_would_be_undone(window: MainWindow) -> None:
     undo, redo = window.menus.actions["edit.undo"], window.menus.actions["edit.redo"]
     assert (undo.text(), undo.isEnabled(), redo.isEnabled()) == ("Undo", False, False)
     assert undo.toolTip().endswith("There is nothing to take back.")
-    window.workspace.dashboard.plots.plots[0].legend.toggle("this process")
+    window.workspace.dashboard.plots.plot("memory").legend.toggle("this process")
     assert (undo.text(), undo.isEnabled()) == ("Undo Hide of this process", True)
     undo.trigger()
     assert (redo.text(), redo.isEnabled()) == ("Redo Hide of this process", True)
 
 
 def test_hidden_curves_come_back_and_go_again(window: MainWindow) -> None:
-    plot = window.workspace.dashboard.plots.plots[0]
+    plot = window.workspace.dashboard.plots.plot("memory")
     plot.legend.toggle("this process")
     plot.legend.toggle("other processes")
     window.workspace.undo.undo()
@@ -126,7 +126,7 @@ def test_hidden_curves_come_back_and_go_again(window: MainWindow) -> None:
 
 
 def test_showing_a_curve_alone_is_one_step(window: MainWindow) -> None:
-    legend = window.workspace.dashboard.plots.plots[0].legend
+    legend = window.workspace.dashboard.plots.plot("memory").legend
     legend.isolate("this process")
     assert len(legend.hidden) > 1
     assert window.workspace.undo.undo_text == f"Hide of {len(legend.hidden)} Curves"
@@ -168,7 +168,7 @@ def test_a_dragged_splitter_goes_back_where_it_was(open_window: OpenWindow, sess
 def test_a_view_of_a_recording_is_undone_as_the_live_one_is(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
     dashboard = open_recording(window, record(tmp_path / "run.gpudash"), qtbot).dashboard
     assert dashboard is not None
-    plot = dashboard.plots.plots[0]
+    plot = dashboard.plots.plot("memory")
     plot.legend.toggle("this process")
     assert window.workspace.undo.undo_text == "Hide of this process"
     window.workspace.undo.undo()
@@ -212,7 +212,7 @@ def test_a_removed_mark_is_drawn_no_more_until_it_is_made_again(window: MainWind
 
 
 def test_ctrl_z_in_a_field_is_the_fields(window: MainWindow) -> None:
-    window.workspace.dashboard.plots.plots[0].legend.toggle("this process")
+    window.workspace.dashboard.plots.plot("memory").legend.toggle("this process")
     field = window.workspace.dashboard.panel.form.control("steps")
     assert isinstance(field, QLineEdit)
     field.setFocus()
@@ -221,9 +221,9 @@ def test_ctrl_z_in_a_field_is_the_fields(window: MainWindow) -> None:
     QTest.keyClicks(field, "7")
     QTest.keyClick(field, Qt.Key.Key_Z, CTRL)
     assert field.text() == before
-    assert window.workspace.dashboard.plots.plots[0].hidden == {"this process"}
-    window.workspace.dashboard.plots.plots[0].canvas.setFocus()
-    QTest.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL)
-    assert window.workspace.dashboard.plots.plots[0].hidden == set()
-    QTest.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Z, CTRL | SHIFT)
-    assert window.workspace.dashboard.plots.plots[0].hidden == {"this process"}
+    assert window.workspace.dashboard.plots.plot("memory").hidden == {"this process"}
+    window.workspace.dashboard.plots.plot("memory").canvas.setFocus()
+    QTest.keyClick(window.workspace.dashboard.plots.plot("memory").canvas, Qt.Key.Key_Z, CTRL)
+    assert window.workspace.dashboard.plots.plot("memory").hidden == set()
+    QTest.keyClick(window.workspace.dashboard.plots.plot("memory").canvas, Qt.Key.Key_Z, CTRL | SHIFT)
+    assert window.workspace.dashboard.plots.plot("memory").hidden == {"this process"}

@@ -12,6 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QInputDialog, QLineEdit, QMenu, QToolButton
 from pytestqt.qtbot import QtBot
 
+from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import settle
 from tests.ui.fake_session import FakeSession
@@ -23,6 +24,12 @@ def press(window: MainWindow, key: Qt.Key, modifiers: Qt.KeyboardModifier = Qt.K
     """Press a key wherever the focus is."""
     QTest.keyClick(QApplication.focusWidget() or window, key, modifiers)
     settle(window, 4)
+
+
+def memory_plot(window: MainWindow) -> TimePlot:
+    plot = window.workspace.dashboard.plots.plot("memory")
+    assert plot is not None
+    return plot
 
 
 def focus_plot(window: MainWindow) -> None:
@@ -65,7 +72,7 @@ def test_space_on_a_plot_pauses_too(window: MainWindow) -> None:
 
 @pytest.mark.parametrize("control", ["legend", "field", "choice", "slider", "table"])
 def test_space_on_a_control_means_the_control(window: MainWindow, control: str, qtbot: QtBot) -> None:
-    legend = window.workspace.dashboard.plots.plots[0].legend
+    legend = memory_plot(window).legend
     widget: Any = {
         "legend": next(button for button in legend.findChildren(QToolButton) if button.text() == "this process"),
         "field": window.workspace.dashboard.panel.form.control("steps"),
@@ -187,7 +194,7 @@ def test_ctrl_c_copies_the_selection_of_the_plots(window: MainWindow, session: F
     focus_plot(window)
     press(window, Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     header, *rows = QGuiApplication.clipboard().text().rstrip("\n").split("\n")
-    assert header.split("\t")[:2] == ["time (s)", "this process (bytes)"]
+    assert header.split("\t")[:2] == ["time (s)", "loss (nats)"]
     assert [float(row.split("\t")[0]) for row in rows] == pytest.approx([12.0, 12.1, 12.2, 12.3])
 
 
@@ -244,7 +251,7 @@ def test_a_selection_shows_its_chip_and_filters_the_tables(window: MainWindow, s
 
 
 def test_a_hidden_curve_can_be_brought_back_by_its_chip(window: MainWindow) -> None:
-    legend = window.workspace.dashboard.plots.plots[0].legend
+    legend = memory_plot(window).legend
     legend.toggle("file cache")
     settle(window)
     chip = next(button for button in legend.findChildren(QToolButton) if "hidden" in button.text())

@@ -14,6 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QScrollArea, QWidget
 
 from gpudash.settings import data_folder
+from gpudash.telemetry.records import RunStarted
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import DARK
 from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
@@ -120,7 +121,7 @@ def test_reset_layout_brings_everything_back(open_window: OpenWindow) -> None:
     window = open_window(busy_session(), size=(2000, 1300))
     window.menus.actions["view.panel"].trigger()
     window.menus.actions["view.tables"].trigger()
-    window.workspace.dashboard.plots.plots[0].legend.toggle("used")
+    window.workspace.dashboard.plots.plot("memory").legend.toggle("used")
     window.menus.actions["view.full_screen"].trigger()
     settle(window)
     assert (
@@ -131,7 +132,7 @@ def test_reset_layout_brings_everything_back(open_window: OpenWindow) -> None:
     window.menus.actions["view.reset_layout"].trigger()
     settle(window)
     assert window.workspace.dashboard.panel.isVisible() and not window.isFullScreen()
-    assert not window.workspace.dashboard.plots.plots[0].hidden
+    assert not window.workspace.dashboard.plots.plot("memory").hidden
     assert window.menus.actions["view.panel"].isChecked()
     assert not window.menus.actions["view.full_screen"].isChecked()
     window.resize(*DEFAULT_SIZE)
@@ -297,3 +298,42 @@ def test_a_height_that_was_dragged_is_that_of_every_tab_and_stays_when_the_table
     dashboard.reset_layout()
     settle(window)
     assert dashboard.tabs.height() < 300
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 960), (2560, 1440)])
+def test_memory_pressure_gives_memory_two_fifths_of_the_plots_and_a_warning_too(
+    open_window: OpenWindow, size: tuple[int, int]
+) -> None:
+    session = busy_session()
+    window = open_window(session, size=size)
+    plots = window.workspace.dashboard.plots
+    memory = plots.plot("memory")
+    assert memory is not None and plots.plots[0].spec.id == "loss"
+    session.warn("warning", session.gpus[0].uuid)
+    settle(window)
+    assert memory.height() >= 0.4 * plots._scroll.height() - len(plots.plots) * 5
+    session.end()
+    session.feed(120)
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="pressure", device="cuda:0", spec={}))
+    session.feed(5)
+    settle(window)
+    assert [plot.spec.id for plot in plots.plots] == ["memory", "utilisation"]
+    assert memory.height() >= 0.5 * plots._scroll.height()
+
+
+def test_a_comparison_shows_the_memory_of_its_own_devices(open_window: OpenWindow) -> None:
+    session = FakeSession([gpu(0), gpu(1)])
+    session.feed(5)
+    window = open_window(session)
+    window.workspace.dashboard.select_device(session.gpus[1].uuid)
+    session.apply(
+        RunStarted(time_s=session.now_s, run_id=1, workload="comparison", device="cpu", spec={"devices": "cpu,cuda:0"})
+    )
+    session.feed(5)
+    settle(window)
+    titles = [plot.spec.title for plot in window.workspace.dashboard.plots.plots]
+    assert titles[:2] == ["MEMORY cuda:0", "MEMORY cpu"] and "MEMORY cuda:1" not in titles
+    session.end()
+    session.feed(120)
+    settle(window)
+    assert [plot.spec.title for plot in window.workspace.dashboard.plots.plots] == ["MEMORY cuda:1", "UTILISATION"]

@@ -89,3 +89,67 @@ def test_the_axis_reaches_to_the_capacity_with_hysteresis(used: float, before: b
 
 def test_an_unknown_use_reaches_to_the_capacity() -> None:
     assert reaches_to_capacity(Store(), "host", False)
+
+
+def in_view(session: FakeSession, span: tuple[float, float], *, warned: bool = False) -> tuple[PlotSpec, ...]:
+    return plots_for(
+        session.store, selected="host", words="", allocator=None, warn_ratio=0.85, span=span, warned=warned
+    )
+
+
+def shown(specs: tuple[PlotSpec, ...]) -> list[str]:
+    return [spec.id for spec in specs if not spec.extra]
+
+
+def test_with_nothing_of_a_run_in_view_there_are_memory_and_utilisation_before_and_after_it() -> None:
+    session = FakeSession()
+    session.feed(5)
+    assert shown(in_view(session, (0.0, 5.0))) == ["memory", "utilisation"]
+    session.start()
+    session.train(5)
+    session.end()
+    session.feed(60)
+    assert shown(in_view(session, (20.0, 70.0))) == ["memory", "utilisation"]
+    assert shown(in_view(session, (7.0, 70.0))) == ["loss", "memory", "utilisation", "throughput"]
+
+
+def test_plots_that_only_an_earlier_run_filled_are_one_click_away() -> None:
+    session = FakeSession()
+    session.start()
+    session.train(3)
+    session.end()
+    session.feed(1)
+    session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="pressure", device="cpu", spec={}))
+    session.feed(3)
+    found = in_view(session, (0.0, 7.0))
+    assert shown(found) == ["memory", "utilisation"]
+    assert {"loss", "throughput"} <= {spec.id for spec in found if spec.extra}
+
+
+def test_a_plot_stays_while_its_run_is_in_view_although_no_reading_of_it_is() -> None:
+    session = FakeSession()
+    session.start()
+    session.train(3)
+    session.feed(60)
+    assert "loss" in shown(in_view(session, (50.0, 60.0)))
+
+
+@pytest.mark.parametrize(
+    ("workload", "first"), [("training", "loss"), ("matmul", "throughput"), ("pressure", "memory"), ("watch", "memory")]
+)
+def test_what_a_workload_is_about_comes_first_and_is_the_highest(workload: str, first: str) -> None:
+    session = FakeSession()
+    session.apply(RunStarted(time_s=0.0, run_id=1, workload=workload, device="cpu", spec={}))
+    session.train(2)
+    found = in_view(session, (0.0, 2.0))
+    assert found[0].id == first and found[0].stretch == max(spec.stretch for spec in found)
+
+
+@pytest.mark.parametrize("workload", ["pressure", "watch", "training"])
+@pytest.mark.parametrize("warned", [True, False])
+def test_memory_has_a_large_part_where_it_matters_and_under_a_warning(workload: str, warned: bool) -> None:
+    session = FakeSession()
+    session.apply(RunStarted(time_s=0.0, run_id=1, workload=workload, device="cpu", spec={}))
+    session.train(2)
+    (memory,) = [spec for spec in in_view(session, (0.0, 2.0), warned=warned) if spec.id == "memory"]
+    assert (memory.least_share >= 0.4) == (warned or workload != "training")

@@ -81,6 +81,14 @@ class Banner(QFrame):
         """The event whose words are in the strip."""
         return self._shown
 
+    @property
+    def warns(self) -> bool:
+        """Whether a warning of a memory stands, or the last run ran out of it."""
+        return any(
+            isinstance(event, OutOfMemory) or (isinstance(event, Warning) and _GRAVITY[event.level] > 0)
+            for event in self._open.values()
+        )
+
     def take(self, event: Event) -> None:
         """Learn of an event; those that need no attention are ignored."""
         if isinstance(event, (RunFinished, RunFailed, OutOfMemory)):

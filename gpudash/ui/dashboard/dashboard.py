@@ -6,6 +6,7 @@ Near the end of a memory a line extends its plot to where it is going.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from PySide6.QtCore import Qt, Signal
@@ -15,7 +16,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSplitter, QTableView, QVBoxLayout, Q
 from gpudash.devices.names import shown_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison
-from gpudash.telemetry.plots import PlotSpec, plots_for
+from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
@@ -239,21 +240,49 @@ class Dashboard(PlotsPage):
             return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
         return self._selected
 
+    @property
+    def topic(self) -> str | None:
+        """The workload in view; "" while nothing of a run is."""
+        with self.session.store.lock:
+            run = run_in_view(self.session.store, self.view.range())
+        return "" if run is None else run.workload
+
     def wanted_plots(self) -> Sequence[PlotSpec]:
         session, selected = self.session, self.selected
-        words = session.device_words(selected)
-        allocator = next((device.name for device in session.devices() if device.uuid == selected), None)
+        warn = session.settings.warn_ratio
+        by_key = {device.uuid or "host": device.name for device in session.devices()}
+        gpus = {gpu.uuid: gpu for gpu in session.gpus}
         with session.store.lock:
-            return plots_for(
+            compared = self._compared()
+            if compared and selected not in compared:
+                selected = compared[-1]
+            plots = plots_for(
                 session.store,
                 selected=selected,
-                words=words,
-                allocator=allocator,
-                warn_ratio=session.settings.warn_ratio,
+                words=session.device_words(selected),
+                allocator=None if selected == "host" else by_key.get(selected),
+                warn_ratio=warn,
                 to_capacity=self.memory_to_capacity(),
-                gpu=next((gpu for gpu in session.gpus if gpu.uuid == selected), None),
+                gpu=gpus.get(selected),
                 rank=self.tabs.selected_rank,
+                span=self.view.range(),
+                warned=self.banner.warns,
             )
+            beside = (key for key in compared if key != selected)
+            others = [
+                memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
+                for key in beside
+            ]
+        return [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
+
+    def _compared(self) -> list[str]:
+        """The devices ("host" or a GPU's UUID) of the comparison in view; called under the store's lock."""
+        run = run_in_view(self.session.store, self.view.range())
+        if run is None or run.workload != "comparison":
+            return []
+        names = dict.fromkeys(str(run.spec.get("devices", "")).split(","))
+        keys = {device.name: device.uuid or "host" for device in self.session.devices()}
+        return [keys[name] for name in names if name in keys]
 
     def captions(self) -> tuple[str, str]:
         return TITLE, self.caption(self.selected, self.session.device_words(self.selected))

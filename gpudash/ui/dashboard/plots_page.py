@@ -54,6 +54,7 @@ class PlotsPage(QWidget):
         self.rows.setContentsMargins(12, 4, 12, 0)
         self.rows.setSpacing(6)
         self.layout_key: object = None
+        self._shown_topic: str | None = None
         self._to_capacity = False
         self._frame = 0
         self.plots.mark_requested.connect(self.mark_requested)
@@ -98,11 +99,16 @@ class PlotsPage(QWidget):
         self._to_capacity = reaches_to_capacity(self.session.store, self.selected, self._to_capacity)
         return self._to_capacity
 
+    @property
+    def topic(self) -> str | None:
+        """The workload for which chosen plots and their heights are remembered; ``None`` for none."""
+        return None
+
     def _choose_plots(self) -> None:
-        specs = self.wanted_plots()
-        if specs != self.layout_key:
-            self.layout_key = specs
-            self.plots.set_plots(specs)
+        specs, topic = self.wanted_plots(), self.topic
+        if specs != self.layout_key or topic != self._shown_topic:
+            self.layout_key, self._shown_topic = specs, topic
+            self.plots.set_plots(specs, topic)
             self.plots.set_caption(*self.captions())
 
     def _draw(self) -> None:
@@ -123,5 +129,4 @@ class PlotsPage(QWidget):
 
     def reset_layout(self) -> None:
         """Plots and curves as at the first start."""
-        self.plots.choice.begin_again()
-        self.plots.show_all_curves()
+        self.plots.reset_layout()

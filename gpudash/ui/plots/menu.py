@@ -14,10 +14,14 @@ from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 from gpudash.telemetry.plots import PlotSpec
 from gpudash.ui.widgets.file_name import completed
 from gpudash.ui.widgets.plain_text import without_mnemonics
+from gpudash.ui.widgets.remembered import recall_of, remember_of
 
 if TYPE_CHECKING:
     from gpudash.ui.plots.plot import TimePlot
     from gpudash.ui.plots.stack import PlotStack
+
+
+_CHOSEN = "plots"
 
 
 class PlotChoice:
@@ -33,7 +37,18 @@ class PlotChoice:
     def __init__(self, show: Callable[[Sequence[PlotSpec]], object]) -> None:
         self._show = show
         self.offered: Sequence[PlotSpec] = ()
+        self._topic: str | None = None
         self._chosen: dict[str, bool] = {}
+
+    def turn_to(self, topic: str | None) -> None:
+        """Go by what was chosen for ``topic``, a workload, in this session or an earlier one.
+
+        ``None`` remembers nothing and forgets nothing.
+        """
+        if topic is not None and topic != self._topic:
+            kept = recall_of(_CHOSEN, topic)
+            self._chosen = {name: shown for name, shown in kept.items() if isinstance(shown, bool)}
+        self._topic = topic
 
     def of(self, specs: Sequence[PlotSpec]) -> list[PlotSpec]:
         """Those of ``specs`` that are wanted, which are at least one."""
@@ -47,6 +62,16 @@ class PlotChoice:
     def choose(self, name: str, shown: bool) -> None:
         """Show the plot with this id from now on, whenever there is one, or do without it."""
         self._chosen[name] = shown
+        self._keep()
+
+    def begin_again(self) -> None:
+        """Forget what was chosen."""
+        self._chosen.clear()
+        self._keep()
+
+    def _keep(self) -> None:
+        if self._topic is not None:
+            remember_of(_CHOSEN, self._topic, dict(self._chosen))
         self._show(self.offered)
 
     def actions(self, menu: QMenu) -> list[QAction]:
@@ -61,11 +86,6 @@ class PlotChoice:
             action.toggled.connect(partial(self.choose, spec.id))
             found.append(action)
         return found
-
-    def begin_again(self) -> None:
-        """Forget what was chosen."""
-        self._chosen.clear()
-        self._show(self.offered)
 
 
 AskForPath = Callable[[QWidget, str, str, str], str]

@@ -34,6 +34,7 @@ from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, sessi
 from gpudash.ui.plots.readout import Readout, SelectionStrip
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.remembered import recall_of, remember_of
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import scaled
 
@@ -97,7 +98,8 @@ class PlotStack(QFrame):
         self._reader = FrameReader(store, view, clock)
         self._menu = PlotMenu(self)
         self._caption = ("gpudash", "")
-        self.choice = PlotChoice(self.set_plots)
+        self._topic: str | None = None
+        self.choice = PlotChoice(lambda specs: self.set_plots(specs, self._topic))
         self._plots: dict[str, TimePlot] = {}
         self._order: list[str] = []
         self._drawn_key: object = None
@@ -136,12 +138,19 @@ class PlotStack(QFrame):
         grid.setRowStretch(0, 1)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
-    def set_plots(self, specs: Sequence[PlotSpec]) -> None:
+    def set_plots(self, specs: Sequence[PlotSpec], topic: str | None = None) -> None:
         """Show those of these plots that were chosen, in this order.
+
+        Args:
+            specs: all that there are.
+            topic: the workload for which chosen plots and dragged heights are remembered; ``None`` for none.
 
         A plot keeps its widget, and with it hidden curves, zoom, logarithm, focus and a drag, whatever changes in its
         spec (see `TimePlot.set_spec`) and while it is not wanted.
         """
+        self._topic = topic
+        self.choice.turn_to(topic)
+        self._column.turn_to(topic)
         specs = self.choice.of(specs)
         shown = [plot.spec for plot in self.plots]
         if shown == specs:
@@ -223,6 +232,12 @@ class PlotStack(QFrame):
     def marks(self) -> list[Mark]:
         """The marks shown, in order of time."""
         return self._reader.marks_kept.shown
+
+    def reset_layout(self) -> None:
+        """Plots, heights and curves as without a choice."""
+        self.choice.begin_again()
+        self._column.begin_again()
+        self.show_all_curves()
 
     def show_all_curves(self) -> None:
         """Hide nothing in any plot."""
@@ -516,8 +531,14 @@ class PlotStack(QFrame):
         super().changeEvent(event)
 
 
+_HEIGHTS = "plot_heights"
+
+
 class PlotColumn(QSplitter):
-    """The plots from top to bottom, each as high as its stretch asks for until a handle between two is dragged."""
+    """The plots from top to bottom, each as high as its spec asks for until a handle between two is dragged.
+
+    Dragged heights are remembered for the workload, and shared out anew where the window is resized.
+    """
 
     def __init__(self) -> None:
         super().__init__(Qt.Orientation.Vertical)
@@ -525,8 +546,23 @@ class PlotColumn(QSplitter):
         self.setChildrenCollapsible(False)
         self.setHandleWidth(HANDLE_PX)
         self._shown: list[TimePlot] = []
-        self._weights: dict[str, float] = {}
-        self.splitterMoved.connect(self._keep_weights)
+        self._topic: str | None = None
+        self._dragged: dict[str, float] = {}
+        self.splitterMoved.connect(self._keep_heights)
+
+    def turn_to(self, topic: str | None) -> None:
+        """Go by the heights that were dragged for ``topic``; ``None`` remembers nothing."""
+        if topic is not None and topic != self._topic:
+            kept = recall_of(_HEIGHTS, topic)
+            self._dragged = {name: float(px) for name, px in kept.items() if isinstance(px, (int, float)) and px > 0}
+            self._share()
+        self._topic = topic
+
+    def begin_again(self) -> None:
+        """Forget what was dragged."""
+        self._dragged = {}
+        self._remember()
+        self._share()
 
     def place(self, plots: Sequence[TimePlot]) -> None:
         """Show these plots, in this order."""
@@ -541,19 +577,36 @@ class PlotColumn(QSplitter):
         super().resizeEvent(event)
         self._share()
 
-    def _keep_weights(self) -> None:
-        self._weights |= {plot.spec.id: float(plot.height()) for plot in self._shown}
+    def _keep_heights(self) -> None:
+        self._dragged |= {plot.spec.id: float(plot.height()) for plot in self._shown}
+        self._remember()
+
+    def _remember(self) -> None:
+        if self._topic is not None:
+            remember_of(_HEIGHTS, self._topic, dict(self._dragged))
 
     def _share(self) -> None:
-        """Give every plot its part of the height; one without a dragged height takes it from its stretch."""
-        if not self._shown:
+        """Give every plot its part of the height."""
+        specs = [plot.spec for plot in self._shown]
+        if not specs:
             return
-        dragged = [
-            self._weights[plot.spec.id] / plot.spec.stretch for plot in self._shown if plot.spec.id in self._weights
-        ]
-        unit = sum(dragged) / len(dragged) if dragged else 1.0
-        weights = [self._weights.get(plot.spec.id, unit * plot.spec.stretch) for plot in self._shown]
+        viewport = self.parentWidget()
+        for plot in self._shown:
+            share = 0.0 if self._dragged else plot.spec.least_share
+            plot.setMinimumHeight(round(share * viewport.height()) if viewport is not None else 0)
+        weights = self._weights(specs)
         room = self.height() - HANDLE_PX * (len(weights) - 1)
         heights = iter(max(1, round(room * weight / sum(weights))) for weight in weights)
         shown = set(self._shown)
         self.setSizes([next(heights) if self.widget(place) in shown else 0 for place in range(self.count())])
+
+    def _weights(self, specs: Sequence[PlotSpec]) -> list[float]:
+        """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""
+        known = [self._dragged[spec.id] / spec.stretch for spec in specs if spec.id in self._dragged]
+        unit = sum(known) / len(known) if known else 1.0
+        weights = [self._dragged.get(spec.id, unit * spec.stretch) for spec in specs]
+        if not known:
+            for place, spec in enumerate(specs):
+                others = sum(weights) - weights[place]
+                weights[place] = max(weights[place], others * spec.least_share / (1 - spec.least_share))
+        return weights

@@ -34,6 +34,19 @@ def remember(name: str, value: Any) -> None:
             )
 
 
+def recall_of(name: str, topic: str) -> dict[str, Any]:
+    """What was remembered of ``topic`` under ``name``, by word; empty when nothing was."""
+    kept = recall(name)
+    of_topic = kept.get(topic) if isinstance(kept, dict) else None
+    return of_topic if isinstance(of_topic, dict) else {}
+
+
+def remember_of(name: str, topic: str, value: dict[str, Any]) -> None:
+    """Keep ``value`` of ``topic`` beside what is kept of others under ``name``."""
+    kept = recall(name)
+    remember(name, {**(kept if isinstance(kept, dict) else {}), topic: value})
+
+
 def recent_files() -> list[Path]:
     """The files opened last, the newest first."""
     kept = recall(_RECENT)

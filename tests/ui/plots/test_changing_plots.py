@@ -15,9 +15,11 @@ from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.stack import PlotMenu, PlotStack
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.remembered import remember
 from gpudash.units import GIB
 from tests.ui.plots.conftest import GPU, LOSS, MEMORY, UTILISATION, Feed, refresh
 
@@ -235,3 +237,73 @@ def test_the_plot_s_menu_lists_every_plot_with_whether_it_is_shown(stack: PlotSt
     plots.actions()[1].trigger()
     assert shown(stack) == ["memory", "utilisation", "loss"]
     menu.deleteLater()
+
+
+def heights(stack: PlotStack) -> list[int]:
+    return [plot.height() for plot in stack.plots]
+
+
+def drag(stack: PlotStack, sizes: Sequence[int]) -> None:
+    """As a drag of the handles between the plots ends."""
+    stack._column.setSizes(list(sizes))
+    stack._column.splitterMoved.emit(sizes[0], 1)
+    refresh(stack)
+
+
+@pytest.mark.parametrize("height", [400, 560, 1100])
+def test_a_plot_with_a_least_share_has_it_at_any_height(drawn: PlotStack, height: int) -> None:
+    drawn.set_plots([UTILISATION, replace(MEMORY, least_share=0.4), LOSS])
+    drawn.resize(900, height)
+    refresh(drawn)
+    assert heights(drawn)[1] >= 0.4 * drawn._scroll.height() - 8
+
+
+def test_dragged_heights_stay_for_their_workload_also_in_the_next_session(
+    drawn: PlotStack, store: Store, view: TimeView, qtbot: QtBot
+) -> None:
+    specs = [MEMORY, UTILISATION, LOSS]
+    drawn.resize(900, 900)
+    drawn.set_plots(specs, "training")
+    refresh(drawn)
+    usual = heights(drawn)
+    whole = sum(usual)
+    drag(drawn, [whole // 2, whole // 4, whole // 4])
+    dragged = heights(drawn)
+    assert dragged != usual
+    drawn.set_plots(specs, "transfer")
+    refresh(drawn)
+    assert heights(drawn) == usual
+    again = PlotStack(store, view, DARK)
+    qtbot.addWidget(again)
+    again.set_plots(specs, "training")
+    again.resize(900, 900)
+    again.show()
+    refresh(again)
+    assert heights(again) == pytest.approx(dragged, abs=2)
+    again.reset_layout()
+    refresh(again)
+    assert heights(again) == usual
+
+
+def test_chosen_plots_are_remembered_for_their_workload(
+    stack: PlotStack, store: Store, view: TimeView, qtbot: QtBot
+) -> None:
+    specs = [MEMORY, EXTRA, LOSS]
+    stack.set_plots(specs, "training")
+    stack.choice.choose("utilisation", True)
+    stack.set_plots(specs, "pressure")
+    assert shown(stack) == ["memory", "loss"]
+    again = PlotStack(store, view, DARK)
+    qtbot.addWidget(again)
+    again.set_plots(specs, "training")
+    assert shown(again) == ["memory", "utilisation", "loss"]
+
+
+def test_what_cannot_be_read_of_the_remembered_heights_is_as_if_nothing_had_been(stack: PlotStack) -> None:
+    for kept in ("never", {"training": [1]}, {"training": {"memory": "high", "loss": -3, "utilisation": True}}):
+        remember("plot_heights", kept)
+        remember("plots", kept)
+        stack.set_plots([MEMORY, LOSS], "pressure")
+        stack.set_plots([MEMORY, LOSS], "training")
+        refresh(stack)
+        assert shown(stack) == ["memory", "loss"]
