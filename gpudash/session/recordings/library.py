@@ -18,7 +18,17 @@ from typing import Any
 import gpudash
 from gpudash.settings import data_folder, recordings_folder
 from gpudash.system.files import written_whole
-from gpudash.telemetry.recording.facts import PEAK_S, Facts, read_facts, set_locked, set_title
+from gpudash.telemetry.recording.facts import (
+    PEAK_S,
+    Facts,
+    RunFacts,
+    RunWord,
+    RunWords,
+    read_facts,
+    set_locked,
+    set_run_words,
+    set_title,
+)
 from gpudash.telemetry.recording.naming import SUFFIX, TRACE_SUFFIX, traces_of
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
@@ -103,6 +113,7 @@ class Librarian:
         self.folder = folder or recordings_folder()
         self.trash = trash_folder(self.folder)
         self.library = Library()
+        self._beside: tuple[Path, ...] = ()
         self._cache: dict[Path, Kept] = {}
         self._saved: dict[Path, Kept] = {}
         self._wishes: list[Callable[[], str]] = []
@@ -120,6 +131,12 @@ class Librarian:
                 self._condition.notify()
             self._watched = watched
 
+    def include(self, path: Path) -> None:
+        """List the recording at ``path`` as well, which lies elsewhere."""
+        if path.parent != self.folder and path not in self._beside:
+            self._beside = (*self._beside, path)
+            self.look()
+
     def answers(self) -> list[str]:
         """One sentence for each thing that could not be done since the last call."""
         with self._condition:
@@ -133,6 +150,10 @@ class Librarian:
     def rename(self, path: Path, title: str) -> None:
         """Call a recording ``title``; its file keeps its name."""
         self._wish(lambda: set_title(path, title))
+
+    def say(self, path: Path, number: int, what: RunWord, words: str) -> None:
+        """Name a run of a recording, tag it or note something of it; "" takes that back."""
+        self._wish(lambda: set_run_words(path, number, what, words))
 
     def empty_trash(self) -> None:
         """Delete what is in the trash for good."""
@@ -295,7 +316,7 @@ class Librarian:
         """The recordings in ``folder``, newest first, without what they are about."""
         found = []
         traced = any(folder.glob(f"*{TRACE_SUFFIX}"))
-        for path in folder.glob(f"*{SUFFIX}"):
+        for path in (*folder.glob(f"*{SUFFIX}"), *(() if trashed else self._beside)):
             with suppress(OSError):
                 status = path.stat()
                 log = log_files(path)[0]
@@ -359,10 +380,10 @@ def _facts(kept: Mapping[str, Any]) -> Facts:
 
     Raises:
         KeyError: when one is missing.
+        TypeError: when they are of another version.
     """
     values: dict[str, Any] = {field.name: kept[field.name] for field in fields(Facts)}
-    for name in ("workloads", "devices"):
-        values[name] = tuple(values[name])
+    values["runs"] = tuple(RunFacts(**{**run, "words": RunWords(**run["words"])}) for run in values["runs"])
     return Facts(**values)
 
 

@@ -1,5 +1,7 @@
-"""What a recording is about, read without reading it whole: date, runs, device, peak memory, length; and what the user
-says of it, kept in it: that it is locked, what it is called, which marks stand."""
+"""What a recording is about, read without reading it whole: date, length, and of each run what it was asked, how it
+ended, its peak memory and its loss; and what the user says of it, kept in it: that it is locked, names, tags, notes,
+which marks stand.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +9,47 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.pages import newest_digest
 from gpudash.telemetry.recording.reading import LONGEST_S, Recording, RecordingError, open_recording
 from gpudash.telemetry.recording.recorder import being_written
-from gpudash.telemetry.records import REMOVED, Marker
+from gpudash.telemetry.records import (
+    LARGEST,
+    REMOVED,
+    Marker,
+    Note,
+    OutOfMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Topic,
+)
+from gpudash.telemetry.runs import RunView
 
 PEAK_S = 10.0
-"""Longest that is looked for the peak memory in a recording; every row of its table is read for that."""
+"""Longest that is looked for the peak memory of a recording's runs; every row of their time is read for that."""
 
 LATEST_S = 2.5e11
 """The latest beginning, in seconds since the epoch, to which a hundred years can be added: dates end with year 9999."""
 
+MOST_RUNS = 500
+"""Runs of a recording that are told, the first ones."""
+
+MOST_FIELDS, LONGEST_WORDS = 60, 300
+"""Fields of a spec that are kept, and characters of one: a recording may come from anybody."""
+
 _LENGTHS = ("host", "gpu", "event")
 """Tables whose last row tells how long a recording is."""
+
+_TOLD = tuple(kind.kind for kind in (RunStarted, RunFinished, RunFailed, OutOfMemory))
+
 
 BUSY_S = 1.0
 """Longest that is waited for somebody else who has the file open."""
@@ -37,17 +61,60 @@ _OTHERS_CODE = (
 
 
 @dataclass(frozen=True, slots=True)
+class RunWords:
+    """What the user says of a run: what it is called, tags with commas between them, a note; "" where nothing."""
+
+    title: str = ""
+    tags: str = ""
+    note: str = ""
+
+
+RunWord = Literal["title", "tags", "note"]
+
+LONGEST_NOTE = 2000
+"""Characters that are kept, and read, of each of a run's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run of a recording in a line.
+
+    Attributes:
+        number: in the order the runs began, from 1; as in ``FILE#2``.
+        workload: its name; "watch" of a program of the user's.
+        device: as torch names it; "" where the recording does not tell.
+        spec: what was asked: numbers, texts, truths, and lists of texts.
+        simulated: whether it was on a simulated device.
+        status: how it ended ("finished", "out_of_memory" ...); "running" where it was not closed.
+        began_s: seconds since the session's beginning.
+        seconds: how long it took; ``None`` where it was not closed.
+        peak_bytes: highest use of its GPU, or of this process's memory on the CPU, while it ran; never more than the
+            GPU has; ``None`` where unknown.
+        loss: the last one; ``None`` without one.
+        words: what the user says of it.
+    """
+
+    number: int
+    workload: str
+    device: str = ""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    simulated: bool = False
+    status: str = "running"
+    began_s: float = 0.0
+    seconds: float | None = None
+    peak_bytes: int | None = None
+    loss: float | None = None
+    words: RunWords = field(default_factory=RunWords)
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """A recording in a line.
 
     Attributes:
         began_wall_s: seconds since the epoch at its beginning; ``None`` where it does not say.
         title: what the user calls it, or "".
-        workloads: of its runs, each once, in order; empty when the machine was only watched.
-        devices: that its runs used, as torch names them; "cpu" where nothing ran.
-        simulated: whether a run was on a simulated device.
-        status: how its last run ended ("finished", "out_of_memory" ...); "watched" without a run.
-        peak_bytes: highest use of the last run's GPU, or of this process's memory on the CPU; ``None`` where unknown.
+        runs: in the order they began; empty when the machine was only watched.
         duration_s: from its beginning to its last row; ``None`` where there is none.
         locked: whether the user protects it.
         damage: what cannot be read, in one sentence, or "".
@@ -55,11 +122,7 @@ class Facts:
 
     began_wall_s: float | None = None
     title: str = ""
-    workloads: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    simulated: bool = False
-    status: str = ""
-    peak_bytes: int | None = None
+    runs: tuple[RunFacts, ...] = ()
     duration_s: float | None = None
     locked: bool = False
     damage: str = ""
@@ -70,58 +133,119 @@ def read_facts(path: Path, peak_s: float = PEAK_S, stopped: Callable[[], bool] =
 
     Args:
         path: the file; it is not changed.
-        peak_s: longest that the peak memory is looked for.
+        peak_s: longest that peaks are looked for.
         stopped: whether nobody waits for it any more; then what has not been found is left out.
     """
     until = time.monotonic() + peak_s
     try:
         with open_recording(path) as recording:
-            return _facts(recording, lambda: stopped() or time.monotonic() > until)
+            return Facts(
+                began_wall_s=wall_clock_s(recording.meta.get("wall_clock_origin", "")),
+                title=recording.meta.get("title", ""),
+                runs=_runs(recording, lambda: stopped() or time.monotonic() > until),
+                duration_s=_duration(recording),
+                locked=recording.meta.get("locked", "") not in ("", "0", "false"),
+                damage=_sentence(recording.notices),
+            )
     except RecordingError as error:
         return Facts(damage=f"{error}.")
 
 
-def _facts(recording: Recording, stopped: Callable[[], bool]) -> Facts:
-    runs = recording.runs
-    beginnings = f"SELECT json FROM event WHERE kind = 'RunStarted' LIMIT {len(runs)}"
-    started = [_read(row) for row in recording.select(beginnings)]
-    devices = _distinct(_word(run.get("device")) for run in started)
-    return Facts(
-        began_wall_s=wall_clock_s(recording.meta.get("wall_clock_origin", "")),
-        title=recording.meta.get("title", ""),
-        workloads=_distinct(_word(run.workload) for run in runs),
-        devices=devices or ("cpu",),
-        simulated=any(bool(run.get("simulated")) for run in started),
-        status=(_word(runs[-1].status) or "unknown") if runs else "watched",
-        peak_bytes=_peak(recording, devices[-1] if devices else "cpu", stopped),
-        duration_s=_duration(recording),
-        locked=recording.meta.get("locked", "") not in ("", "0", "false"),
-        damage=_sentence(recording.notices),
+def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, ...]:
+    views = _views(recording)
+    if not views:  # what began the runs cannot be read: their own table still tells of them
+        return tuple(
+            RunFacts(number, run.workload, spec=_spec(run.spec), status=run.status, began_s=run.began_s)
+            for number, run in enumerate(recording.runs[:MOST_RUNS], 1)
+        )
+    uuids = _uuids(recording)
+    last = recording.last_rows()
+    return tuple(
+        RunFacts(
+            number=number,
+            workload=view.workload,
+            device=view.device,
+            spec=_spec(view.spec),
+            simulated=view.simulated,
+            status=view.status,
+            began_s=view.began_s,
+            seconds=view.seconds,
+            peak_bytes=_peak(recording, view, uuids.get(view.device), last, stopped),
+            loss=view.metrics["loss"].last if "loss" in view.metrics else None,
+            words=run_words(recording.meta, number),
+        )
+        for number, view in enumerate(views, 1)
     )
 
 
-def _peak(recording: Recording, device: str, stopped: Callable[[], bool]) -> int | None:
-    if device == "cpu":
-        statement = "SELECT max(process_bytes) FROM host"
-    else:
-        uuid = _uuid(recording, device)
-        named = f" WHERE device = '{uuid}'" if uuid is not None else ""
-        statement = f"SELECT max(used_bytes) FROM gpu{named}"
-    for row in recording.select(statement, stopped):
-        if isinstance(row[0], int):
-            return row[0]
-    return None
+def _views(recording: Recording) -> list[RunView]:
+    """The runs that began, with what their ends and their newest digests tell."""
+    kinds = ", ".join(map(repr, (*_TOLD, Note.kind)))
+    statement = (
+        f"SELECT time_s, run_id, kind, json FROM event WHERE {schema.RARE} AND kind IN ({kinds}) "
+        f"AND (kind <> '{Note.kind}' OR json LIKE '%\"{Topic.DEVICE}\"%') ORDER BY time_s, rowid"
+    )
+    views: list[RunView] = []
+    for event in recording.events_of(recording.select(statement)):
+        if isinstance(event, RunStarted):
+            if len(views) == MOST_RUNS:
+                break
+            view = RunView.of(event)
+            found = newest_digest(recording, event.run_id)
+            if found is not None:
+                with suppress(ValueError):
+                    view.restore(found)
+            views.append(view)
+            continue
+        view_of_it = next((view for view in reversed(views) if view.run_id == event.run_id), None)
+        if view_of_it is not None:
+            with suppress(Exception):  # a damaged row can hold anything
+                view_of_it.apply(event)
+    return views
 
 
-def _uuid(recording: Recording, device: str) -> str | None:
-    """The key of the readings of ``device``; ``None`` where the recording does not tell, so that every GPU counts."""
+def _peak(
+    recording: Recording, view: RunView, uuid: str | None, last: schema.Rows, stopped: Callable[[], bool]
+) -> int | None:
+    """The highest reading while the run was on, or what the run itself told, as far as the device has as much."""
+    table, column = ("host", "process_bytes") if view.device == "cpu" else ("gpu", "used_bytes")
+    capacity = view.memory.capacity_bytes or LARGEST
+    found = [view.memory.used_bytes] if (view.memory.used_bytes or 0) <= capacity else []
+    if table == "host" or uuid is not None:
+        after = recording.rows_at(view.began_s, last)[table]
+        until = last[table] if view.ended_s is None else recording.rows_at(view.ended_s, last)[table]
+        named = "" if uuid is None or table == "host" else f" AND device = '{uuid}'"
+        statement = f"SELECT max({column}) FROM {table} WHERE rowid BETWEEN {after} AND {until}{named}"
+        possible = " AND (total_bytes IS NULL OR used_bytes <= total_bytes)" if table == "gpu" else ""
+        found += [row[0] for row in recording.select(statement + possible, stopped) if isinstance(row[0], int)]
+    return max((size for size in found if size is not None), default=None)
+
+
+def _uuids(recording: Recording) -> dict[str, str]:
+    """torch's name of a device → the key of its readings."""
+    found: dict[str, str] = {}
     for row in recording.select("SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT 8"):
         details = _read(row).get("details")
         names = details.get("torch_names") if isinstance(details, dict) else None
-        found = names.get(device) if isinstance(names, dict) else None
-        if isinstance(found, str) and found.replace("-", "").isalnum():
-            return found
-    return None
+        for name, uuid in names.items() if isinstance(names, dict) else ():
+            if isinstance(uuid, str) and uuid.replace("-", "").isalnum():
+                found.setdefault(name, uuid)
+    return found
+
+
+def _spec(spec: object) -> dict[str, Any]:
+    """The fields that can be told in a line; what is nested, such as an environment, is nobody's business here."""
+    kept: dict[str, Any] = {}
+    for name, value in spec.items() if isinstance(spec, Mapping) else ():
+        if len(kept) == MOST_FIELDS:
+            break
+        if isinstance(value, bool | int | float):
+            kept[str(name)[:LONGEST_WORDS]] = value
+        elif isinstance(value, str):
+            kept[str(name)[:LONGEST_WORDS]] = value[:LONGEST_WORDS]
+        elif isinstance(value, list | tuple):
+            kept[str(name)[:LONGEST_WORDS]] = [str(part)[:LONGEST_WORDS] for part in value[:MOST_FIELDS]]
+    return kept
 
 
 def _duration(recording: Recording) -> float | None:
@@ -140,14 +264,6 @@ def _read(row: sqlite3.Row) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _distinct(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(word for word in words if word))
 
 
 def wall_clock_s(text: str) -> float | None:
@@ -182,6 +298,20 @@ def set_title(path: Path, title: str) -> None:
         RecordingError: one sentence, when it cannot be changed.
     """
     annotate(path, "title", title.strip())
+
+
+def set_run_words(path: Path, number: int, what: RunWord, words: str) -> None:
+    """Say something of the run ``number``, counted from 1; "" takes it back.
+
+    Raises:
+        RecordingError: one sentence, when it cannot be changed.
+    """
+    annotate(path, f"run {number} {what}", words.strip()[:LONGEST_NOTE])
+
+
+def run_words(meta: Mapping[str, str], number: int) -> RunWords:
+    """What the user says of the run ``number`` of the recording that has this ``meta``."""
+    return RunWords(*(meta.get(f"run {number} {what}", "")[:LONGEST_NOTE] for what in get_args(RunWord)))
 
 
 def annotate(path: Path, key: str, value: str) -> None:

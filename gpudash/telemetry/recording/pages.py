@@ -128,6 +128,14 @@ def _series(recording: Recording) -> dict[Key, int]:
     return found
 
 
+def newest_digest(recording: Recording, run_id: int | None) -> str | None:
+    """The newest figures of a run; ``None`` where there are none that are whole."""
+    number = "NULL" if run_id is None else int(run_id)
+    statement = f"SELECT event, run_id, crc, json FROM digest WHERE run_id IS {number} ORDER BY rowid DESC LIMIT 1"
+    found = [tuple(row) for row in recording.select(statement)]
+    return next((t for event, run, crc, t in found if isinstance(t, str) and crc == crc32((event, run, t))), None)
+
+
 def digests(recording: Recording, after: int = -1) -> list[Digest]:
     """Figures of runs in order of the events, those as far as a row of the events behind ``after``."""
     statement = f"SELECT event, run_id, crc, json FROM digest WHERE event > {after} ORDER BY rowid"

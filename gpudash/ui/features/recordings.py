@@ -8,20 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QFileDialog
-
-from gpudash.settings import recordings_folder
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
     from gpudash.ui.compare.document import CompareDocument
-
+    from gpudash.ui.recordings.library import LibraryDocument
 
 KEY = "recordings"
 """The library's among the documents of a window."""
-
-KINDS = "Recordings (*.gpudash);;All files (*)"
 
 
 def commands(workspace: Workspace) -> list[Command]:
@@ -30,7 +25,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "File",
             "Session Library",
-            "The recorded sessions: open, compare, lock, rename and delete them",
+            "The recorded runs: open, compare, name, tag, lock and delete them",
             partial(open_library, workspace),
             ("Ctrl+Shift+O",),
             id="file.library",
@@ -39,7 +34,7 @@ def commands(workspace: Workspace) -> list[Command]:
         Command(
             "Analyse",
             "Compare With…",
-            "Lay this recording, or what is being recorded, over other recordings",
+            "Lay this run, of this session or recording, over others: tick them in the list of all runs",
             partial(compare_with, workspace),
             ("Ctrl+D",),
             id="analyse.compare",
@@ -47,13 +42,13 @@ def commands(workspace: Workspace) -> list[Command]:
     ]
 
 
-def open_library(workspace: Workspace) -> None:
+def open_library(workspace: Workspace) -> LibraryDocument:
     """Bring the library to the front; it is opened where it is not open."""
-    if workspace.show_path(KEY):
-        return
     from gpudash.session.recordings.library import Librarian
     from gpudash.ui.recordings.library import TITLE, LibraryDocument
 
+    if workspace.show_path(KEY) and isinstance(workspace.front, LibraryDocument):
+        return workspace.front
     document = LibraryDocument(
         Librarian(),
         workspace.undo,
@@ -65,6 +60,7 @@ def open_library(workspace: Workspace) -> None:
         start=workspace.start_run,
     )
     workspace.add(document, KEY, TITLE)
+    return document
 
 
 def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocument | None:
@@ -89,14 +85,7 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
     return document
 
 
-def compare_with(workspace: Workspace) -> CompareDocument | None:
-    """Ask for recordings and compare what is in front with them: the recording, else what is being recorded."""
-    dashboard = workspace.meant_dashboard
-    first: Path | None = dashboard.session.recording
-    title = "Choose recordings to compare" if first is None else f"Compare {first.name} with"
-    start = recordings_folder() if first is None else first.parent
-    chosen, _kind = QFileDialog.getOpenFileNames(workspace, title, str(start), KINDS)
-    if not chosen:
-        return None
-    paths = [Path(name) for name in chosen]
-    return open_comparison(workspace, paths if first is None else [first, *paths])
+def compare_with(workspace: Workspace) -> None:
+    """List all runs, the newest of what is in front ticked: of the recording, else of what is being recorded."""
+    recording: Path | None = workspace.meant_dashboard.session.recording
+    open_library(workspace).offer_to_compare([] if recording is None else [recording])

@@ -1,16 +1,17 @@
-"""The session library in a tab, with a line that says how much room the recordings take of what the settings
-allow.
+"""The recorded runs in a tab: the table of them, what is known of the selected one beside it, and a line that says how
+much room the recordings take of what the settings allow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QShowEvent
 from PySide6.QtWidgets import (
+    QFileDialog,
     QHBoxLayout,
     QLineEdit,
     QMessageBox,
@@ -23,14 +24,13 @@ from PySide6.QtWidgets import (
 
 from gpudash.session.recordings.library import Librarian, Library, LibraryEntry
 from gpudash.settings import Settings
+from gpudash.telemetry.recording.facts import RunWord
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.retention import KEPT_S
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.recordings.library_details import Details
-from gpudash.ui.recordings.library_table import RecordingsTable
-from gpudash.ui.recordings.library_trash import Moves
-from gpudash.ui.recordings.library_words import named
+from gpudash.ui.recordings.library_table import LibraryRow, RunsTable, name_of, runs_of
 from gpudash.ui.widgets.labels import title_label, worded_button
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.plain_text import PlainLabel, message_box, plain_tip
@@ -38,24 +38,26 @@ from gpudash.ui.widgets.undo import Undoing
 from gpudash.units import format_bytes
 
 TITLE = "Recordings"
-HEADING, TRASH_HEADING = "RECORDED SESSIONS", "DELETED SESSIONS"
+HEADING, TRASH_HEADING = "RECORDED RUNS", "DELETED RUNS"
 TRASH_TIP = "Show what was deleted in the last 30 days, to bring it back"
 
-EMPTY = "Every session that is recorded appears here. Start a run (F5), and it is recorded while it runs."
+EMPTY = "Every run that is recorded appears here. Start a run (F5), and it is recorded while it runs."
 EMPTY_TRASH = "The trash is empty. What is deleted lies here for 30 days and can be restored."
 READING = "Reading the recordings…"
-NONE_FOUND = "No recording holds these words."
+NONE_FOUND = "No run holds these words."
+TICK = "Tick the runs to compare with “{name}”, then Compare."
+KINDS = "Recordings (*.gpudash);;All files (*)"
 
 
 class LibraryDocument(Document):
-    """The recorded sessions: open, compare, lock, rename, delete and restore them.
+    """The recorded runs: open, compare, name, tag and note them; lock, delete and restore their sessions.
 
     Args:
         librarian: watches the folder; it is closed with the document.
         undoing: the window's stack of what can be undone.
         settings: gives the settings in force, for the limits.
         open_recording: opens a recording.
-        compare: compares recordings; ``None`` leaves the button out.
+        compare: compares runs, each ``FILE`` or ``FILE#N``.
         is_open: whether a recording is open in the window.
         start: starts a run, which is offered while there is no recording.
         palette: colours in force.
@@ -71,7 +73,7 @@ class LibraryDocument(Document):
         *,
         settings: Callable[[], Settings],
         open_recording: Callable[[Path], object],
-        compare: Callable[[list[Path]], object] | None,
+        compare: Callable[[list[Path]], object],
         is_open: Callable[[Path], bool],
         start: Callable[[], object],
     ) -> None:
@@ -83,7 +85,8 @@ class LibraryDocument(Document):
         self._offer = ""
         self.notice = Notice()
         self.search = QLineEdit()
-        self.table = RecordingsTable(palette)
+        self._to_tick: list[Path] = []
+        self.table = RunsTable(palette)
         self.details = Details()
         self.disk = DiskLine()
         self._empty = PlainLabel()
@@ -94,7 +97,8 @@ class LibraryDocument(Document):
         self._build()
         self.table.selectionModel().selectionChanged.connect(self._selection_changed)
         self.search.textChanged.connect(self._search)
-        self.details.renamed.connect(self._rename)
+        self.table.runs.ticked_changed.connect(self._selection_changed)
+        self.details.said.connect(self._say)
         self.table.activated.connect(lambda _index: self.open_selected())
         undoing.changed.connect(self._withdraw_offer)
         self.setFocusProxy(self.search)
@@ -102,17 +106,32 @@ class LibraryDocument(Document):
         self._show(force=True)
 
     def _build(self) -> None:
-        self.search.setPlaceholderText("Search date, workload, device, status…")
-        self.search.setAccessibleName("Search the recordings")
+        self.search.setPlaceholderText("Search name, date, workload, device, tags, notes…")
+        self.search.setAccessibleName("Search the runs")
         self.search.setClearButtonEnabled(True)
         self.search.setMaximumWidth(360)
         self.search.returnPressed.connect(self._into_table)
-        self.open_button = worded_button("Open", "Open the selected recordings as tabs (Enter)", self.open_selected)
+        self.group_button = QPushButton("By session")
+        self.group_button.setCheckable(True)
+        self.group_button.setProperty("role", "chip")
+        self.group_button.setChecked(True)
+        self.group_button.setToolTip("List runs under the sessions they belong to, or all runs in one list")
+        self.group_button.toggled.connect(self._group)
+        self.add_button = worded_button(
+            "Add Files…", "List recordings that lie elsewhere, and tick them", self._add_files
+        )
+        self.open_button = worded_button(
+            "Open", "Open the recordings of the selected runs as tabs (Enter)", self.open_selected
+        )
         self.open_button.setProperty("role", "primary")
-        self.compare_button = worded_button("Compare", "Lay the selected recordings over one another", self.compare)
-        self.lock_button = worded_button("Lock", "Keep the selected recordings from being deleted", self.lock_selected)
+        self.compare_button = worded_button("Compare", "Lay the ticked runs over one another", self.compare)
+        self.lock_button = worded_button(
+            "Lock", "Keep the sessions of the selected runs from being deleted", self.lock_selected
+        )
         self.delete_button = worded_button(
-            "Delete", "Move the selected recordings to the trash, where they are kept for 30 days (Del)", self.delete
+            "Delete",
+            "Move the sessions of the selected runs to the trash, where they are kept for 30 days (Del)",
+            self.delete,
         )
         self.restore_button = worded_button("Restore", "Bring the selected recordings back", self.restore_selected)
         self.empty_button = worded_button("Empty Trash…", "Delete what is in the trash for good", self.ask_to_empty)
@@ -124,7 +143,14 @@ class LibraryDocument(Document):
         row.addWidget(self._heading)
         row.addWidget(self.search, 1)
         row.addStretch(1)
-        own = (self.open_button, self.compare_button, self.lock_button, self.delete_button)
+        own = (
+            self.group_button,
+            self.add_button,
+            self.open_button,
+            self.compare_button,
+            self.lock_button,
+            self.delete_button,
+        )
         for button in (*own, self.restore_button, self.empty_button, self.trash_button):
             row.addWidget(button)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -155,8 +181,8 @@ class LibraryDocument(Document):
     def _build_menu(self) -> None:
         """The table's own menu, of a right click or the menu key."""
         for words, tip, run, key in (
-            ("Open", "Open the selected recordings as tabs", self.open_selected, ""),
-            ("Delete", "Move the selected recordings to the trash", self.delete_or_nothing, "Del"),
+            ("Open", "Open the recordings of the selected runs as tabs", self.open_selected, ""),
+            ("Delete", "Move the sessions of the selected runs to the trash", self.delete_or_nothing, "Del"),
             ("Copy values", "Copy the selected rows, or all of them, as tab-separated text", self.copy_values, ""),
         ):
             action = QAction(words, self.table)
@@ -190,6 +216,7 @@ class LibraryDocument(Document):
         self._shown = library
         entries = library.trash if self.in_trash else library.entries
         self.table.show_entries(entries)
+        self._tick_newest()
         self.disk.show_library(library, self._settings())
         if library.problem:
             self.notice.tell(library.problem)
@@ -197,48 +224,56 @@ class LibraryDocument(Document):
         self._show_words(library, bool(entries))
 
     def _show_words(self, library: Library, there: bool) -> None:
-        found = self.table.found.rowCount() > 0
+        found = bool(self.table.shown())
         self._layers.setCurrentIndex(1 if found else 0)
         nothing = EMPTY_TRASH if self.in_trash else EMPTY
         self._empty.setText(NONE_FOUND if there else READING if library.reading else nothing)
         self.start_button.setVisible(self._empty.text() == EMPTY)
 
     def _search(self, text: str) -> None:
-        self.table.found.search(text)
+        self.table.runs.search(text)
         self._selection_changed()
-        self._show_words(self._librarian.library, bool(self.table.found.sourceModel().rowCount()))
+        library = self._librarian.library
+        self._show_words(library, bool(library.trash if self.in_trash else library.entries))
+
+    def _group(self, grouped: bool) -> None:
+        self.table.runs.grouped = grouped
+        self.table.runs.arrange()
 
     def _into_table(self) -> None:
-        """Enter in the search box: to the first recording that was found."""
+        """Enter in the search box: to the first run that was found."""
         shown = self.table.shown()
-        if shown:
+        first = next((row for row in shown if row.run is not None), shown[0] if shown else None)
+        if first is not None:
             self.table.setFocus()
-            self.table.select({shown[0].path})
+            self.table.select({first.key})
 
     def _selection_changed(self) -> None:
-        chosen = self.table.selected()
-        own = not self.in_trash
-        self.details.show_entries(chosen, in_trash=self.in_trash)
+        chosen, own = self.table.selected_entries(), not self.in_trash
+        self.details.show_rows(self.table.selected(), in_trash=self.in_trash)
         self._heading.setText(HEADING if own else TRASH_HEADING)
         self.trash_button.setText("Show Trash" if own else "Show Recordings")
         self.trash_button.setToolTip(TRASH_TIP if own else "Show the recordings that were not deleted")
         locked = bool(chosen) and all(entry.facts is not None and entry.facts.locked for entry in chosen)
         self.lock_button.setText("Unlock" if locked else "Lock")
-        for button, wanted, least in (
-            (self.open_button, own, 1),
-            (self.compare_button, own and self._compare is not None, 2),
-            (self.lock_button, own, 1),
-            (self.delete_button, own, 1),
-            (self.restore_button, not own, 1),
+        for button, wanted in (
+            (self.open_button, own),
+            (self.lock_button, own),
+            (self.delete_button, own),
+            (self.restore_button, not own),
         ):
             button.setVisible(wanted)
-            button.setEnabled(len(chosen) >= least)
+            button.setEnabled(bool(chosen))
+        count = len(self._to_compare())
+        self.compare_button.setVisible(own)
+        self.compare_button.setEnabled(count > 1)
+        self.compare_button.setText(f"Compare {count} runs" if count > 1 else "Compare")
         self.empty_button.setVisible(not own)
         self.empty_button.setEnabled(bool(self._librarian.library.trash))
 
     def open_selected(self) -> None:
         """Open the selected recordings; those in the trash are to be restored first, for they may be gone tomorrow."""
-        chosen = self.table.selected()
+        chosen = self.table.selected_entries()
         if self.in_trash and chosen:
             who = f"“{chosen[0].title}” lies" if len(chosen) == 1 else f"{len(chosen)} recordings lie"
             self.notice.tell(f"{who} in the trash; restore first, then open.", "note")
@@ -247,28 +282,66 @@ class LibraryDocument(Document):
             self._open(entry.path)
 
     def compare(self) -> None:
-        """Compare the selected recordings."""
-        paths = [entry.path for entry in self.table.selected()]
-        if self._compare is not None and len(paths) > 1:
-            self._compare(paths)
+        """Compare the ticked runs, the oldest as A; the selected ones where fewer than two are ticked."""
+        rows = self._to_compare()
+        if len(rows) > 1:
+            self._compare([_place_of(row) for row in rows])
+
+    def _to_compare(self) -> list[LibraryRow]:
+        ticked = self.table.runs.ticked
+        entries = () if self.in_trash else self._librarian.library.entries
+        rows = [
+            LibraryRow(entry, run) for entry in entries for run in runs_of(entry) if (entry.path, run.number) in ticked
+        ]
+        if len(rows) < 2:
+            rows = [row for row in self.table.selected() if row.run is not None and not row.entry.trashed]
+        return sorted(rows, key=lambda row: row.began_s)
+
+    def offer_to_compare(self, paths: Sequence[Path]) -> None:
+        """Tick the newest run of each of these recordings, which may lie anywhere, and say what to do."""
+        if self.in_trash:
+            self.trash_button.click()
+        self.search.clear()
+        for path in paths:
+            self._librarian.include(path)
+        self._to_tick = list(paths)
+        self._tick_newest()
+        self.table.setFocus()
+
+    def _add_files(self) -> None:
+        """Ask for recordings that lie elsewhere, list and tick them."""
+        chosen, _kind = QFileDialog.getOpenFileNames(self, "Add recordings", str(Path.home()), KINDS)
+        self.offer_to_compare([Path(name) for name in chosen])
+
+    def _tick_newest(self) -> None:
+        """Tick what is to be ticked, as far as it has been read."""
+        for path in list(self._to_tick):
+            rows = [row for row in self.table.shown() if row.run is not None and row.entry.path == path]
+            if rows:
+                newest = max(rows, key=lambda row: row.began_s)
+                self._to_tick.remove(path)
+                self.table.runs.tick([newest.key], True)
+                self.table.select({newest.key})
+                self.table.scrollTo(self.table.currentIndex())
+                self.notice.tell(TICK.format(name=name_of(newest)), "note")
 
     def lock_selected(self) -> None:
         """Lock the selected recordings, or unlock them where all are locked."""
-        chosen = self.table.selected()
+        chosen = self.table.selected_entries()
         locked = not all(entry.facts is not None and entry.facts.locked for entry in chosen)
         for entry in chosen:
             self._librarian.lock(entry.path, locked)
 
-    def _rename(self, title: str) -> None:
-        (entry,) = self.table.selected()
-        before = entry.facts.title if entry.facts is not None else ""
-        path = entry.path
-        self._librarian.rename(path, title)
-        self._undoing.push(
-            f"Rename of {entry.title}",
-            partial(self._librarian.rename, path, before),
-            partial(self._librarian.rename, path, title),
-        )
+    def _say(self, row: LibraryRow, what: RunWord, words: str) -> None:
+        """Name, tag or note a run; a session can be named alone."""
+        path, facts = row.entry.path, row.entry.facts
+        if row.run is None:
+            before, say = facts.title if facts is not None else "", partial(self._librarian.rename, path)
+        else:
+            before, say = getattr(row.run.words, what), partial(self._librarian.say, path, row.run.number, what)
+        say(words)
+        done = {"title": "Rename", "tags": "Tags", "note": "Note"}[what]
+        self._undoing.push(f"{done} of {name_of(row)}", partial(say, before), partial(say, words))
 
     def delete_or_nothing(self) -> None:
         """Del: what lies in the trash already is left there."""
@@ -277,10 +350,10 @@ class LibraryDocument(Document):
 
     def delete(self) -> None:
         """Move the selected recordings to the trash; the notice offers the way back."""
-        moved, problems = self._to_trash(self.table.selected())
+        moved, problems = self._to_trash(self.table.selected_entries())
         if moved:
-            moves = Moves(self._move_to_trash, self._librarian.restore, moved)
-            words = named([entry for entry, _place in moved])
+            moves = _Moves(self._move_to_trash, self._librarian.restore, moved)
+            words = _named([entry for entry, _place in moved])
             self._undoing.push(f"Delete of {words}", moves.back, moves.forth)
             who = f"{len(moved)} recordings" if len(moved) > 1 else f"“{words}”"
             said = f"{who} moved to the trash."
@@ -318,15 +391,15 @@ class LibraryDocument(Document):
     def restore_selected(self) -> None:
         """Bring the selected recordings back from the trash."""
         restored, problems = [], []
-        for entry in self.table.selected():
+        for entry in self.table.selected_entries():
             try:
                 restored.append((entry, self._librarian.restore(entry.path)))
             except RecordingError as error:
                 problems.append(str(error))
         if restored:
-            moves = Moves(self._move_to_trash, self._librarian.restore, [(entry, entry.path) for entry, _ in restored])
+            moves = _Moves(self._move_to_trash, self._librarian.restore, [(entry, entry.path) for entry, _ in restored])
             moves.places = [place for _entry, place in restored]
-            words = named([entry for entry, _place in restored])
+            words = _named([entry for entry, _place in restored])
             self._undoing.push(f"Restore of {words}", moves.forth, moves.back)
             self.said.emit(f"Restored {words}." if len(restored) == 1 else f"Restored {len(restored)} recordings.")
         if problems:
@@ -346,17 +419,28 @@ class LibraryDocument(Document):
 
     def copy_values(self) -> None:
         QGuiApplication.clipboard().setText(self.table.text())
-        self.said.emit("Copied the list of recordings.")
+        self.said.emit("Copied the list of runs.")
 
     def copy_picture(self) -> None:
         QGuiApplication.clipboard().setPixmap(self.grab())
-        self.said.emit("Copied a picture of the list of recordings.")
+        self.said.emit("Copied a picture of the list of runs.")
 
     def set_palette(self, palette: Palette) -> None:
         self.table.set_palette(palette)
 
     def close_document(self) -> None:
         self._librarian.close()
+
+
+def _named(entries: Sequence[LibraryEntry]) -> str:
+    """One recording by its name, several by their number."""
+    return entries[0].title if len(entries) == 1 else f"{len(entries)} Recordings"
+
+
+def _place_of(row: LibraryRow) -> Path:
+    """A run as a comparison is given it: ``FILE``, or ``FILE#N`` where its recording has several."""
+    several = row.run is not None and len(runs_of(row.entry)) > 1
+    return Path(f"{row.entry.path}#{row.run.number}") if several and row.run is not None else row.entry.path
 
 
 BAR_PX = 180
@@ -398,3 +482,53 @@ class DiskLine(QWidget):
         days = round(KEPT_S / 86400)
         there = f"{len(library.trash)}, {format_bytes(library.trash_bytes)}" if library.trash else "empty"
         self.trash_words.setText(f"Trash: {there}; kept for {days} days")
+
+
+class _Moves:
+    """Recordings that were moved to the trash together, and the ways between their two places.
+
+    Args:
+        delete: moves one to the trash; gives its place there.
+        restore: moves one from its place in the trash to another; gives the place it was moved to.
+        moved: each recording as it was, with its place in the trash.
+    """
+
+    def __init__(
+        self,
+        delete: Callable[[Path], Path],
+        restore: Callable[[Path, Path], Path],
+        moved: list[tuple[LibraryEntry, Path]],
+    ) -> None:
+        self._delete, self._restore = delete, restore
+        self.places = [entry.path for entry, _place in moved]
+        self._trashed = [place for _entry, place in moved]
+
+    def back(self) -> None:
+        """Out of the trash.
+
+        Raises:
+            RecordingError: a sentence for each of them that cannot be moved; the others are.
+        """
+        ways = zip(self._trashed, self.places, strict=True)
+        self.places = _moved([partial(self._restore, trashed, place) for trashed, place in ways])
+
+    def forth(self) -> None:
+        """Into the trash.
+
+        Raises:
+            RecordingError: a sentence for each of them that cannot be moved; the others are.
+        """
+        self._trashed = _moved([partial(self._delete, place) for place in self.places])
+
+
+def _moved(moves: Iterable[Callable[[], Path]]) -> list[Path]:
+    """Make every move; returns the new places."""
+    places, problems = [], []
+    for move in moves:
+        try:
+            places.append(move())
+        except RecordingError as error:
+            problems.append(str(error))
+    if problems:
+        raise RecordingError(" ".join(problems))
+    return places

@@ -1,4 +1,4 @@
-"""What is known of the selected recordings, at the right of the table; one can be given a name here."""
+"""What is known of the selected run or session, at the right of the table; a run is named, tagged and noted here."""
 
 from __future__ import annotations
 
@@ -6,80 +6,184 @@ from collections.abc import Sequence
 from html import escape
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtGui import QFocusEvent
+from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.session.recordings.library import LibraryEntry
-from gpudash.ui.recordings.library_words import details_of
+from gpudash.session.recordings.run_names import differences_of, kind_of_run
+from gpudash.telemetry.recording.facts import RunWord
+from gpudash.ui.recordings.library_table import (
+    UNKNOWN,
+    LibraryRow,
+    date_of,
+    device_of,
+    duration_of,
+    ending_of,
+    loss_of,
+    name_of,
+    peak_of,
+    runs_of,
+    session_words,
+)
 from gpudash.ui.widgets.labels import title_label, worded_label
-from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.units import format_bytes
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
+from gpudash.units import format_bytes, format_duration
 
-WIDTH_PX = 300
+WIDTH_PX, NOTE_PX = 280, 64
 
-NOTHING = "Select a recording to see what is known of it. Enter opens it, Del moves it to the trash."
-NOTHING_IN_TRASH = "Select a recording to see what is known of it. Restore brings it back to the others."
+NOTHING = "Select a run to see what is known of it. Enter opens its recording, Space ticks it, Del deletes its session."
+NOTHING_IN_TRASH = "Select a run to see what is known of it. Restore brings its session back."
+
+
+class _NoteEdit(QPlainTextEdit):
+    """A note; `edited` when the focus leaves it."""
+
+    edited = Signal()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.edited.emit()
 
 
 class Details(QFrame):
-    """The pane.
+    """What is known of the selected run or session; a run can be named, tagged and noted here.
 
     Signals:
-        renamed: the title that was typed.
+        said: the row, what is said of it (a `RunWord`), and the words.
     """
 
-    renamed = Signal(str)
+    said = Signal(object, str, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "panel")
         self.setFixedWidth(WIDTH_PX)
-        self.title = QLineEdit()
-        self.title.setAccessibleName("Name of the recording")
-        self.title.setToolTip("What the recording is called here; its file keeps its name")
-        self.title.editingFinished.connect(self._edited)
+        self.title, self.tags, self.note = QLineEdit(), QLineEdit(), _NoteEdit()
+        self.note.setFixedHeight(NOTE_PX)
+        self.note.setTabChangesFocus(True)
+        self.tags.setPlaceholderText("baseline, wide")
         self._words = worded_label("")
         self._words.setTextFormat(Qt.TextFormat.RichText)
         self._words.setAlignment(Qt.AlignmentFlag.AlignTop)
         self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
-        self._shown: Sequence[LibraryEntry] = ()
-        heading = title_label("SELECTED RECORDING")
-        self._called = PlainLabel("Name")
-        self._called.setProperty("role", "muted")
-        self._called.setBuddy(self.title)
+        self._shown: Sequence[LibraryRow] = ()
+        self._labels: list[tuple[PlainLabel, QLineEdit | QPlainTextEdit]] = []
         column = QVBoxLayout(self)
         column.setContentsMargins(14, 12, 14, 12)
         column.setSpacing(6)
-        for part in (heading, self._called, self.title):
-            column.addWidget(part)
+        column.addWidget(title_label("SELECTED RUN"))
+        for words, field, tip in (
+            ("Name", self.title, "What the run is called here; its recording's file keeps its name"),
+            ("Tags", self.tags, "Words to find the run by, with commas between them"),
+            ("Note", self.note, "Anything worth remembering of the run"),
+        ):
+            label = PlainLabel(words)
+            label.setProperty("role", "muted")
+            label.setBuddy(field)
+            field.setAccessibleName(f"{words} of the run")
+            field.setToolTip(plain_tip(tip))
+            self._labels.append((label, field))
+            column.addWidget(label)
+            column.addWidget(field)
         column.addWidget(self._words, 1)
-        self.show_entries(())
+        self.title.editingFinished.connect(lambda: self._edited("title"))
+        self.tags.editingFinished.connect(lambda: self._edited("tags"))
+        self.note.edited.connect(lambda: self._edited("note"))
+        self.show_rows(())
 
-    def show_entries(self, entries: Sequence[LibraryEntry], *, in_trash: bool = False) -> None:
-        """Show the selected recordings, which lie in the trash or do not."""
-        before, self._shown = self._shown, entries
-        single = entries[0] if len(entries) == 1 else None
-        for part in (self._called, self.title):
-            part.setVisible(single is not None)
+    def show_rows(self, rows: Sequence[LibraryRow], *, in_trash: bool = False) -> None:
+        """Show the selected runs, whose sessions lie in the trash or do not."""
+        before, self._shown = self._shown, rows
+        single = rows[0] if len(rows) == 1 else None
+        for label, field in self._labels:
+            wanted = single is not None and (single.run is not None or field is self.title)
+            label.setVisible(wanted)
+            field.setVisible(wanted)
         if single is None:
-            size = sum(entry.bytes for entry in entries)
             nothing = NOTHING_IN_TRASH if in_trash else NOTHING
-            self._words.setText(f"{len(entries)} recordings, {format_bytes(size)} on disk" if entries else nothing)
+            self._words.setText(_counted(rows) if rows else nothing)
             return
-        changeable = single.facts is not None and not (single.written or single.trashed or single.facts.damage)
-        self.title.setReadOnly(not changeable)
-        if not self.title.hasFocus() or [entry.path for entry in before] != [single.path]:
-            self.title.setText(single.title)
-        rows = "".join(
-            f'<p style="margin: 0 0 7px 0">{escape(name)}<br><b>{_breakable(escape(value))}</b></p>'
-            for name, value in details_of(single)
+        entry = single.entry
+        changeable = entry.facts is not None and not (entry.written or entry.trashed or entry.facts.damage)
+        same = [row.key for row in before] == [single.key]
+        fields: tuple[tuple[RunWord, QLineEdit | QPlainTextEdit], ...]
+        fields = (("title", self.title), ("tags", self.tags), ("note", self.note))
+        for what, field in fields:
+            field.setReadOnly(not changeable)
+            if same and field.hasFocus():
+                continue  # what is being typed stays
+            words = self._said_of(single, what)
+            if isinstance(field, QLineEdit):
+                field.setText(words)
+                field.setCursorPosition(0)
+            elif field.toPlainText() != words:
+                field.setPlainText(words)
+        rows_of_it = details_of(single)
+        if entry.written:
+            rows_of_it.append(("Name, tags, note", "They can be given when the session has ended."))
+        self._words.setText(
+            "".join(
+                f'<p style="margin: 0 0 6px 0">{escape(name)}<br><b>{_breakable(escape(value))}</b></p>'
+                for name, value in rows_of_it
+            )
         )
-        self._words.setText(rows)
 
-    def _edited(self) -> None:
-        if len(self._shown) == 1 and not self.title.isReadOnly() and self.title.text().strip() != self._shown[0].title:
-            self.renamed.emit(self.title.text().strip())
+    @staticmethod
+    def _said_of(row: LibraryRow, what: RunWord) -> str:
+        if what == "title" or row.run is None:
+            return name_of(row)
+        return str(getattr(row.run.words, what))
+
+    def _edited(self, what: RunWord) -> None:
+        fields: dict[RunWord, QLineEdit | QPlainTextEdit]
+        fields = {"title": self.title, "tags": self.tags, "note": self.note}
+        field = fields[what]
+        if len(self._shown) != 1 or field.isReadOnly():
+            return
+        words = (field.text() if isinstance(field, QLineEdit) else field.toPlainText()).strip()
+        if words != self._said_of(self._shown[0], what):
+            self.said.emit(self._shown[0], what, words)
+
+
+def _counted(rows: Sequence[LibraryRow]) -> str:
+    sessions = {row.entry.path: row.entry.bytes for row in rows}
+    runs = sum(row.run is not None for row in rows)
+    counted = f"{runs} runs of " if runs > 1 else ""
+    return (
+        f"{counted}{len(sessions)} session{'s' * (len(sessions) != 1)}, {format_bytes(sum(sessions.values()))} on disk"
+    )
 
 
 def _breakable(text: str) -> str:
     """A path may be broken behind each folder, which Qt's labels do only where there is room to."""
     return text.replace("/", "/\u200b")
+
+
+def details_of(row: LibraryRow) -> list[tuple[str, str]]:
+    """(name, value) of everything that is known of one run or session."""
+    entry, run, facts = row.entry, row.run, row.entry.facts
+    rows = [("Began", date_of(row))]
+    if run is not None:
+        rows += [
+            ("Workload", kind_of_run(run)),
+            ("Not as by default", ", ".join(differences_of(run))),
+            ("Device", device_of(row)),
+            ("Ended", ending_of(row)),
+            ("Peak memory", peak_of(row)),
+            ("Duration", duration_of(row)),
+            ("Loss", loss_of(row)),
+            ("Session", session_words(entry)),
+        ]
+    else:
+        length = None if facts is None else facts.duration_s
+        rows += [
+            ("Runs", str(len(runs_of(entry)) or "none, the machine was only watched")),
+            ("State", ending_of(row)),
+            ("Length", "" if length is None else format_duration(length)),
+            ("Size on disk", format_bytes(entry.bytes)),
+        ]
+    rows.append(("File", str(entry.path)))
+    if facts is not None and facts.locked:
+        rows.append(("Locked", "It is not deleted, and not tidied away when there are too many."))
+    if facts is not None and facts.damage:
+        rows.append(("Damage", facts.damage))
+    return [(name, value) for name, value in rows if value and value != UNKNOWN]

@@ -1,206 +1,423 @@
-"""The table of recordings: sorted by any column, filtered by what is typed."""
+"""The table of recorded runs: sorted by any column, filtered by what is typed, ticked to be compared, under a heading
+for each session; and what is said of each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QSortFilterProxyModel, Qt
-from PySide6.QtGui import QColor
+from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
+from gpudash.devices.names import shown_devices
 from gpudash.session.recordings.library import LibraryEntry
+from gpudash.session.recordings.run_names import kind_of_run, run_name
+from gpudash.telemetry.comparing.comparison import value_words
 from gpudash.telemetry.export.cells import tab_separated
+from gpudash.telemetry.recording.facts import RunFacts
 from gpudash.ui.colours import Palette
-from gpudash.ui.recordings.library_words import (
-    ALARMING,
-    device_of,
-    length_of,
-    minute_of,
-    peak_of,
-    short_title,
-    status_of,
-    workload_of,
+from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
+from gpudash.units import format_bytes, format_duration
+
+ALARMING = ("out of memory", "failed", "damaged")
+"""Endings that are shown in the colour of trouble."""
+
+UNREAD, UNKNOWN = "…", "–"
+
+_ENDINGS = {"out_of_memory": "out of memory", "cancelled": "stopped", "running": "broken off"}
+"""A run's status, where it is not said as it is kept. "running" without a session that writes it was killed."""
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+"""Not the locale's, so that the words of the table are of one language."""
+
+RunKey = tuple[Path, int]
+"""A recording and the number of a run in it; 0 is the session's own row."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRow:
+    """A run, or with `run` ``None`` the session that it belongs to."""
+
+    entry: LibraryEntry
+    run: RunFacts | None = None
+
+    @property
+    def key(self) -> RunKey:
+        return self.entry.path, 0 if self.run is None else self.run.number
+
+    @property
+    def began_s(self) -> float:
+        """When it began, seconds since the epoch."""
+        return self.entry.began_s + (0.0 if self.run is None else self.run.began_s)
+
+
+def runs_of(entry: LibraryEntry) -> tuple[RunFacts, ...]:
+    """The runs of a recording, as far as they have been read."""
+    return () if entry.facts is None else entry.facts.runs
+
+
+def name_of(row: LibraryRow) -> str:
+    """What a run is called; that of a session's only run may be the session's own, given by the user."""
+    if row.run is None:
+        return row.entry.title
+    facts = row.entry.facts
+    session = facts.title if facts is not None and len(facts.runs) == 1 else ""
+    return row.run.words.title or session or run_name(row.run)
+
+
+def moment_words(seconds: float) -> str:
+    """A moment in local time: "today 14:05", "yesterday 18:02", "3 Mar 09:30", "3 Mar 2025"."""
+    moment, now = datetime.fromtimestamp(seconds).astimezone(), datetime.now().astimezone()
+    clock = f"{moment:%H:%M}"
+    for words, day in (("today", now), ("yesterday", now - timedelta(days=1))):
+        if moment.date() == day.date():
+            return f"{words} {clock}"
+    date = f"{moment.day} {_MONTHS[moment.month - 1]}"
+    return f"{date} {clock}" if moment.year == now.year else f"{date} {moment.year}"
+
+
+def date_of(row: LibraryRow) -> str:
+    """When it began, in local time, to the second."""
+    return f"{datetime.fromtimestamp(row.began_s).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def ending_of(row: LibraryRow) -> str:
+    """How a run ended, or what is the matter with a session, in a word or two."""
+    entry, run = row.entry, row.run
+    if run is not None:
+        return "running now" if run.status == "running" and entry.written else _ENDINGS.get(run.status, run.status)
+    if entry.facts is None:
+        return UNREAD
+    if entry.written:
+        return "recording now"
+    if entry.facts.duration_s is None and entry.facts.damage:
+        return "damaged"
+    return "" if entry.facts.runs else "no run, only watched"
+
+
+def device_of(row: LibraryRow) -> str:
+    """Where a run took place."""
+    return UNKNOWN if row.run is None else shown_devices(row.run.device, row.run.spec) or UNKNOWN
+
+
+def session_words(entry: LibraryEntry) -> str:
+    """A session in a line: when, what the user calls it, how many runs it has, its size, what is the matter."""
+    runs = len(runs_of(entry))
+    counted = f"{runs} run{'s' * (runs != 1)}" if runs else ""
+    locked = "locked" if entry.facts is not None and entry.facts.locked else ""
+    row = LibraryRow(entry)
+    damaged = entry.facts is not None and entry.facts.damage
+    titled = entry.title if entry.title != entry.path.stem or damaged else ""
+    parts = (moment_words(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
+    return "   ·   ".join(part for part in ("Session of " + parts[0], *parts[1:]) if part)
+
+
+def peak_of(row: LibraryRow) -> str:
+    """The highest use of memory while a run was on."""
+    return UNKNOWN if row.run is None or row.run.peak_bytes is None else format_bytes(row.run.peak_bytes)
+
+
+def duration_of(row: LibraryRow) -> str:
+    """How long a run took."""
+    return UNKNOWN if row.run is None or row.run.seconds is None else format_duration(row.run.seconds)
+
+
+def loss_of(row: LibraryRow) -> str:
+    """The last loss of a run."""
+    return UNKNOWN if row.run is None or row.run.loss is None else value_words("", row.run.loss)
+
+
+def _of_run(read: Callable[[RunFacts], Any]) -> Callable[[LibraryRow], Any]:
+    """What ``read`` finds in a row's run; ``None`` in a session's own row."""
+    return lambda row: None if row.run is None else read(row.run)
+
+
+@dataclass(frozen=True, slots=True)
+class _RunColumn:
+    """A column: its heading, its words, and what it is sorted by, ``None`` where that is unknown."""
+
+    column: Column
+    words: Callable[[LibraryRow], str]
+    value: Callable[[LibraryRow], Any]
+
+
+_PEAK_TIP = "Highest use of the run's GPU, or of the process's memory on the CPU, while it was on"
+
+
+def _name_key(row: LibraryRow) -> str:
+    return name_of(row).lower()
+
+
+def _kind(row: LibraryRow) -> str:
+    return UNKNOWN if row.run is None else kind_of_run(row.run)
+
+
+def _tags(row: LibraryRow) -> str:
+    return "" if row.run is None else row.run.words.tags
+
+
+def _note(row: LibraryRow) -> str:
+    return "" if row.run is None else " ".join(row.run.words.note.split())
+
+
+COLUMNS = (
+    _RunColumn(Column("run", wide=True, tip="Tick two or more to compare them"), name_of, _name_key),
+    _RunColumn(Column("began"), lambda row: moment_words(row.began_s), lambda row: row.began_s),
+    _RunColumn(Column("workload"), _kind, _of_run(kind_of_run)),
+    _RunColumn(Column("device"), device_of, device_of),
+    _RunColumn(Column("ended"), ending_of, ending_of),
+    _RunColumn(Column("peak", right=True, tip=_PEAK_TIP), peak_of, _of_run(lambda run: run.peak_bytes)),
+    _RunColumn(Column("duration", right=True), duration_of, _of_run(lambda run: run.seconds)),
+    _RunColumn(Column("loss", right=True, tip="The last one"), loss_of, _of_run(lambda run: run.loss)),
+    _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.words.tags.lower() or None)),
+    _RunColumn(Column("note"), _note, _of_run(lambda run: run.words.note.lower() or None)),
 )
-from gpudash.ui.widgets.tables import Column, Index, RowsModel
-from gpudash.units import format_bytes
 
-SORT = Qt.ItemDataRole.UserRole
-"""Role of the value that a column is sorted by. Sizes are floats: Qt compares whole numbers as those of 32 bits where
-the first of two fits into them."""
+BEGAN, ENDED = 1, 4
 
-COLUMNS: tuple[tuple[Column, Callable[[LibraryEntry], str], Callable[[LibraryEntry], Any]], ...] = (
-    (Column("began"), minute_of, lambda entry: entry.began_s),
-    (Column("recording", wide=True), short_title, lambda entry: short_title(entry).lower()),
-    (Column("workload"), workload_of, workload_of),
-    (Column("device"), device_of, device_of),
-    (Column("status"), status_of, status_of),
-    (
-        Column("peak", right=True, tip="Highest use of the last run's GPU, or of the process's memory on the CPU"),
-        peak_of,
-        lambda entry: float(entry.facts.peak_bytes or 0) if entry.facts is not None else -1.0,
-    ),
-    (
-        Column("length", right=True),
-        length_of,
-        lambda entry: entry.facts.duration_s or 0.0 if entry.facts is not None else -1.0,
-    ),
-    (Column("size", right=True), lambda entry: format_bytes(entry.bytes), lambda entry: float(entry.bytes)),
-    (
-        Column("locked", tip="Locked recordings are not deleted, and not tidied away when there are too many"),
-        lambda entry: "locked" if entry.facts is not None and entry.facts.locked else "",
-        lambda entry: entry.facts is None or not entry.facts.locked,
-    ),
-)
+_LEAVE_OUT = (9, 2, 8)
+"""Columns that are left out where there is no room, one after another: the note, the workload (which the name tells),
+the tags. The pane at the right says them all the same."""
 
-_LONGEST = (
-    "2026-12-28 20:00",
-    "",
-    "comparison",
-    "sim:0 (SIMULATED)",
-    "out of memory",
-    "100.0 GiB",
-    "12 min 05 s",
-    "100 MiB",
-    "locked",
-)
-"""The longest usual words of each column, for which it has room; "" takes what is left."""
+NAME_PX, WIDEST_PX, ROOM_PX = 300, 230, 26
+"""Least width of the names, most of any other column, and what each takes beside its words, in pixels."""
 
-LEAST = "recordings"
-"""What the narrowest column has room for."""
-
-ROOM_PX = 26
-"""Beside a column's words: its margins."""
+MEASURED_ROWS = 200
 
 
-class RecordingsModel(RowsModel[LibraryEntry]):
-    """One row per recording."""
+class RunsModel(RowsModel[LibraryRow]):
+    """Sessions and their runs, as they are arranged.
 
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__([column for column, _words, _value in COLUMNS], parent)
-        self.alarm = QColor()
+    Signals:
+        ticked_changed: a run was ticked, or is no longer.
 
-    def show_entries(self, entries: Sequence[LibraryEntry]) -> bool:
-        """Show these; returns whether rows came or went, so that a selection has to be made again."""
-        same = [entry.path for entry in entries] == [entry.path for entry in self.rows]
-        if same:
-            self.update_rows(entries)
-        else:
-            self.replace_rows(entries)
-        return not same
+    Attributes:
+        grouped: whether runs stand under their sessions.
+        ticked: the runs that are ticked.
+    """
 
-    def words(self, row: LibraryEntry, column: int) -> str:
-        return COLUMNS[column][1](row)
+    ticked_changed = Signal()
 
-    def tip(self, row: LibraryEntry, column: int) -> str:
-        damage = row.facts.damage if row.facts is not None else ""
-        return damage or f"{self.words(row, column)}\n{row.path}"
+    def __init__(self, parent: QObject) -> None:
+        super().__init__([column.column for column in COLUMNS], parent)
+        self.grouped = True
+        self.ticked: set[RunKey] = set()
+        self.alarm, self.muted = QColor(), QColor()
+        self._entries: Sequence[LibraryEntry] = ()
+        self._looked_for: list[str] = []
+        self._column, self._order = BEGAN, Qt.SortOrder.DescendingOrder
 
-    def value(self, row: LibraryEntry, column: int, role: int) -> Any:
-        if role == SORT:
-            return COLUMNS[column][2](row)
-        alarming = COLUMNS[column][1] is status_of and status_of(row) in ALARMING
-        return self.alarm if alarming and role == Qt.ItemDataRole.ForegroundRole else None
-
-
-class Searched(QSortFilterProxyModel):
-    """The recordings that hold every word that is looked for, in any column or in their file's name."""
-
-    def __init__(self, model: RecordingsModel, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._model = model
-        self._words: list[str] = []
-        self.setSourceModel(model)
-        self.setSortRole(SORT)
+    def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
+        """Show the runs of these."""
+        self._entries = entries
+        there = {(entry.path, run.number) for entry in entries for run in runs_of(entry)}
+        if not self.ticked <= there:
+            self.ticked &= there
+            self.ticked_changed.emit()
+        self.arrange()
 
     def search(self, text: str) -> None:
-        """Show what holds all words of ``text``."""
-        self._words = text.lower().split()
-        self.invalidate()
+        """Show what holds all words of ``text``, in any column, in the session's line or in the file's name."""
+        self._looked_for = text.lower().split()
+        self.arrange()
 
-    def filterAcceptsRow(self, row: int, parent: Index) -> bool:
-        entry = self._model.rows[row]
-        text = " ".join((entry.path.name, *(words(entry) for _column, words, _value in COLUMNS))).lower()
-        return all(word in text for word in self._words)
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        self._column, self._order = column, order
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Put the rows in order."""
+        rows = [
+            LibraryRow(entry, run)
+            for entry in self._entries
+            for run in (runs_of(entry) or (None,))
+            if self._found(LibraryRow(entry, run))
+        ]
+        value = COLUMNS[self._column].value
+        known = [row for row in rows if value(row) is not None]
+        known.sort(key=value, reverse=self._order is Qt.SortOrder.DescendingOrder)
+        rows = [*known, *(row for row in rows if value(row) is None)]
+        if self.grouped:
+            sessions: dict[Path, list[LibraryRow]] = {}
+            for row in rows:
+                sessions.setdefault(row.entry.path, []).append(row)
+            rows = [row for group in sessions.values() for row in _under_heading(group)]
+        if [row.key for row in rows] == [row.key for row in self.rows]:
+            self.update_rows(rows)
+        else:
+            self.replace_rows(rows)
+
+    def _found(self, row: LibraryRow) -> bool:
+        cells = [] if row.run is None else [column.words(row) for column in COLUMNS]
+        text = " ".join((row.entry.path.name, date_of(row), session_words(row.entry), *cells)).lower()
+        return all(word in text for word in self._looked_for)
+
+    def tick(self, keys: Iterable[RunKey], on: bool) -> None:
+        """Tick runs, or take their ticks away; a session has none."""
+        runs = {key for key in keys if key[1]}
+        self.ticked = self.ticked | runs if on else self.ticked - runs
+        self.dataChanged.emit(self.index(0, 0), self.index(max(0, len(self.rows) - 1), 0))
+        self.ticked_changed.emit()
+
+    def words(self, row: LibraryRow, column: int) -> str:
+        if row.run is None:
+            return session_words(row.entry) if column == 0 else ""
+        return COLUMNS[column].words(row)
+
+    def tip(self, row: LibraryRow, column: int) -> str:
+        damage = row.entry.facts.damage if row.entry.facts is not None else ""
+        return damage or f"{self.words(row, column)}\n{row.entry.path}"
+
+    def value(self, row: LibraryRow, column: int, role: int) -> Any:
+        if role == Qt.ItemDataRole.CheckStateRole and column == 0 and self._tickable(row):
+            return Qt.CheckState.Checked if row.key in self.ticked else Qt.CheckState.Unchecked
+        if role == Qt.ItemDataRole.ForegroundRole:
+            if row.run is None:
+                return self.alarm if ending_of(row) in ALARMING else self.muted
+            return self.alarm if column == ENDED and ending_of(row) in ALARMING else None
+        return None
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        flags = super().flags(index)
+        tickable = index.column() == 0 and self._tickable(self.rows[index.row()])
+        return flags | Qt.ItemFlag.ItemIsUserCheckable if tickable else flags
+
+    def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        if role != Qt.ItemDataRole.CheckStateRole:
+            return False
+        self.tick([self.rows[index.row()].key], Qt.CheckState(value) is Qt.CheckState.Checked)
+        return True
+
+    @staticmethod
+    def _tickable(row: LibraryRow) -> bool:
+        return row.run is not None and not row.entry.trashed
 
 
-class RecordingsTable(QTableView):
-    """The view: whole rows are selected, several with Ctrl or Shift; a click on a heading sorts."""
+def _under_heading(group: list[LibraryRow]) -> list[LibraryRow]:
+    return group if group[0].run is None else [LibraryRow(group[0].entry), *group]
+
+
+class RunsTable(QTableView):
+    """The view: whole rows are selected, several with Ctrl or Shift; a click on a heading sorts; Space ticks."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._model = RecordingsModel(self)
-        self.found = Searched(self._model, self)
-        self.setModel(self.found)
-        self.setAccessibleName("Recordings")
+        self.runs = RunsModel(self)
+        self.setModel(self.runs)
+        self.setAccessibleName("Recorded runs")
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setShowGrid(False)
-        self.setAlternatingRowColors(True)
         self.setTabKeyNavigation(False)
         self.setWordWrap(False)
         self.verticalHeader().hide()
-        self.setSortingEnabled(True)
-        self.sortByColumn(0, Qt.SortOrder.DescendingOrder)
         header = self.horizontalHeader()
         header.setHighlightSections(False)
-        for position, (column, _words, _value) in enumerate(COLUMNS):
-            if column.wide:
-                header.setSectionResizeMode(position, QHeaderView.ResizeMode.Stretch)
-        self._measure()
+        for position, column in enumerate(COLUMNS):
+            mode = QHeaderView.ResizeMode.Stretch if column.column.wide else QHeaderView.ResizeMode.Interactive
+            header.setSectionResizeMode(position, mode)
+        self._chosen: set[RunKey] = set()
+        self.selectionModel().selectionChanged.connect(self._remember)
+        self.runs.modelReset.connect(self._lay_out)
+        self.runs.dataChanged.connect(self._fit)
+        self.sortByColumn(BEGAN, Qt.SortOrder.DescendingOrder)
+        self.setSortingEnabled(True)
         self.set_palette(palette)
+        self._lay_out()
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
-        self._model.alarm = QColor(palette.critical)
+        self.runs.alarm, self.runs.muted = QColor(palette.critical), QColor(palette.muted)
         self.viewport().update()
 
-    def _measure(self) -> None:
-        """Give rows and columns room for the text size in force."""
+    def _remember(self) -> None:
+        self._chosen = {row.key for row in self.selected()}
+
+    def _lay_out(self) -> None:
+        """A session's line goes across all columns; what was selected is again, once it is to be seen."""
+        chosen = set(self._chosen)
+        self.select(chosen)
+        self._chosen = chosen
+        self.clearSpans()
+        for place, row in enumerate(self.runs.rows):
+            if row.run is None:
+                self.setSpan(place, 0, 1, len(COLUMNS))
+        self._fit()
+
+    def _fit(self) -> None:
+        """Columns as wide as their words; those that matter least are left out where there is no room."""
         metrics = self.fontMetrics()
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 9)
-        self.horizontalHeader().setMinimumSectionSize(metrics.horizontalAdvance(LEAST) + ROOM_PX)
-        for position, words in enumerate(_LONGEST):
-            if words:
-                self.setColumnWidth(position, metrics.horizontalAdvance(words) + ROOM_PX)
+        rows = [row for row in self.runs.rows if row.run is not None][:MEASURED_ROWS]
+        cells = [(f"{column.column.title}{ARROW_ROOM}", *map(column.words, rows)) for column in COLUMNS]
+        widths = [min(WIDEST_PX, max(map(metrics.horizontalAdvance, words)) + ROOM_PX) for words in cells]
+        shown = set(range(len(COLUMNS)))
+        for position in (8, 9):  # tags and notes that nobody wrote
+            if not any(COLUMNS[position].words(row) for row in rows):
+                shown.discard(position)
+        for position in _LEAVE_OUT:
+            if NAME_PX + sum(widths[place] for place in shown if place) <= self.viewport().width():
+                break
+            shown.discard(position)
+        for position, width in enumerate(widths):
+            self.setColumnHidden(position, position not in shown)
+            if position:
+                self.setColumnWidth(position, width)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
-            self._measure()
+            self._fit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Space:
+            keys = [row.key for row in self.selected() if row.run is not None]
+            self.runs.tick(keys, not all(key in self.runs.ticked for key in keys))
+            return
+        super().keyPressEvent(event)
 
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
-        """Show these; what was selected stays so."""
-        chosen = {entry.path for entry in self.selected()}
-        if self._model.show_entries(entries):
-            self.select(chosen)
+        """Show the runs of these; what was selected stays so."""
+        self.runs.show_entries(entries)
 
-    def select(self, paths: set[Path]) -> None:
-        """Select the recordings at ``paths`` and no others."""
+    def select(self, keys: set[RunKey]) -> None:
+        """Select these rows and no others."""
         selection, flags = self.selectionModel(), QItemSelectionModel.SelectionFlag
         selection.clearSelection()
-        for row in range(self.found.rowCount()):
-            index = self.found.index(row, 0)
-            if self._entry(index).path in paths:
+        for place, row in enumerate(self.runs.rows):
+            if row.key in keys:
+                index = self.runs.index(place, 0)
                 selection.select(index, flags.Select | flags.Rows)
                 selection.setCurrentIndex(index, flags.NoUpdate)
 
-    def selected(self) -> list[LibraryEntry]:
-        """The selected recordings, from the top down."""
-        rows = sorted(self.selectionModel().selectedRows(), key=lambda index: index.row())
-        return [self._entry(index) for index in rows]
+    def selected(self) -> list[LibraryRow]:
+        """The selected rows, from the top down."""
+        return [
+            self.runs.rows[place] for place in sorted({index.row() for index in self.selectionModel().selectedRows()})
+        ]
 
-    def shown(self) -> list[LibraryEntry]:
-        """Every recording in the table, from the top down."""
-        return [self._entry(self.found.index(row, 0)) for row in range(self.found.rowCount())]
+    def selected_entries(self) -> list[LibraryEntry]:
+        """The sessions that something is selected of, each once."""
+        return list({row.entry.path: row.entry for row in self.selected()}.values())
 
-    def _entry(self, index: QModelIndex) -> LibraryEntry:
-        return self._model.rows[self.found.mapToSource(index).row()]
+    def shown(self) -> list[LibraryRow]:
+        """Every row, from the top down: runs, and where they are grouped their sessions."""
+        return list(self.runs.rows)
 
     def text(self) -> str:
-        """The selected recordings, or all when none is, as tab-separated text under a header."""
-        rows = [[words(entry) for _column, words, _value in COLUMNS] for entry in self.selected() or self.shown()]
-        return tab_separated([[column.title for column, _words, _value in COLUMNS], *rows])
+        """The selected runs, or all when none is, as tab-separated text under a header."""
+        rows = [row for row in self.selected() or self.shown() if row.run is not None]
+        cells = [[column.words(row) for column in COLUMNS] for row in rows]
+        return tab_separated([[column.column.title for column in COLUMNS], *cells])

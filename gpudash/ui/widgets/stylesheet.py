@@ -106,9 +106,12 @@ QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; out
     selection-background-color: $accent; selection-color: $on_accent; }
 QComboBox QAbstractItemView::item { min-height: 20px; padding: 0px 6px; }
 QCheckBox, QRadioButton { background: transparent; spacing: 6px; border: 1px solid transparent; border-radius: 3px; }
-QCheckBox::indicator { width: 14px; height: 14px; background: $field; border: 1px solid $muted; border-radius: 3px; }
-QCheckBox::indicator:hover { border-color: $accent; }
-QCheckBox::indicator:checked { background: $accent; border-color: $accent; image: url("$check"); }
+QCheckBox::indicator,
+QTableView::indicator { width: 14px; height: 14px; background: $field; border: 1px solid $muted; border-radius: 3px; }
+QCheckBox::indicator:hover,
+QTableView::indicator:hover { border-color: $accent; }
+QCheckBox::indicator:checked,
+QTableView::indicator:checked { background: $accent; border-color: $accent; image: url("$check"); }
 QCheckBox::indicator:disabled { border-color: $border; background: $panel; }
 QCheckBox::indicator:checked:disabled { background: $muted; border-color: $muted; }
 QCheckBox:focus, QRadioButton:focus { border-color: $accent; }

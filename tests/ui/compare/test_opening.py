@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
+from gpudash.settings import recordings_folder
 from gpudash.ui.compare.document import CompareDocument
-from gpudash.ui.features.recordings import compare_with, open_comparison
+from gpudash.ui.features.recordings import open_comparison
+from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession
@@ -20,11 +23,6 @@ from tests.unit.telemetry.comparing.made import MADE
 @pytest.fixture
 def recordings(tmp_path: Path) -> list[Path]:
     return [MADE.but(steps=20 + 10 * place).record(tmp_path / f"{name}.gpudash") for place, name in enumerate("abc")]
-
-
-def choose(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
-    names = [str(path) for path in paths]
-    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_arguments: (names, ""))
 
 
 def ready(window: MainWindow, qtbot: QtBot) -> CompareDocument:
@@ -53,37 +51,41 @@ def test_recordings_are_compared_in_a_tab_once(open_window: OpenWindow, qtbot: Q
     ready(window, qtbot)
 
 
-def test_what_is_recorded_live_is_compared_with_what_is_chosen(
-    open_window: OpenWindow, qtbot: QtBot, recordings: list[Path], monkeypatch: pytest.MonkeyPatch
+def ticked(window: MainWindow, qtbot: QtBot) -> LibraryDocument:
+    """The library in front, as soon as it has ticked a run."""
+    library = window.workspace.front
+    assert isinstance(library, LibraryDocument)
+    qtbot.waitUntil(lambda: (library.refresh(), bool(library.table.runs.ticked))[1])
+    return library
+
+
+def test_a_run_of_this_session_is_compared_with_one_that_is_ticked(
+    open_window: OpenWindow, qtbot: QtBot, recordings: list[Path]
 ) -> None:
+    MADE.record(recordings_folder() / "kept.gpudash")
     session = FakeSession()
     session.recording = recordings[2]
     window = open_window(session)
-    choose(monkeypatch, recordings[0], recordings[1])
-    compare_with(window.workspace)
-    assert [run.label for run in ready(window, qtbot).runs] == ["c.gpudash", "a.gpudash", "b.gpudash"]
+    window.menus.actions["analyse.compare"].trigger()
+    library = ticked(window, qtbot)
+    assert library.table.runs.ticked == {(recordings[2], 1)}
+    library.table.select({(recordings_folder() / "kept.gpudash", 1)})
+    QTest.keyClick(library.table, Qt.Key.Key_Space)
+    library.compare_button.click()
+    assert {Path(run.recording).name for run in ready(window, qtbot).runs} == {"c.gpudash", "kept.gpudash"}
 
 
-def test_a_recording_that_is_looked_at_is_a(
-    open_window: OpenWindow, qtbot: QtBot, recordings: list[Path], monkeypatch: pytest.MonkeyPatch
+def test_the_run_of_a_recording_that_is_looked_at_is_ticked(
+    open_window: OpenWindow, qtbot: QtBot, recordings: list[Path]
 ) -> None:
     window = open_window(Replay(recordings[0]))
-    choose(monkeypatch, recordings[1])
-    compare_with(window.workspace)
-    assert ready(window, qtbot).title == "a vs b"
+    window.menus.actions["analyse.compare"].trigger()
+    assert ticked(window, qtbot).table.runs.ticked == {(recordings[0], 1)}
 
 
-def test_nothing_chosen_opens_nothing_and_one_alone_is_refused(
-    open_window: OpenWindow, recordings: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = FakeSession()
-    session.recording = None
-    window = open_window(session)
-    choose(monkeypatch)
-    compare_with(window.workspace)
-    assert (window.workspace.count, window.workspace.notice.text) == (0, "")
-    choose(monkeypatch, recordings[0])
-    compare_with(window.workspace)
+def test_one_alone_is_refused(open_window: OpenWindow, recordings: list[Path]) -> None:
+    window = open_window(FakeSession())
+    open_comparison(window.workspace, recordings[:1])
     assert window.workspace.notice.text == "A comparison is of 2 to 6 recordings; 1 were chosen."
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -77,6 +78,7 @@ def library(
     yield document
     document.close_document()
     document.deleteLater()
+    QApplication.sendPostedEvents(document, QEvent.Type.DeferredDelete)  # gone before the next theme goes through all
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def read(document: LibraryDocument, qtbot: QtBot, count: int) -> None:
 
     def there() -> bool:
         document.refresh()
-        shown = document.table.shown()
-        return len(shown) == count and all(entry.facts is not None for entry in shown)
+        entries = {row.entry.path: row.entry for row in document.table.shown()}
+        return len(entries) == count and all(entry.facts is not None for entry in entries.values())
 
     qtbot.waitUntil(there)

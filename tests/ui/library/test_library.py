@@ -5,35 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel, QMessageBox, QPushButton
+from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.recording.facts import read_facts, set_locked
+from gpudash.telemetry.recording.facts import RunWords, read_facts, set_locked, set_run_words
+from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.telemetry.records import RunFinished, RunStarted, StepFinished
 from gpudash.ui.recordings.library import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
+from gpudash.ui.recordings.library_table import COLUMNS, NAME_PX, name_of
 from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import settle
 from tests.ui.library.conftest import compared, opened, read, started
 from tests.ui.recordings import open_recording
-from tests.unit.telemetry.recordings import begin, record
+from tests.unit.telemetry.recordings import ORIGIN, begin, record
 
 Key = Qt.Key
 
 
 def workloads(library: LibraryDocument) -> list[str]:
     """What the table shows, from the top."""
-    return [", ".join(entry.facts.workloads) for entry in library.table.shown() if entry.facts is not None]
+    return [row.run.workload for row in library.table.shown() if row.run is not None]
 
 
 def select(library: LibraryDocument, *names: str) -> set[Path]:
-    """Select the recordings of these workloads."""
-    paths = {e.path for e in library.table.shown() if e.facts is not None and set(e.facts.workloads) & set(names)}
-    assert len(paths) == len(names)
-    library.table.select(paths)
-    return paths
+    """Select the runs of these workloads; gives their recordings."""
+    keys = {row.key for row in library.table.shown() if row.run is not None and row.run.workload in names}
+    assert len(keys) == len(names)
+    library.table.select(keys)
+    return {path for path, _number in keys}
+
+
+def headings(library: LibraryDocument) -> list[str]:
+    """The sessions' lines."""
+    return [library.table.runs.words(row, 0) for row in library.table.shown() if row.run is None]
+
+
+def column(title: str) -> int:
+    return [column.column.title for column in COLUMNS].index(title)
 
 
 def press(
@@ -45,16 +57,19 @@ def press(
 
 def test_the_newest_is_at_the_top_and_a_heading_sorts(library: LibraryDocument) -> None:
     assert workloads(library) == ["matmul", "pressure", "transfer", "training"]
-    library.table.sortByColumn(5, Qt.SortOrder.DescendingOrder)
+    library.table.sortByColumn(column("peak"), Qt.SortOrder.DescendingOrder)
     assert sorted(workloads(library)[:2]) == ["pressure", "training"]
-    library.table.sortByColumn(2, Qt.SortOrder.AscendingOrder)
+    library.table.sortByColumn(column("workload"), Qt.SortOrder.AscendingOrder)
     assert workloads(library) == ["matmul", "pressure", "training", "transfer"]
 
 
-def test_a_row_says_what_the_recording_is_about(library: LibraryDocument) -> None:
+def test_a_row_says_what_ran_where_and_how_it_ended(library: LibraryDocument) -> None:
     header, *rows = [line.split("\t") for line in library.table.text().split("\n")]
-    assert header == ["began", "recording", "workload", "device", "status", "peak", "length", "size", "locked"]
-    assert rows[1][1:7] == ["pressure", "pressure", "sim:0 (SIMULATED)", "out of memory", "11.0 GiB", "10.0 s"]
+    assert header == ["run", "began", "workload", "device", "ended", "peak", "duration", "loss", "tags", "note"]
+    assert rows[1] == [
+        *("pressure on sim:0", "3 Mar 2025", "pressure", "sim:0 (SIMULATED)"),
+        *("out of memory", "10.0 GiB", "8.0 s", "–", "", ""),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +250,7 @@ def test_lock_protects_and_unlock_gives_up(library: LibraryDocument, qtbot: QtBo
 
 def test_of_several_the_locked_one_stays_and_is_named(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
     set_locked(folder / "2025-03-02-120000-transfer.gpudash", True)
-    qtbot.waitUntil(lambda: (library.refresh(), "locked" in library.table.text().split("\n", 1)[1])[1])
+    qtbot.waitUntil(lambda: (library.refresh(), any("locked" in words for words in headings(library)))[1])
     select(library, "transfer", "training")
     library.delete()
     assert library.notice.text == (
@@ -248,7 +263,8 @@ def test_one_that_is_being_recorded_stays(library: LibraryDocument, folder: Path
     try:
         qtbot.waitUntil(lambda: (library.refresh(), "live" in workloads(library))[1])
         select(library, "live")
-        assert "recording now" in library.table.text()
+        assert "running now" in library.table.text()
+        assert any("recording now" in words for words in headings(library))
         library.delete()
         assert recorder.path.exists()
         assert "is being recorded" in library.notice.text
@@ -263,10 +279,10 @@ def test_a_name_is_given_and_taken_back(library: LibraryDocument, undoing: Undoi
     QTest.keyClicks(library.details.title, "Baseline")
     QTest.keyClick(library.details.title, Key.Key_Return)
     qtbot.waitUntil(lambda: (library.refresh(), "Baseline" in library.table.text())[1])
-    assert read_facts(path).title == "Baseline"
+    assert read_facts(path).runs[0].words.title == "Baseline"
     assert path.name == "2025-03-01-120000-training.gpudash"
     undoing.undo()
-    qtbot.waitUntil(lambda: read_facts(path).title == "")
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].words.title == "")
 
 
 def test_a_name_that_is_being_typed_outlives_a_recording_that_comes(
@@ -280,7 +296,7 @@ def test_a_name_that_is_being_typed_outlives_a_recording_that_comes(
     read(library, qtbot, 5)
     QTest.keyClicks(library.details.title, "line")
     QTest.keyClick(library.details.title, Key.Key_Return)
-    qtbot.waitUntil(lambda: read_facts(path).title == "Baseline")
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].words.title == "Baseline")
 
 
 def test_an_empty_library_offers_a_run(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
@@ -295,18 +311,119 @@ def test_an_empty_library_offers_a_run(library: LibraryDocument, folder: Path, q
     assert not library.start_button.isVisible()
 
 
-def test_compare_needs_two(library: LibraryDocument) -> None:
-    select(library, "training")
+def test_two_ticks_compare_the_older_run_with_the_newer(library: LibraryDocument) -> None:
+    (newer,) = select(library, "matmul")
+    press(library, Key.Key_Space)
     assert not library.compare_button.isEnabled()
-    paths = select(library, "training", "transfer")
+    (older,) = select(library, "transfer")
+    press(library, Key.Key_Space)
+    assert library.compare_button.text() == "Compare 2 runs"
+    library.search.setText("pressure")  # what is ticked is compared, seen or not
     library.compare_button.click()
-    assert [set(found) for found in compared] == [paths]
+    assert compared == [[older, newer]]
+    library.search.clear()
+    press(library, Key.Key_Space)
+    assert not library.compare_button.isEnabled()
+
+
+def test_a_click_on_the_box_ticks(library: LibraryDocument, qtbot: QtBot) -> None:
+    table = library.table
+    place = next(place for place, row in enumerate(table.shown()) if row.run is not None)
+    cell = table.visualRect(table.runs.index(place, 0))
+    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(cell.left() + 12, cell.center().y()))
+    assert table.runs.ticked == {table.shown()[place].key}
+
+
+def several_runs(folder: Path) -> Path:
+    """A session of a run that ran out on a simulated GPU and one that went well on the CPU."""
+    recorder = Recorder(folder.parent / "2025-03-08-120000-session.gpudash", meta={"wall_clock_origin": ORIGIN})
+    for number, (device, spec) in enumerate((("sim:0", {"width": 1024}), ("cpu", {"steps": 5})), 1):
+        began = 10.0 * number
+        simulated = device == "sim:0"
+        recorder.add(
+            RunStarted(time_s=began, run_id=number, workload="training", device=device, spec=spec, simulated=simulated)
+        )
+        recorder.add(StepFinished(time_s=began + 4, run_id=number, step=1, steps=1, seconds=1.0, loss=2.5 * number))
+        recorder.add(RunFinished(time_s=began + 5, run_id=number, status="finished", seconds=5.0, steps=1, result={}))
+    recorder.commit()
+    recorder.close()
+    return recorder.path.rename(folder / recorder.path.name)
+
+
+def test_runs_stand_under_their_session_and_are_named_by_what_differs(
+    library: LibraryDocument, folder: Path, qtbot: QtBot
+) -> None:
+    path = several_runs(folder)
+    read(library, qtbot, 5)
+    library.search.setText("2025-03-08")
+    names = ["training width 1024 on sim:0", "training steps 5 on cpu"]
+    rows = library.table.shown()
+    assert [row.key for row in rows] == [(path, 0), (path, 2), (path, 1)]
+    assert [library.table.runs.words(row, 0) for row in rows[1:]] == names[::-1]
+    assert "2 runs" in headings(library)[0]
+    library.group_button.click()
+    library.table.sortByColumn(column("run"), Qt.SortOrder.DescendingOrder)
+    assert [name_of(row) for row in library.table.shown()] == names
+    library.table.runs.tick([row.key for row in library.table.shown()], True)
+    library.compare_button.click()
+    assert compared == [[Path(f"{path}#1"), Path(f"{path}#2")]]
+
+
+def test_tags_and_a_note_are_kept_searched_and_taken_back(
+    library: LibraryDocument, folder: Path, undoing: Undoing, qtbot: QtBot
+) -> None:
+    path = several_runs(folder)
+    read(library, qtbot, 5)
+    library.table.select({(path, 1)})
+    details = library.details
+    qtbot.waitUntil(lambda: (library.refresh(), not details.tags.isReadOnly())[1])  # its session has ended
+    details.tags.setFocus()
+    QTest.keyClicks(details.tags, "wide, <b>baseline</b>")
+    details.note.setFocus()
+    QTest.keyClicks(details.note, "the one to beat")
+    library.table.setFocus()
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].words == RunWords("", "wide, <b>baseline</b>", "the one to beat"))
+    assert read_facts(path).runs[1].words == RunWords()
+    qtbot.waitUntil(lambda: (library.refresh(), "the one to beat" in library.table.text())[1])
+    library.search.setText("beat <b>baseline")
+    assert [row.key for row in library.table.shown()] == [(path, 0), (path, 1)]
+    undoing.undo()
+    undoing.undo()
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].words == RunWords())
+
+
+@pytest.mark.parametrize("width", [1240, 2520])
+def test_columns_fit_and_names_have_room(library: LibraryDocument, folder: Path, qtbot: QtBot, width: int) -> None:
+    set_run_words(folder / "2025-03-03-120000-pressure.gpudash", 1, "tags", "a tag")
+    qtbot.waitUntil(lambda: (library.refresh(), "a tag" in library.table.text())[1])
+    library.resize(width, 700)
+    QApplication.processEvents()
+    table, header = library.table, library.table.horizontalHeader()
+    shown = [place for place in range(len(COLUMNS)) if not table.isColumnHidden(place)]
+    assert sum(header.sectionSize(place) for place in shown) <= table.viewport().width()
+    assert header.sectionSize(0) >= NAME_PX
+    for row in table.shown():
+        for place in shown[1:] if row.run is not None else ():
+            words = table.runs.words(row, place)
+            assert table.fontMetrics().horizontalAdvance(words) < header.sectionSize(place)
+    assert (column("tags") in shown) == (width > 2000)
+    assert column("note") not in shown  # nobody wrote one
+
+
+def test_a_recording_from_elsewhere_is_listed_and_ticked(
+    library: LibraryDocument, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = record(tmp_path / "elsewhere.gpudash", workload="transfer")
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_arguments: ([str(path)], ""))
+    library.add_button.click()
+    qtbot.waitUntil(lambda: (library.refresh(), library.table.runs.ticked == {(path, 1)})[1])
+    assert library.notice.text == "Tick the runs to compare with “transfer on cpu”, then Compare."
 
 
 def test_what_is_wrong_with_a_damaged_file_is_said(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
     (folder / "torn.gpudash").write_bytes(b"hello")
     read(library, qtbot, 5)
-    library.table.select({folder / "torn.gpudash"})
+    library.table.select({(folder / "torn.gpudash", 0)})
     words = " ".join(label.text() for label in library.details.findChildren(type(library.disk.words)))
     assert "no SQLite file" in words
     assert library.details.title.isReadOnly()

@@ -62,11 +62,8 @@ def names(entries: tuple[LibraryEntry, ...]) -> list[str]:
 def test_every_recording_is_told_the_newest_first(librarian: Librarian) -> None:
     entries = librarian.library.entries
     assert names(entries) == ["2.gpudash", "1.gpudash", "0.gpudash"]
-    assert [entry.facts.workloads for entry in entries if entry.facts is not None] == [
-        ("pressure",),
-        ("transfer",),
-        ("training",),
-    ]
+    runs = [run.workload for entry in entries if entry.facts is not None for run in entry.facts.runs]
+    assert runs == ["pressure", "transfer", "training"]
     assert librarian.library.bytes == sum(entry.path.stat().st_size for entry in entries)
     assert entries[0].title == "2"
 

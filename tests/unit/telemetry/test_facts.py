@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.recording.facts import read_facts, set_locked, set_title, standing_marks
+from gpudash.telemetry.recording.facts import RunFacts, read_facts, set_locked, set_title, standing_marks
 from gpudash.telemetry.recording.reading import is_locked, open_recording
-from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.recording.retention import prune
-from gpudash.telemetry.records import REMOVED, Marker
+from gpudash.telemetry.records import REMOVED, Marker, Note, Record, RunFinished, RunStarted, Sample, StepFinished
+from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
-from tests.unit.telemetry.recordings import ORIGIN_S, begin, dated, record
+from tests.unit.telemetry.recordings import ORIGIN, ORIGIN_S, begin, dated, record
 
 MADE = Marker(time_s=1.0, label="a")
 
@@ -26,34 +27,77 @@ OTHER = Marker(time_s=2.0, label="a")
 RUN = Marker(time_s=1.0, label="a", category="run")
 
 
-def test_a_run_on_a_gpu_is_told_with_the_peak_of_that_gpu(tmp_path: Path) -> None:
-    facts = read_facts(record(tmp_path / "a.gpudash", device="cuda:0"))
-    assert (facts.workloads, facts.devices, facts.simulated) == (("training",), ("cuda:0",), False)
-    assert facts.status == "finished"
-    assert facts.peak_bytes == 11 * GIB
+def only_run(path: Path) -> RunFacts:
+    (run,) = read_facts(path).runs
+    return run
+
+
+def test_a_run_on_a_gpu_is_told_with_the_peak_of_that_gpu_while_it_was_on(tmp_path: Path) -> None:
+    path = record(tmp_path / "a.gpudash", device="cuda:0")
+    run, facts = only_run(path), read_facts(path)
+    assert (run.number, run.workload, run.device, run.simulated) == (1, "training", "cuda:0", False)
+    assert (run.status, run.began_s, run.seconds) == ("finished", 1.0, 8.0)
+    assert run.peak_bytes == 10 * GIB
     assert facts.duration_s == 10.0
     assert facts.began_wall_s == ORIGIN_S
     assert (facts.damage, facts.locked, facts.title) == ("", False, "")
 
 
 def test_a_run_on_the_cpu_is_told_with_the_peak_of_its_process(tmp_path: Path) -> None:
-    assert read_facts(record(tmp_path / "a.gpudash")).peak_bytes == 110 * MIB
+    assert only_run(record(tmp_path / "a.gpudash")).peak_bytes == 109 * MIB
+
+
+def test_a_peak_is_that_of_the_runs_own_device_and_never_above_the_card(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "a.gpudash", meta={"wall_clock_origin": ORIGIN})
+    names = {"sim:0": "SIM-0"}
+    recorder.add(Note(time_s=0.1, topic="gpus", text="", details={"gpus": [], "torch_names": names}))
+    for number, device in enumerate(("sim:0", "cpu"), 1):
+        recorder.add(RunStarted(time_s=10.0 * number, run_id=number, workload="training", device=device, spec={}))
+        for second in range(8):
+            time_s = 10.0 * number + second
+            recorder.add(Sample(time_s, "host", None, {"process_bytes": (8 + second) * GIB, "total_bytes": 24 * GIB}))
+            recorder.add(Sample(time_s, "gpu", "SIM-0", {"used_bytes": (second + 2) * GIB, "total_bytes": 8 * GIB}))
+        recorder.add(
+            RunFinished(time_s=10.0 * number + 9, run_id=number, status="finished", seconds=9.0, steps=1, result={})
+        )
+    recorder.commit()
+    recorder.close()
+    assert [run.peak_bytes for run in read_facts(recorder.path).runs] == [8 * GIB, 15 * GIB]
+
+
+def test_the_loss_and_the_peaks_of_a_run_are_those_of_its_digest(tmp_path: Path) -> None:
+    recorder, store = Recorder(tmp_path / "a.gpudash", meta={}), Store()
+    recorder.summarise(store)
+    records: list[Record] = [
+        RunStarted(time_s=1.0, run_id=7, workload="training", device="cpu", spec={"width": 32, "environment": {}}),
+        *(StepFinished(time_s=1.0 + n, run_id=7, step=n, steps=4, seconds=1.0, loss=1.0 / n) for n in range(1, 5)),
+        RunFinished(
+            time_s=6.0, run_id=7, status="finished", seconds=5.0, steps=4, result={"memory": {"peak_used_bytes": 7}}
+        ),
+    ]
+    for record_ in records:
+        store.apply(record_)
+        recorder.add(record_)
+    recorder.commit()
+    recorder.close()
+    run = only_run(recorder.path)
+    assert (run.loss, run.peak_bytes, run.spec) == (0.25, 7, {"width": 32})
 
 
 @pytest.mark.parametrize("status", ["finished", "cancelled", "failed", "out_of_memory"])
-def test_the_end_of_the_last_run_is_the_status(tmp_path: Path, status: str) -> None:
-    assert read_facts(record(tmp_path / "a.gpudash", status=status)).status == status
+def test_the_end_of_a_run_is_its_status(tmp_path: Path, status: str) -> None:
+    assert only_run(record(tmp_path / "a.gpudash", status=status)).status == status
 
 
 def test_a_simulated_run_says_so(tmp_path: Path) -> None:
-    facts = read_facts(record(tmp_path / "a.gpudash", device="sim:0"))
-    assert facts.simulated
-    assert facts.devices == ("sim:0",)
+    run = only_run(record(tmp_path / "a.gpudash", device="sim:0"))
+    assert run.simulated
+    assert run.device == "sim:0"
 
 
-def test_a_session_without_a_run_was_watched(tmp_path: Path) -> None:
+def test_a_session_without_a_run_has_none(tmp_path: Path) -> None:
     facts = read_facts(record(tmp_path / "a.gpudash", status=""))
-    assert (facts.workloads, facts.devices, facts.status) == ((), ("cpu",), "watched")
+    assert (facts.runs, facts.duration_s) == ((), 10.0)
 
 
 def test_a_recording_that_is_being_written_is_told_as_far_as_it_has_come(tmp_path: Path) -> None:
@@ -62,7 +106,7 @@ def test_a_recording_that_is_being_written_is_told_as_far_as_it_has_come(tmp_pat
         facts = read_facts(recorder.path)
     finally:
         recorder.close()
-    assert (facts.status, facts.duration_s) == ("running", 10.0)
+    assert ([run.status for run in facts.runs], facts.duration_s) == (["running"], 10.0)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +119,7 @@ def test_what_cannot_be_opened_says_why_in_one_sentence(tmp_path: Path, content:
     facts = read_facts(path)
     assert words in facts.damage
     assert facts.damage.endswith(".")
-    assert facts.status == ""
+    assert facts.runs == ()
 
 
 def test_a_file_that_is_gone_says_so(tmp_path: Path) -> None:
@@ -87,9 +131,8 @@ def test_events_that_hold_something_else_cost_only_themselves(tmp_path: Path, js
     path = record(tmp_path / "a.gpudash", device="cuda:0")
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE event SET json = ? WHERE kind IN ('RunStarted', 'Note')", (json,))
-    facts = read_facts(path)
-    assert facts.devices == ("cpu",)
-    assert facts.status == "finished"
+    run = only_run(path)
+    assert (run.workload, run.device, run.status) == ("training", "", "finished")
 
 
 def test_the_file_is_not_changed(tmp_path: Path) -> None:
@@ -101,16 +144,16 @@ def test_the_file_is_not_changed(tmp_path: Path) -> None:
 
 
 def test_a_peak_that_takes_too_long_to_find_is_left_out(tmp_path: Path) -> None:
-    recorder = begin(tmp_path / "a.gpudash")
+    recorder = begin(tmp_path / "a.gpudash", status="running")
     recorder.close()
     with closing(sqlite3.connect(recorder.path)) as connection, connection:
         connection.execute(
             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) "
             "INSERT INTO host (time_s, process_bytes) SELECT 10.0, i FROM n"
         )
-    assert read_facts(recorder.path, peak_s=-1.0).peak_bytes is None
-    assert read_facts(recorder.path, stopped=lambda: True).peak_bytes is None
-    assert read_facts(recorder.path).peak_bytes == 110 * MIB
+    assert read_facts(recorder.path, peak_s=-1.0).runs[0].peak_bytes is None
+    assert read_facts(recorder.path, stopped=lambda: True).runs[0].peak_bytes is None
+    assert read_facts(recorder.path).runs[0].peak_bytes == 110 * MIB
 
 
 def test_a_locked_recording_is_not_tidied_away_until_it_is_unlocked(tmp_path: Path) -> None:

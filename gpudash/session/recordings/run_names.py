@@ -1,0 +1,93 @@
+"""What a run is called that nobody named: "training width 1024 on sim:0"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpudash.devices.names import SIMULATED, shown_devices
+from gpudash.session.watching.request import program_name
+from gpudash.specs import Spec, workloads
+from gpudash.telemetry.recording.facts import RunFacts
+from gpudash.telemetry.store import WATCH
+from gpudash.units import format_bytes
+
+MOST_DIFFERENCES = 3
+"""Fields that a name tells; more are counted."""
+
+LONGEST_ARGUMENTS = 48
+"""Characters of a program's arguments in its name."""
+
+LONGEST_VALUE = 40
+"""Characters of a field's value."""
+
+_LAST = ("seed", "threads")
+"""Fields of every workload, which tell runs apart only where nothing else does."""
+
+
+def run_name(run: RunFacts) -> str:
+    """What the user calls a run, else its workload, what differs from the default, and where it was.
+
+    Of a program of the user's its script and arguments: "train.py --lr 0.1 on cuda:0".
+    """
+    if run.words.title:
+        return run.words.title
+    if run.workload == WATCH:
+        asked = _program(run.spec.get("command"))
+    else:
+        differences = differences_of(run)
+        more = len(differences) - MOST_DIFFERENCES
+        told = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+        asked = f"{run.workload} {told}".strip()
+    where = shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", "")
+    return f"{asked} on {where}" if where else asked
+
+
+def kind_of_run(run: RunFacts) -> str:
+    """The workload of a run, or the script of a program of the user's."""
+    return _program(run.spec.get("command"), arguments=False) if run.workload == WATCH else run.workload
+
+
+def differences_of(run: RunFacts) -> list[str]:
+    """Every field in which a run differs from its workload's default, in words: "width 1024"."""
+    kind = workloads().get(run.workload)
+    return [] if kind is None else list(_differences(kind, run.spec))
+
+
+def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
+    """The preset that the spec goes by, then what differs from it."""
+    asked = {name: spec[name] for name in kind.model_fields if name in spec and name != "devices"}
+    named = [(name, fields) for name, fields in kind.presets.items() if fields and fields.items() <= asked.items()]
+    base: Mapping[str, Any] = {}
+    if named:
+        preset, base = max(named, key=lambda found: len(found[1]))
+        yield preset
+    for name in sorted(asked, key=_LAST.__contains__):
+        found = kind.model_fields[name]
+        if asked[name] != base.get(name, found.default):
+            extra = found.json_schema_extra
+            yield _words(name, asked[name], extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
+
+
+def _words(name: str, value: object, size: bool) -> str:
+    field = name.replace("_", " ")
+    if isinstance(value, bool):
+        return field if value else f"no {field}"
+    if size and isinstance(value, int):
+        return f"{field} {format_bytes(value)}"
+    told = str(value)
+    return f"{field} {told if len(told) <= LONGEST_VALUE else told[: LONGEST_VALUE - 1] + '…'}"
+
+
+def _program(command: object, *, arguments: bool = True) -> str:
+    """A command in words: its script or program and what follows it."""
+    words = [str(word) for word in command] if isinstance(command, Sequence) and not isinstance(command, str) else []
+    if not words or not words[0]:
+        return "program"
+    name = program_name(words)
+    if not arguments:
+        return name
+    place = next((number for number, word in enumerate(words) if Path(word).name == name), 0)
+    rest = " ".join(words[place + 1 :])
+    return f"{name} {rest if len(rest) <= LONGEST_ARGUMENTS else rest[: LONGEST_ARGUMENTS - 1] + '…'}".strip()
