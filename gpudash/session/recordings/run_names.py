@@ -10,7 +10,7 @@ from gpudash.devices.names import SIMULATED, shown_devices
 from gpudash.session.watching.request import program_name
 from gpudash.specs import Spec, workloads
 from gpudash.telemetry.recording.facts import RunFacts
-from gpudash.telemetry.store import WATCH
+from gpudash.telemetry.runs import WATCH
 from gpudash.units import format_bytes
 
 MOST_DIFFERENCES = 3
