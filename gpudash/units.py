@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
+from fractions import Fraction
 
 KIB = 1024
 MIB = 1024**2
@@ -33,6 +35,8 @@ _FACTORS = {
     "gb": 1000**3,
     "tb": 1000**4,
 }
+
+_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 
 MAX_SIZE = 2**50
 """Largest size accepted anywhere: 1 PiB, far above any machine, far below int64."""
@@ -95,7 +99,7 @@ def memory_unit(size: float) -> str:
 
 def format_number(size: float, unit: str) -> str:
     """``size`` bytes as a number of ``unit``, without the unit."""
-    value = size / {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}[unit]
+    value = size / _UNITS[unit]
     if unit in ("B", "MiB") or (unit == "KiB" and abs(value) >= 10):
         return f"{value:.0f}"
     return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
@@ -107,6 +111,53 @@ def format_pair(used: float | None, total: float | None) -> str:
         return f"{format_bytes(used)} of {format_bytes(total)}"
     unit = memory_unit(max(used, total))
     return f"{format_number(used, unit)} of {format_number(total, unit)} {unit}"
+
+
+@dataclass(frozen=True)
+class SizeScale:
+    """How sizes that are compared are written, so that what is read of them says of their order what is true.
+
+    A larger size never reads as less. `of` chooses so many digits that two sizes which differ read differently, and
+    that their difference has two digits, one where it is whole MiB or less.
+
+    Attributes:
+        unit: of all sizes; "" for each in its own.
+    """
+
+    unit: str = ""
+
+    @classmethod
+    def of(cls, need: int, free: int) -> SizeScale:
+        """The coarsest scale that tells ``need`` from ``free``, both in bytes."""
+        for scale in (cls(), cls("GiB"), cls("MiB"), cls("KiB")):
+            large = {scale.unit_of(need), scale.unit_of(free)} & {"GiB", "TiB"}
+            apart = abs(scale.shown(free) - scale.shown(need))
+            if need == free or apart >= max((Fraction(_UNITS[unit], 10) for unit in large), default=1):
+                return scale
+        return cls("B")
+
+    def unit_of(self, size: int) -> str:
+        """The unit in which ``size`` bytes are written."""
+        return self.unit or memory_unit(size)
+
+    def words(self, size: int) -> str:
+        """``size`` bytes; with two decimals from 1 GiB on."""
+        unit = self.unit_of(size)
+        return f"{_comparable(size / _UNITS[unit], unit)} {unit}"
+
+    def shown(self, size: int) -> Fraction:
+        """The bytes that a reader of `words` takes ``size`` for."""
+        unit = self.unit_of(size)
+        return Fraction(_comparable(size / _UNITS[unit], unit)) * _UNITS[unit]
+
+    def apart(self, need: int, free: int) -> str:
+        """How far two sizes lie apart: the difference of what is shown of them, in the larger one's unit."""
+        unit = self.unit_of(max(need, free))
+        return f"{_comparable(abs(self.shown(free) - self.shown(need)) / _UNITS[unit], unit)} {unit}"
+
+
+def _comparable(value: float | Fraction, unit: str) -> str:
+    return f"{float(value):.{2 if unit in ('GiB', 'TiB') else 0}f}"
 
 
 def format_scaled(value: float | None, unit: str) -> str:

@@ -35,6 +35,7 @@ LONG = (
     "end_to_end/test_soak.py",
     "gpu/test_scaling_on_a_gpu.py",
     "gpu/test_watching_on_a_gpu.py",
+    "ui/test_figures_agree.py",
     "unit/memory/snapshot/test_fuzzing.py",
     "unit/simulator/test_allocator_matrix.py",
     "unit/simulator/test_known_peaks.py",
@@ -42,7 +43,8 @@ LONG = (
     "unit/simulator/test_modules.py",
     "unit/simulator/test_operators.py",
 )
-"""The soak, the guided tour, samples of torch's operators, known peaks, fuzzing, whole programs on a GPU."""
+"""The soak, the guided tour, samples of torch's operators, known peaks, fuzzing, whole programs on a GPU, and what two
+thousand predictions say."""
 
 SAMPLES = (
     "end_to_end/test_window.py::test_closing_during_a_run_leaves_a_recording_that_says_cancelled",

@@ -7,18 +7,32 @@ from dataclasses import replace
 from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.units import GIB
 
-SMALLER_BATCH = Alternative("batch 8", {"batch": 8}, peak_reserved_bytes=5 * GIB, fits=True, changes_training=True)
+SMALLER_BATCH = Alternative(
+    "batch 8",
+    {"batch": 8},
+    peak_reserved_bytes=5 * GIB,
+    fits=True,
+    needed_bytes=6 * GIB,
+    free_bytes=8 * GIB,
+    changes_training=True,
+)
 CHECKPOINTING = Alternative(
     "activation checkpointing",
     {"checkpointing": True},
     peak_reserved_bytes=9 * GIB,
     fits=False,
+    needed_bytes=10 * GIB,
+    free_bytes=8 * GIB,
     slowdown=1.33,
     slowdown_from="FLOPs of the dry run",
 )
-ON_THE_CPU = Alternative("on cpu", device="cpu", peak_reserved_bytes=9 * GIB, fits=True)
+ON_THE_CPU = Alternative(
+    "on cpu", device="cpu", peak_reserved_bytes=9 * GIB, fits=True, needed_bytes=9 * GIB, free_bytes=20 * GIB
+)
 EXPANDABLE = Alternative("expandable segments", allocator="expandable_segments:True", peak_reserved_bytes=9 * GIB)
-CARD = Alternative("a card with 12.0 GiB", peak_reserved_bytes=10 * GIB, fits=True)
+CARD = Alternative(
+    "a card with 16 GiB", peak_reserved_bytes=10 * GIB, fits=True, needed_bytes=11 * GIB, free_bytes=round(14.4 * GIB)
+)
 
 SHORT = Estimate(
     "training",

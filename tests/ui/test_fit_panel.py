@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate
-from gpudash.memory.predicting.estimate_words import CONTEXT, HELD_BACK, segments
+from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK, Prediction
 from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.forms.fit_follower import DEBOUNCE_S, LOOK_S
 from gpudash.ui.forms.fit_panel import AlternativeRow, FitBar, part_colour
@@ -117,7 +117,8 @@ def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
     type_into(window, "batch", "0")
     wait(window, clock, 10)
     assert len(session.estimates.questions) == 1
-    assert window.workspace.dashboard.panel.fit.headline == "waiting for the marked fields"
+    assert window.workspace.dashboard.panel.fit.headline == "correct Batch first"
+    assert window.workspace.dashboard.panel.fit.estimate is None
     session.torch_ready = False
     type_into(window, "batch", "4")
     wait(window, clock, 10)
@@ -147,25 +148,22 @@ def test_the_verdict_is_told_by_words_sign_and_colour(
     assert metrics.horizontalAdvance(headline) <= fit._headline.width()
 
 
-def test_old_figures_stay_and_nothing_moves_while_new_ones_are_made(
+def test_the_figures_of_other_values_are_withdrawn_and_nothing_moves(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
     tell(window, session, SHORT)
     open_details(window)
     fit = window.workspace.dashboard.panel.fit
-    before, heights = fit.geometry(), [part.geometry() for part in (fit._bar, fit._lines, fit._toggle, fit._details)]
-    words = fit._lines.text()
+    before, heights = fit.geometry(), [part.geometry() for part in (fit.bar, fit._lines, fit._toggle, fit._details)]
     type_into(window, "batch", "5")
     settle(window)
     assert fit.headline == "predicting…"
-    assert fit.estimate is SHORT
-    assert fit._lines.text() == words
-    assert not row_of(window, SMALLER_BATCH).isEnabled()
+    assert (fit.estimate, fit.figures, fit.bar.parts(), fit.alternatives) == (None, "", [], [])
     wait(window, clock, DEBOUNCE_S)
     assert fit.geometry() == before
-    assert heights == [part.geometry() for part in (fit._bar, fit._lines, fit._toggle, fit._details)]
+    assert heights == [part.geometry() for part in (fit.bar, fit._lines, fit._toggle, fit._details)]
     tell(window, session, SHORT)
-    assert row_of(window, SMALLER_BATCH).isEnabled()
+    assert fit.alternatives
     assert fit.geometry() == before
 
 
@@ -182,10 +180,10 @@ def test_a_reason_takes_the_place_of_the_figures_and_moves_nothing_else(
     assert fit.headline == "≈ cannot be predicted"
     assert fit._lines.text() == "The code reads a number out of a tensor."
     assert "Move it out of the step." in fit._lines.toolTip()
-    assert fit.estimate is None and not fit._bar.isVisible()
+    assert fit.estimate is None and not fit.bar.isVisible()
     assert fit.geometry() == top
     type_into(window, "batch", "6")
-    assert fit._bar.isVisible() and fit._lines.text() == ""
+    assert fit.bar.isVisible() and fit._lines.text() == ""
 
 
 def test_a_question_that_is_refused_is_told_in_its_words(
@@ -203,7 +201,7 @@ def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
     tell(window, session, replace(SHORT, margin_bytes=100 * MIB))
     assert (
         window.workspace.dashboard.panel.fit._lines.text()
-        == "needs 11.1 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
+        == "needs 11.10 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
     )
 
 
@@ -216,6 +214,7 @@ def test_what_fits_comes_first_and_what_cannot_be_done_here_has_no_button(
     rows = window.workspace.dashboard.panel.fit.alternatives
     assert [row.alternative for row in rows] == [SMALLER_BATCH, ON_THE_CPU, CARD, EXPANDABLE, CHECKPOINTING]
     assert row_of(window, CARD).button is None
+    assert "needs 11.00 GiB of 14.40 GiB" in row_of(window, CARD).accessibleName()
     assert "+33 % time, from FLOPs of the dry run" in row_of(window, CHECKPOINTING).accessibleName()
     assert "may change convergence" in row_of(window, SMALLER_BATCH).accessibleName()
 
@@ -270,7 +269,7 @@ def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     window: MainWindow, session: FakeSession
 ) -> None:
     tell(window, session, SHORT)
-    assert "Run anyway" in window.workspace.dashboard.panel.button.toolTip()
+    assert "Run anyway" in window.workspace.dashboard.panel.button.text()
     assert "3.10 GiB short" in window.workspace.dashboard.panel.button.toolTip()
     assert window.workspace.dashboard.panel.button.isEnabled()
     window.workspace.dashboard.panel.button.click()
@@ -278,6 +277,7 @@ def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     session.end()
     settle(window)
     tell(window, session, FITS)
+    assert "Start run" in window.workspace.dashboard.panel.button.text()
     assert "Run anyway" not in window.workspace.dashboard.panel.button.toolTip()
 
 
@@ -325,7 +325,7 @@ def test_verdict_start_button_and_some_of_the_form_are_seen_at_every_size(
     inside = window.workspace.dashboard.panel.rect()
     for part in (
         fit._headline,
-        fit._bar,
+        fit.bar,
         fit._lines,
         fit._toggle,
         fit._details,
@@ -383,7 +383,7 @@ def colour_at(widget: QWidget, x: float) -> str:
 
 
 def test_the_bar_reaches_to_what_is_free_and_its_parts_have_their_colours(bar: FitBar) -> None:
-    bar.show_estimate(FITS, bar._palette, stale=False)
+    bar.show_prediction(Prediction(FITS), bar._palette)
     assert [(name, round(place.width(), 3)) for name, _, place in bar.parts()] == [
         (CONTEXT, 37.5),
         ("weights", 37.5),
@@ -396,7 +396,7 @@ def test_the_bar_reaches_to_what_is_free_and_its_parts_have_their_colours(bar: F
 
 
 def test_the_overhang_of_what_does_not_fit_is_marked_where_free_memory_ends(bar: FitBar) -> None:
-    bar.show_estimate(SHORT, bar._palette, stale=False)
+    bar.show_prediction(Prediction(SHORT), bar._palette)
     end = bar.free_end()
     assert end == pytest.approx(300 * 8 / 11.1)
     assert colour_at(bar, end) == bar._palette.critical
@@ -405,19 +405,14 @@ def test_the_overhang_of_what_does_not_fit_is_marked_where_free_memory_ends(bar:
     assert len(beyond) > 1
 
 
-def test_the_bar_is_fainter_while_it_is_out_of_date(bar: FitBar) -> None:
-    bar.show_estimate(FITS, bar._palette, stale=True)
-    assert colour_at(bar, 55) != part_colour("weights", bar._palette)
-
-
 def test_every_part_of_the_bar_is_named_under_the_pointer_and_to_a_screen_reader(bar: FitBar) -> None:
     assert bar.words_at(10) == "Nothing has been predicted yet"
-    bar.show_estimate(SHORT, bar._palette, stale=False)
+    bar.show_prediction(Prediction(SHORT), bar._palette)
     for name, _, place in bar.parts():
         assert bar.words_at(place.center().x()).startswith(name)
         assert name in bar.accessibleDescription()
     assert "beyond what is free" in bar.words_at(250)
-    bar.show_estimate(FITS, bar._palette, stale=False)
+    bar.show_prediction(Prediction(FITS), bar._palette)
     assert bar.words_at(280) == "left over at the peak: 5.00 GiB"
 
 
@@ -425,4 +420,4 @@ def test_every_part_of_the_bar_is_named_under_the_pointer_and_to_a_screen_reader
 def test_every_part_has_a_colour_of_its_own(palette: Palette) -> None:
     names = (CONTEXT, *CATEGORIES, HELD_BACK)
     assert len({part_colour(name, palette) for name in names}) == len(names)
-    assert {name for name, _ in segments(SHORT)} <= set(names)
+    assert {name for name, _ in Prediction(SHORT).segments} <= set(names)

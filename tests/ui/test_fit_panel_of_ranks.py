@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpudash.memory.predicting.estimate import Estimate
-from gpudash.memory.predicting.estimate_words import COMMUNICATION
+from gpudash.memory.predicting.prediction import COMMUNICATION
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
@@ -39,14 +39,14 @@ def test_equal_ranks_are_told_with_what_is_assumed_for_nccl(open_window: OpenWin
         "rank 1 on cuda:1: 3.19 GiB of 8.00 GiB free, fits",
         "assumed: NCCL about 192 MiB per rank",
     ]
-    assert COMMUNICATION in fit._bar.accessibleDescription()
+    assert COMMUNICATION in fit.bar.accessibleDescription()
 
 
 def test_the_rank_with_least_memory_is_named(open_window: OpenWindow, session: FakeSession) -> None:
     fit = shown(open_window, session, UNEQUAL_RANKS).workspace.dashboard.panel.fit
     assert "on rank 1" in fit.headline
     assert "rank 1 on cuda:1 has least and decides" in fit.rank_lines
-    assert "rank 0 on cuda:0: 11.2 GiB of 16.0 GiB free, fits" in fit.rank_lines
+    assert "rank 0 on cuda:0: 11.19 GiB of 16.00 GiB free, fits" in fit.rank_lines
 
 
 def test_of_eight_ranks_one_is_shown(open_window: OpenWindow, session: FakeSession) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpudash.memory.explaining.wording import available, innermost, needed
-from gpudash.memory.predicting.estimate_words import price
+from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
 from gpudash.units import format_bytes, format_count, format_duration, format_percent
 

@@ -18,8 +18,8 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, Trace
 from gpudash.memory.explaining.explain import rejudged
 from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_card
-from gpudash.memory.predicting.estimate_words import change_words
 from gpudash.memory.predicting.fit import peaks, run_on
+from gpudash.memory.predicting.prediction import change_words
 from gpudash.telemetry.explanation import Explanation, Growth, Remedy
 from gpudash.units import GIB, MIB, format_bytes
 
@@ -230,8 +230,14 @@ def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative |
     cap = -(-(peak + found.margin_bytes) // MIB) * MIB
     if cap > room:
         return None
-    words = f"a memory cap of {format_bytes(cap)}"
-    return Alternative(words, memory_cap_bytes=cap, peak_reserved_bytes=peak, fits=True)
+    return Alternative(
+        f"a memory cap of {needed(cap)}",
+        memory_cap_bytes=cap,
+        peak_reserved_bytes=peak,
+        fits=True,
+        needed_bytes=peak + found.overhead_bytes,
+        free_bytes=cap + found.overhead_bytes,
+    )
 
 
 def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> Estimate:

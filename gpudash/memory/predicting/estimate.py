@@ -104,12 +104,15 @@ class Alternative(RunChange):
         memory_cap_bytes: a higher cap on what the allocator may reserve; ``None`` for the same one.
         peak_reserved_bytes: predicted, per GPU, as of `Estimate`; ``None`` when it could not be predicted.
         ranks: devices that the run is spread over instead, with one rank on each; ``None`` for as many as before.
+        needed_bytes, free_bytes: of the changed run, where that would take place; as of `Estimate`.
     """
 
     card_bytes: int | None = None
     memory_cap_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     ranks: int | None = None
+    needed_bytes: int | None = None
+    free_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,7 @@ class Estimate:
         released_bytes: how much more would be reserved with room to spare, where that is more than there is: the run
             passes only because cached segments are released in time.
         product: what the device is; "" where that is not known.
+        alternatives: changes that were predicted where the run does not fit with room to spare.
         retries: how often the allocator has to release its cache before a request can be served, in the steps followed.
         minimum_capacity_bytes: smallest capacity found of a card, empty but for this run, on which it passes; a greater
             one that falls short of what is reserved with room to spare may fail all the same, since other segments are
@@ -207,6 +211,11 @@ class Estimate:
     retries: int = 0
     assumptions: tuple[str, ...] = ()
     product: str = ""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it fits as it is, so that nothing needs to be changed."""
+        return self.fits is True and not self.released_bytes
 
     @property
     def fills_memory(self) -> bool:

@@ -9,7 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
-from gpudash.memory.predicting.estimate_words import price
+from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import worded_label
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics

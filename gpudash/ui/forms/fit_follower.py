@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session import Answer, Session
+from gpudash.ui.forms.fit_panel import PREDICTING
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.units import MIB
 
@@ -49,7 +50,7 @@ class FitFollower:
         if self._running:
             return
         self._due = self._clock() + DEBOUNCE_S
-        self._panel.fit.show_predicting()
+        self._panel.fit.withdraw(self._panel.correction or PREDICTING)
         self._panel.set_forecast("")
 
     def refresh(self) -> None:
@@ -59,7 +60,7 @@ class FitFollower:
         if self._running:
             return
         if not self._session.torch_ready:
-            self._panel.fit.show_predicting("predicting needs PyTorch; it is loading…")
+            self._panel.fit.withdraw("predicting needs PyTorch; it is loading…")
             return
         if self._due is not None and self._clock() >= self._due:
             self._ask()
@@ -80,7 +81,7 @@ class FitFollower:
         self._due, self._shown = None, None
         spec = self._panel.spec()
         if spec is None:
-            self._panel.fit.show_predicting("waiting for the marked fields")
+            self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
         self._look_at = self._clock() + LOOK_S
         device = self._asked_device = spec.own_device or self._panel.device_name
@@ -90,7 +91,7 @@ class FitFollower:
         except (ValueError, RuntimeError) as error:
             self._panel.fit.show_reason(str(error), "")
             return
-        self._panel.fit.show_predicting()
+        self._panel.fit.withdraw()
 
     def _show(self, answer: Answer | None) -> None:
         if answer is None or answer is self._shown:
@@ -99,7 +100,7 @@ class FitFollower:
         estimate, problem = answer.estimate, answer.problem
         if estimate is not None and estimate.peak_allocated_bytes is not None:
             self._panel.fit.show_estimate(estimate, whole=answer.final)
-            short = estimate.fits is False and estimate.spare_bytes is not None
+            short = estimate.fits is False and not estimate.fills_memory
             self._panel.set_forecast(self._panel.fit.headline if short else "")
         elif problem is not None:
             self._panel.fit.show_reason(problem.message, problem.remedy)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from html import escape
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
@@ -27,23 +28,7 @@ from PySide6.QtWidgets import (
 from gpudash.devices.names import shown_name
 from gpudash.memory.allocator.settings import assignment
 from gpudash.memory.predicting.estimate import Alternative, Estimate
-from gpudash.memory.predicting.estimate_words import (
-    COMMUNICATION,
-    HELD_BACK,
-    assumed_words,
-    bar_bytes,
-    change_words,
-    fit_words,
-    headline,
-    largest_batch,
-    largest_batch_remark,
-    need_words,
-    price,
-    rank_lines,
-    release_words,
-    segments,
-    verdict,
-)
+from gpudash.memory.predicting.prediction import COMMUNICATION, HELD_BACK, Prediction, WayOut
 from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
@@ -65,9 +50,6 @@ PREDICTING = "predicting…"
 
 BAR_HEIGHT = 16
 """Logical pixels of the bar."""
-
-STALE_ALPHA = 90
-"""Opacity, of 255, of figures that are being predicted anew."""
 
 GAP = 1.0
 """Logical pixels between two parts, so that neighbours are told apart by more than colour."""
@@ -100,8 +82,8 @@ class FitPanel(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = DARK
-        self._estimate: Estimate | None = None
-        self._stale = False
+        self._prediction: Prediction | None = None
+        self._rows: list[AlternativeRow] = []  # a layout asked for its items leaves wrappers of freed ones behind
         self._chosen_open: bool | None = None
         self._locked = False
         self._reason = False
@@ -109,7 +91,7 @@ class FitPanel(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self._headline = PlainLabel(PREDICTING)
         self._headline.setWordWrap(False)
-        self._bar = FitBar(self._palette)
+        self.bar = FitBar(self._palette)
         self._lines = PlainLabel("\n")
         self._lines.setProperty("role", "muted")
         self._lines.setWordWrap(True)
@@ -154,7 +136,7 @@ class FitPanel(QWidget):
         rule.setFixedHeight(1)
         column.addWidget(rule)
         column.addWidget(self._headline)
-        column.addWidget(self._bar)
+        column.addWidget(self.bar)
         column.addWidget(self._lines)
         column.addWidget(self._ranks)
         column.addWidget(self._toggle)
@@ -162,13 +144,18 @@ class FitPanel(QWidget):
 
     @property
     def estimate(self) -> Estimate | None:
-        """The prediction that is shown, fresh or not."""
-        return self._estimate
+        """The prediction that is shown; ``None`` while there is none for the values in the form."""
+        return None if self._prediction is None else self._prediction.estimate
 
     @property
     def headline(self) -> str:
         """The words of the first line."""
         return self._headline.text()
+
+    @property
+    def figures(self) -> str:
+        """The words below the bar."""
+        return self._lines.text()
 
     @property
     def rank_lines(self) -> str:
@@ -178,9 +165,7 @@ class FitPanel(QWidget):
     @property
     def alternatives(self) -> list[AlternativeRow]:
         """The rows of the alternatives, from the top."""
-        items = (self._column.itemAt(place) for place in range(self._column.count()))
-        found = (item.widget() for item in items if item is not None)
-        return [widget for widget in found if isinstance(widget, AlternativeRow)]
+        return list(self._rows)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -201,26 +186,29 @@ class FitPanel(QWidget):
             estimate: as far as it has come.
             whole: whether it comes no further.
         """
-        self._estimate, self._stale, self._reason = estimate, False, False
-        self._headline.setToolTip(
-            plain_tip("\n".join(line for line in (release_words(estimate), estimate.method) if line))
-        )
-        self._set_look(verdict(estimate), headline(estimate))
-        self._whole = whole
-        self._set_lines(_figures(estimate), tip=largest_batch_remark(estimate))
+        told = self._prediction = Prediction(estimate)
+        self._reason, self._whole = False, whole
+        self._headline.setToolTip(plain_tip("\n".join(line for line in (told.release, estimate.method) if line)))
+        self._set_look(told.verdict, told.headline)
+        self._set_lines(_figures(told), tip=told.largest_batch_remark)
         self._show()
 
-    def show_predicting(self, words: str = PREDICTING) -> None:
-        """Keep the old figures, dimmed, while new ones are made."""
-        self._stale, self._reason = True, False
+    def withdraw(self, words: str = PREDICTING) -> None:
+        """Show no prediction, since the last one was made for other values; its room stays, so that nothing moves.
+
+        Args:
+            words: what is waited for.
+        """
+        self._prediction, self._reason, self._whole = None, False, True
+        self._headline.setToolTip("")
         self._set_look("unknown", words)
-        if self._estimate is None:
-            self._set_lines("")
+        self._set_lines("")
         self._show()
 
     def show_reason(self, message: str, remedy: str) -> None:
         """Say why nothing can be predicted."""
-        self._estimate, self._stale, self._reason = None, False, True
+        self._prediction, self._reason, self._whole = None, True, True
+        self._headline.setToolTip("")
         self._set_look("uncertain", "cannot be predicted")
         self._set_lines(message, tip=f"{message} {remedy}".strip())
         self._show()
@@ -243,66 +231,67 @@ class FitPanel(QWidget):
         self._headline.setFont(font)
 
     def _show_ranks(self) -> None:
-        estimate = self._estimate
-        lines = [] if estimate is None else [*rank_lines(estimate), assumed_words(estimate)]
-        self._ranks.setText("\n".join(line for line in lines if line))
-        self._ranks.setVisible(bool(lines and lines[0]))
-        self._ranks.setEnabled(not self._stale)
+        told = self._prediction
+        if told is None:
+            self._ranks.setText("\n" * self._ranks.text().count("\n"))
+            self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
+            return
+        lines = [line for line in (*told.rank_lines, told.assumed) if line]
+        self._ranks.setText("\n".join(lines))
+        self._ranks.setVisible(bool(lines))
 
     def _set_lines(self, words: str, tip: str = "") -> None:
         self._lines.setText(words)
         self._lines.setToolTip(plain_tip(tip))
 
     def _show(self) -> None:
-        estimate = self._estimate
-        self._bar.show_estimate(estimate, self._palette, stale=self._stale)
-        self._toggle.setEnabled(estimate is not None)
-        looking = "" if self._whole or self._stale else ", looking…"
-        self._toggle.setText(f"{_toggle_words(estimate)}{looking}")
+        told = self._prediction
+        self.bar.show_prediction(told, self._palette)
+        self._toggle.setEnabled(told is not None)
+        self._toggle.setText(f"{_toggle_words(told)}{'' if self._whole else ', looking…'}")
         self._share_height()
         self._show_ranks()
-        opened = self._toggle.isChecked() and estimate is not None
+        opened = self._toggle.isChecked() and not self._reason
         self._details.setVisible(opened)
-        self._inside.setEnabled(not self._stale)
-        if opened and estimate is not None and not self._stale:
-            self._fill(estimate)
+        if opened:
+            self._fill(told)
 
     def _share_height(self) -> None:
         """A reason takes the place of bar and switch, and its words the height of both: nothing else moves."""
-        self._bar.setVisible(not self._reason)
+        self.bar.setVisible(not self._reason)
         self._toggle.setVisible(not self._reason)
         height = 2 * self._lines.fontMetrics().lineSpacing() + 2
         if self._reason:
-            height += self._bar.height() + self._toggle.sizeHint().height() + 2 * SPACING
+            height += self.bar.height() + self._toggle.sizeHint().height() + 2 * SPACING
         self._lines.setFixedHeight(height)
 
-    def _fill(self, estimate: Estimate) -> None:
+    def _fill(self, told: Prediction | None) -> None:
         """Bring the details up to date; a row stays while its alternative does, for the pointer may be on it."""
         self._legend.deleteLater()
-        self._legend = self._make_legend(estimate)
+        self._legend = self._make_legend([] if told is None else told.segments)
         self._column.insertWidget(0, self._legend)
-        old = self.alternatives
-        for place, alternative in enumerate(sorted(estimate.alternatives, key=_order)):
-            row = next((row for row in old if row.alternative == alternative), None)
+        old, self._rows = self._rows, []
+        for place, way in enumerate(sorted(() if told is None else told.ways_out, key=_order)):
+            row = next((row for row in old if row.way == way), None)
             if row is None:
-                row = AlternativeRow(alternative)
+                row = AlternativeRow(way)
                 row.applied.connect(self.applied)
                 row.set_locked(self._locked)
             else:
                 old.remove(row)
             self._column.insertWidget(place + 1, row)
+            self._rows.append(row)
         for row in old:
             self._column.removeWidget(row)
-            row.setParent(None)
+            row.hide()
             row.deleteLater()
 
-    def _make_legend(self, estimate: Estimate) -> QWidget:
+    def _make_legend(self, parts: Sequence[tuple[str, int]]) -> QWidget:
         legend = QWidget()
         grid = QGridLayout(legend)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(8)
         grid.setVerticalSpacing(1)
-        parts = segments(estimate)
         rows = -(-len(parts) // LEGEND_COLUMNS)
         for number, (name, size) in enumerate(parts):
             colour = part_colour(name, self._palette)
@@ -329,29 +318,28 @@ class FitPanel(QWidget):
         self._show()
 
 
-def _order(alternative: Alternative) -> int:
+def _order(way: WayOut) -> int:
     """What fits comes first; otherwise the order, the least harmful first, is kept."""
-    return {True: 0, None: 1, False: 2}[alternative.fits]
+    return {True: 0, None: 1, False: 2}[way.alternative.fits]
 
 
-def _toggle_words(estimate: Estimate | None) -> str:
-    if estimate is None or estimate.fits or not estimate.alternatives:
+def _toggle_words(told: Prediction | None) -> str:
+    if told is None or not told.ways_out:
         return "Details"
-    count = sum(alternative.fits is True for alternative in estimate.alternatives)
-    return f"What would fit ({count})"
+    return f"What would fit ({sum(way.alternative.fits is True for way in told.ways_out)})"
 
 
-def _figures(estimate: Estimate) -> str:
-    if estimate.peak_allocated_bytes is None:
-        return estimate.reason
-    return "\n".join(line for line in (need_words(estimate), largest_batch(estimate)) if line)
+def _figures(told: Prediction) -> str:
+    if told.estimate.peak_allocated_bytes is None:
+        return told.estimate.reason
+    return "\n".join(line for line in (told.need, told.largest_batch) if line)
 
 
 _LOOKS = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
 
 
 class AlternativeRow(QWidget):
-    """The change, its predicted peak and price; the button where the form can make it.
+    """The change, what it needs and its price; the button where the form can make it.
 
     Signals:
         applied: the `Alternative`, when its button was pressed.
@@ -359,20 +347,21 @@ class AlternativeRow(QWidget):
 
     applied = Signal(object)
 
-    def __init__(self, alternative: Alternative, parent: QWidget | None = None) -> None:
+    def __init__(self, way: WayOut, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.alternative = alternative
+        self.way = way
+        self.alternative = way.alternative
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(6)
-        role, sign = _LOOKS[alternative.fits]
+        role, sign = _LOOKS[way.alternative.fits]
         mark = PlainLabel(sign)
         mark.setProperty("role", role)
         mark.setFixedWidth(12)
-        mark.setToolTip(plain_tip(fit_words(alternative.fits)))
-        change = PlainLabel(change_words(alternative))
+        mark.setToolTip(plain_tip(way.fit))
+        change = PlainLabel(way.change)
         change.setWordWrap(True)
-        told = PlainLabel(_told(alternative))
+        told = PlainLabel(_told(way))
         told.setProperty("role", "legend")
         told.setWordWrap(True)
         words = QVBoxLayout()
@@ -384,7 +373,7 @@ class AlternativeRow(QWidget):
         self.button = self._make_button()
         if self.button is not None:
             row.addWidget(self.button)
-        self.setAccessibleName(f"{change_words(alternative)}: {fit_words(alternative.fits)}; {_told(alternative)}")
+        self.setAccessibleName(f"{way.change}: {way.fit}; {_told(way)}")
 
     def _make_button(self) -> QPushButton | None:
         """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""
@@ -401,7 +390,7 @@ class AlternativeRow(QWidget):
         else:
             return None
         button.setProperty("role", "chip")
-        button.setAccessibleName(f"{button.text()}: {change_words(alternative)}")
+        button.setAccessibleName(f"{button.text()}: {self.way.change}")
         return button
 
     def set_locked(self, locked: bool) -> None:
@@ -415,11 +404,10 @@ def start_words(setting: str) -> str:
     return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
 
 
-def _told(alternative: Alternative) -> str:
-    parts = [format_bytes(alternative.peak_reserved_bytes), price(alternative)]
-    if alternative.allocator:
-        parts.append("gpudash has to be started with it")
-    return " · ".join(part for part in parts if part)
+def _told(way: WayOut) -> str:
+    needs = f"needs {way.needs}" if way.needs else ""
+    start = "gpudash has to be started with it" if way.alternative.allocator else ""
+    return " · ".join(part for part in (needs, way.price, start) if part)
 
 
 def _apply_words(alternative: Alternative) -> str:
@@ -440,28 +428,27 @@ class FitBar(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._estimate: Estimate | None = None
-        self._stale = False
+        self._prediction: Prediction | None = None
         self.setFixedHeight(BAR_HEIGHT)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("Predicted memory")
 
-    def show_estimate(self, estimate: Estimate | None, palette: Palette, *, stale: bool) -> None:
-        """Draw a prediction, faint while it is out of date; ``None`` draws an empty bar."""
-        self._estimate, self._palette, self._stale = estimate, palette, stale
-        parts = [] if estimate is None else [f"{name} {format_bytes(size)}" for name, size in segments(estimate)]
-        if estimate is not None:
-            parts = [headline(estimate), *parts, f"free {format_bytes(estimate.free_bytes)}"]
-        self.setAccessibleDescription("; ".join(parts))
+    def show_prediction(self, prediction: Prediction | None, palette: Palette) -> None:
+        """Draw a prediction; ``None`` draws an empty bar."""
+        self._prediction, self._palette = prediction, palette
+        parts = [] if prediction is None else [f"{name} {format_bytes(size)}" for name, size in prediction.segments]
+        if prediction is not None:
+            parts = [prediction.headline, *parts, prediction.need]
+        self.setAccessibleDescription("; ".join(part for part in parts if part))
         self.update()
 
     def parts(self) -> list[tuple[str, int, QRectF]]:
         """Name, bytes and place of each part, from the left."""
-        if self._estimate is None:
+        if self._prediction is None:
             return []
-        scale = self._pixels_per_byte()
+        scale = self._pixels_per_byte(self._prediction)
         placed, left = [], 0.0
-        for name, size in segments(self._estimate):
+        for name, size in self._prediction.segments:
             width = size * scale
             placed.append((name, size, QRectF(left, 1, width, BAR_HEIGHT - 2)))
             left += width
@@ -469,15 +456,14 @@ class FitBar(QWidget):
 
     def free_end(self) -> float | None:
         """Where free memory ends, in pixels; ``None`` when it is not known or reaches to the bar's end."""
-        estimate = self._estimate
-        if estimate is None or estimate.free_bytes is None or bar_bytes(estimate) <= estimate.free_bytes:
+        told = self._prediction
+        free = None if told is None else told.estimate.free_bytes
+        if told is None or free is None or told.bar_bytes <= free:
             return None
-        return estimate.free_bytes * self._pixels_per_byte()
+        return free * self._pixels_per_byte(told)
 
-    def _pixels_per_byte(self) -> float:
-        estimate = self._estimate
-        assert estimate is not None
-        return self.width() / max(bar_bytes(estimate), estimate.free_bytes or 0, 1)
+    def _pixels_per_byte(self, told: Prediction) -> float:
+        return self.width() / max(told.bar_bytes, told.estimate.free_bytes or 0, 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -488,8 +474,6 @@ class FitBar(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         for name, _size, place in self.parts():
             colour = QColor(part_colour(name, self._palette))
-            if self._stale:
-                colour.setAlpha(STALE_ALPHA)
             gap = GAP if place.width() > SMALLEST else 0.0
             painter.fillRect(place.adjusted(0, 0, -gap, 0), colour)
         end = self.free_end()
@@ -499,7 +483,7 @@ class FitBar(QWidget):
     def _mark_overhang(self, painter: QPainter, end: float) -> None:
         critical = QColor(self._palette.critical)
         beyond = QRectF(end, 1, self.width() - end, BAR_HEIGHT - 2)
-        painter.fillRect(beyond, QColor(self._palette.panel if self._stale else self._palette.banner_critical))
+        painter.fillRect(beyond, QColor(self._palette.banner_critical))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setClipRect(beyond)
         painter.setPen(QPen(critical, 1.5))
@@ -516,13 +500,12 @@ class FitBar(QWidget):
 
     def words_at(self, x: float) -> str:
         """What is at a place of the bar, in words."""
-        estimate = self._estimate
-        if estimate is None:
+        told = self._prediction
+        if told is None:
             return "Nothing has been predicted yet"
         end = self.free_end()
         beyond = "\nbeyond what is free" if end is not None and x > end else ""
         for name, size, place in self.parts():
             if place.left() <= x <= place.right():
                 return f"{name}: {format_bytes(size)}{beyond}"
-        spare = (estimate.free_bytes or 0) - bar_bytes(estimate)
-        return f"left over at the peak: {format_bytes(max(0, spare))}"
+        return f"left over at the peak: {told.scale.apart(told.bar_bytes, told.estimate.free_bytes or 0)}"

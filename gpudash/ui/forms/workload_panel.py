@@ -268,6 +268,14 @@ class WorkloadPanel(QFrame):
         """Whether what is in the form can be run."""
         return self.script.ready if self.watching else self.form.spec() is not None
 
+    @property
+    def correction(self) -> str:
+        """What comes before a prediction: "correct Batch first"; "" when the values are allowed."""
+        wrong = None if self.watching else next(iter(self.form.errors()), None)
+        if wrong is None:
+            return ""
+        return f"correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
+
     def toggle(self) -> None:
         """What the button does: start, or stop while a run is on; a program that does not stop is asked again."""
         if self._running:
@@ -415,6 +423,7 @@ class WorkloadPanel(QFrame):
             program=self._program,
             outside=self._outside,
             ready=self.ready,
+            anyway=bool(self._forecast),
             start_tip=f"Run anyway (F5): {self._forecast}" if self._forecast else self._start_words(),
         )
 
@@ -438,7 +447,15 @@ class StartButton(QPushButton):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # after a click Space still means the view, not Stop
 
     def show_state(
-        self, *, running: bool, stopping: bool, program: bool, outside: bool, ready: bool, start_tip: str
+        self,
+        *,
+        running: bool,
+        stopping: bool,
+        program: bool,
+        outside: bool,
+        ready: bool,
+        anyway: bool,
+        start_tip: str,
     ) -> None:
         """Show what can be done.
 
@@ -448,6 +465,7 @@ class StartButton(QPushButton):
             program: whether it is a program of the user's.
             outside: whether that ran already, and is only watched.
             ready: whether a run can be started.
+            anyway: whether it is predicted that it will not fit.
             start_tip: what starting would do, or why it cannot be done.
         """
         if outside:
@@ -459,7 +477,8 @@ class StartButton(QPushButton):
             words = ("Stopping…" if stopping else "■  Stop run   F5", "Stop run")
             self._say(*words, "Stop after the current operation (F5)")
         else:
-            self._say("▶  Start run   F5", "Start run", start_tip)
+            name = "Run anyway" if anyway else "Start run"
+            self._say(f"▶  {name}   F5", name, start_tip)
         self.setEnabled(not stopping or program if running else ready)
         role = "danger" if running else "primary"
         if self.property("role") != role:

@@ -42,6 +42,8 @@ def as_alternative(change: str, found: Estimate, **differs: Any) -> Alternative:
         peak_reserved_bytes=found.peak_reserved_bytes or found.peak_allocated_bytes,
         fits=found.fits,
         releases_cache=found.fits is True and bool(found.released_bytes),
+        needed_bytes=found.needed_bytes,
+        free_bytes=found.free_bytes,
         **differs,
     )
 

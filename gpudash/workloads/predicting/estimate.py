@@ -138,6 +138,8 @@ class _Estimation:
                 largest_batch_releases=largest.releases,
             )
         yield found
+        if found.has_room:
+            return
         known: list[Alternative] = []
         for alternative in self._alternatives(trace, found):
             known.append(alternative)

@@ -139,7 +139,7 @@ def estimate(
 
     found = judge(trace_on(target), target, code.name)
     found = replace(found, assumptions=known[target.architecture][1])
-    if alternatives and target.room_bytes is not None:
+    if alternatives and target.room_bytes is not None and not found.has_room:
         found = replace(found, alternatives=tuple(unchanged(trace_on, target, found, elsewhere)))
     return replace(found, seconds=time.perf_counter() - began)
 

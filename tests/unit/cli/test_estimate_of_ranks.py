@@ -72,7 +72,7 @@ def test_a_person_reads_the_ranks_and_what_is_assumed(capsys: pytest.CaptureFixt
     assert lines[0] == "training on 2 ranks (cpu): does not fit, 2.30 GiB short on rank 0"
     assert any("N NCCL (assumed) 192 MiB" in line for line in lines)
     assert "largest batch: 12 per rank, 24 in all" in lines
-    assert "rank 1 on cpu: 10.5 GiB of 16.0 GiB free, fits" in lines
+    assert "rank 1 on cpu: 10.50 GiB of 16.00 GiB free, fits" in lines
     assert "assumed: NCCL about 192 MiB per rank" in lines
 
 

@@ -20,7 +20,7 @@ ROOM = 6 * GIB
 
 def test_a_higher_cap_is_offered_in_place_of_a_larger_card() -> None:
     raised, *others = with_raised_cap(SHORT, 2 * GIB, ROOM).alternatives
-    assert raised.change == "a memory cap of 3.00 GiB"
+    assert raised.change == "a memory cap of 3.01 GiB"
     assert raised.memory_cap_bytes == 3 * GIB + 2 * MIB
     assert (raised.peak_reserved_bytes, raised.fits) == (SHORT.peak_reserved_bytes, True)
     assert others == [SMALLER]

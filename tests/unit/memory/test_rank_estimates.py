@@ -7,17 +7,7 @@ from dataclasses import replace
 
 from gpudash.memory.allocator.trace import WEIGHTS, Trace
 from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge
-from gpudash.memory.predicting.estimate_words import (
-    COMMUNICATION,
-    CONTEXT,
-    assumed_words,
-    headline,
-    largest_batch,
-    price,
-    rank_lines,
-    rank_words,
-    segments,
-)
+from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, Prediction, price
 from gpudash.memory.predicting.rank_estimates import (
     GLOO_WORDS,
     NCCL_BYTES,
@@ -73,24 +63,24 @@ def test_nccl_is_assumed_on_gpus_and_never_on_the_cpu() -> None:
 
 def test_what_is_assumed_for_nccl_is_a_part_of_its_own_and_said_to_be_assumed() -> None:
     found = predicted(card(0), card(1))
-    parts = dict(segments(found))
+    parts = dict(Prediction(found).segments)
     assert (parts[CONTEXT], parts[COMMUNICATION]) == (500 * MIB, NCCL_BYTES)
     assert sum(parts.values()) == found.needed_bytes
-    assert assumed_words(found) == "assumed: NCCL about 192 MiB per rank"
+    assert Prediction(found).assumed == "assumed: NCCL about 192 MiB per rank"
     assert NCCL_WORDS in found.method
 
 
 def test_a_run_on_one_device_has_no_ranks_in_its_words() -> None:
     alone = judge(TRACE, card(0), "training")
-    assert (rank_lines(alone), assumed_words(alone), alone.deciding_rank) == ([], "", None)
-    assert COMMUNICATION not in dict(segments(alone))
+    assert (Prediction(alone).rank_lines, Prediction(alone).assumed, alone.deciding_rank) == ([], "", None)
+    assert COMMUNICATION not in dict(Prediction(alone).segments)
 
 
 def test_equal_ranks_are_told_as_alike() -> None:
     found = predicted(card(0), card(1))
     assert not unequal(found)
-    assert headline(found).endswith("spare per rank")
-    assert rank_lines(found) == [
+    assert Prediction(found).headline.endswith("spare per rank")
+    assert Prediction(found).rank_lines == [
         "2 ranks, all alike: rank 0 above",
         "rank 1 on cuda:1: 2.68 GiB of 8.00 GiB free, fits",
     ]
@@ -98,29 +88,33 @@ def test_equal_ranks_are_told_as_alike() -> None:
 
 def test_unequal_devices_name_the_one_that_decides() -> None:
     found = predicted(card(0), card(1, free=2 * GIB))
-    assert headline(found) == "does not fit, 692 MiB short on rank 1"
-    assert rank_lines(found)[0] == "2 ranks, memory unequal: rank 1 on cuda:1 has least and decides"
+    assert Prediction(found).headline == "does not fit, 0.68 GiB short on rank 1"
+    assert Prediction(found).rank_lines[0] == "2 ranks, memory unequal: rank 1 on cuda:1 has least and decides"
 
 
 def test_of_more_than_four_ranks_only_the_fullest_is_told() -> None:
-    assert rank_lines(predicted(*(card(number) for number in range(8)))) == ["8 ranks, the fullest shown: rank 0 above"]
+    assert Prediction(predicted(*(card(number) for number in range(8)))).rank_lines == [
+        "8 ranks, the fullest shown: rank 0 above"
+    ]
 
 
 def test_the_largest_batch_is_told_per_rank_and_in_all() -> None:
     found = predicted(card(0), card(1))
     both = replace(found, largest_batch_size=24, largest_global_batch=48)
-    assert largest_batch(both) == "largest batch: 24 per rank, 48 in all"
+    assert Prediction(both).largest_batch == "largest batch: 24 per rank, 48 in all"
     none = replace(found, largest_batch_size=0, largest_global_batch=0)
-    assert largest_batch(none) == "not even a batch of 1 fits"
+    assert Prediction(none).largest_batch == "not even a batch of 1 fits"
 
 
 def test_a_rank_that_has_to_release_its_cache_says_so() -> None:
     # 20 MiB in pieces, freed, then 30 MiB: on 40 MiB the first segment has to go back
     trace = Trace(array("q", [1, -1, 2]), array("q", [20 * MIB, 30 * MIB]), [WEIGHTS, WEIGHTS])
     tight, roomy = (Target(f"sim:{number}", free, free) for number, free in enumerate((40 * MIB, GIB)))
-    found = of_ranks([roomy, tight], "ddp", lambda target: judge(trace, target, "training"))
-    assert headline(found) == "fits only after releasing its cache on rank 1"
-    assert rank_words(found.ranks[1]) == "rank 1 on sim:0: 30 MiB of 40 MiB free, fits only after releasing its cache"
+    found = of_ranks([roomy, tight, tight], "ddp", lambda target: judge(trace, target, "training"))
+    assert Prediction(found).headline == "fits only after releasing its cache on rank 1"
+    assert Prediction(found).rank_lines[2] == (
+        "rank 2 on sim:0: 30 MiB of 40 MiB free, fits only after releasing its cache"
+    )
 
 
 def test_the_price_of_several_gpus_is_how_many() -> None:

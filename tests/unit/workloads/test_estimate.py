@@ -153,7 +153,7 @@ def test_the_run_is_followed_on_the_card_that_it_is_to_run_on(monkeypatch: pytes
     monkeypatch.setattr(predicting, "trace_of", trace)
     hopper, ada = Architecture((9, 0), 132), Architecture((8, 9), 128)
     target, other = replace(SMALL, architecture=hopper), Target("sim:1", GIB, GIB, architecture=ada)
-    predicted(target, (other, Target("cpu", GIB, GIB)), batch=1)
+    predicted(target, (other, Target("cpu", GIB, GIB)), batch=1024)
     assert set(followed) == {hopper, ada}
 
 

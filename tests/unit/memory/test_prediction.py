@@ -10,18 +10,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate
-from gpudash.memory.predicting.estimate_words import (
-    bar_bytes,
-    change_words,
-    headline,
-    largest_batch,
-    largest_batch_remark,
-    need_words,
-    price,
-    release_words,
-    segments,
-    verdict,
-)
+from gpudash.memory.predicting.prediction import Prediction, change_words, price
 from gpudash.units import GIB, MIB
 
 FITS = Estimate(
@@ -52,12 +41,12 @@ FITS = Estimate(
 )
 def test_the_headline_says_in_words_what_the_verdict_is(changes: dict[str, object], found: str, words: str) -> None:
     estimate = replace(FITS, **changes)  # type: ignore[arg-type]
-    assert verdict(estimate) == found
-    assert headline(estimate) == words
+    assert Prediction(estimate).verdict == found
+    assert Prediction(estimate).headline == words
 
 
 def test_the_parts_are_the_context_the_categories_in_their_order_and_what_is_idle() -> None:
-    assert segments(FITS) == [
+    assert Prediction(FITS).segments == [
         ("context", 300 * MIB),
         ("weights", GIB),
         ("activations", 2 * GIB),
@@ -81,12 +70,12 @@ def test_the_parts_add_up_to_what_is_needed(overhead: int, by_category: dict[str
         spare_bytes=2 * GIB,
         free_bytes=overhead + allocated + idle + 2 * GIB,
     )
-    assert bar_bytes(estimate) == estimate.needed_bytes == overhead + allocated + idle
+    assert Prediction(estimate).bar_bytes == estimate.needed_bytes == overhead + allocated + idle
 
 
 def test_what_is_needed_where_memory_is_short_is_more_than_there_is() -> None:
     short = replace(FITS, fits=False, free_bytes=4 * GIB, spare_bytes=-200 * MIB)
-    assert short.needed_bytes == bar_bytes(short) == 4 * GIB + 200 * MIB
+    assert short.needed_bytes == Prediction(short).bar_bytes == 4 * GIB + 200 * MIB
 
 
 def test_without_knowing_what_is_free_the_peak_is_needed() -> None:
@@ -109,12 +98,12 @@ def test_without_knowing_what_is_free_the_peak_is_needed() -> None:
     ],
 )
 def test_need_and_free_memory_read_alike_only_when_they_are(changes: dict[str, object], words: str) -> None:
-    assert need_words(replace(FITS, **changes)) == words  # type: ignore[arg-type]
+    assert Prediction(replace(FITS, **changes)).need == words  # type: ignore[arg-type]
 
 
 def test_what_the_allocator_releases_on_the_way_is_said_with_its_price() -> None:
-    assert release_words(FITS) == ""
-    assert release_words(replace(FITS, released_bytes=GIB, retries=5)) == (
+    assert Prediction(FITS).release == ""
+    assert Prediction(replace(FITS, released_bytes=GIB, retries=5)).release == (
         "PyTorch has to release its cache 5 times in the steps followed, which takes time; "
         "with room to spare it would reserve 5.00 GiB"
     )
@@ -144,14 +133,14 @@ def test_another_device_that_is_simulated_says_so() -> None:
 
 
 def test_no_batch_that_fits_is_said_in_words() -> None:
-    assert largest_batch(FITS) == ""
-    assert largest_batch(replace(FITS, largest_batch_size=12)) == "largest batch that fits: 12"
-    assert largest_batch(replace(FITS, largest_batch_size=0)) == "not even a batch of 1 fits"
+    assert Prediction(FITS).largest_batch == ""
+    assert Prediction(replace(FITS, largest_batch_size=12)).largest_batch == "largest batch that fits: 12"
+    assert Prediction(replace(FITS, largest_batch_size=0)).largest_batch == "not even a batch of 1 fits"
 
 
 def test_the_largest_batch_says_what_it_rests_on() -> None:
     found = replace(FITS, largest_batch_size=12)
-    assert largest_batch_remark(found) == ""
-    assert largest_batch_remark(replace(found, largest_batch_releases=True, margin_bytes=MIB)) == (
+    assert Prediction(found).largest_batch_remark == ""
+    assert Prediction(replace(found, largest_batch_releases=True, margin_bytes=MIB)).largest_batch_remark == (
         "the largest batch fits also if the prediction is off by its margin, and only after releasing its cache"
     )

@@ -1,0 +1,251 @@
+"""A prediction in words, the same in the window and in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from gpudash.devices.names import SIMULATED, kind_of
+from gpudash.memory.allocator.trace import CATEGORIES
+from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
+from gpudash.memory.predicting.rank_estimates import unequal
+from gpudash.telemetry.explanation import RunChange
+from gpudash.units import SizeScale, format_bytes
+
+Verdict = Literal["fits", "short", "uncertain", "unknown"]
+
+CONTEXT = "context"
+"""The segment of a bar for what lies outside the allocator."""
+
+COMMUNICATION = "NCCL (assumed)"
+"""The segment for what connects the ranks, which is assumed and never measured."""
+
+HELD_BACK = "idle in the allocator"
+"""The segment for what is reserved at the peak and not allocated."""
+
+MOST_RANKS = 4
+"""Ranks that are told one by one; of more only the one that decides."""
+
+AFTER_RELEASE = "fits only after releasing its cache"
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """A change of the run, as it is told.
+
+    Attributes:
+        alternative: the change.
+        change: in words; a simulated device is marked.
+        needs: what the changed run takes, "7.65 GiB"; with what is free there, "9.56 GiB of 14.40 GiB", where that is
+            elsewhere or the two would read alike. "" when nothing was predicted.
+        fit: whether it fits, in a word or two.
+        price: what it costs; "" when nothing is known of it.
+    """
+
+    alternative: Alternative
+    change: str
+    needs: str
+    fit: str
+    price: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an estimate comes to: every text about it is made here, of the same figures.
+
+    What is said to fit needs no more than is free as both are shown, and what is said not to fit needs more; what is
+    spare or short is the difference of the two.
+    """
+
+    estimate: Estimate
+
+    @cached_property
+    def scale(self) -> SizeScale:
+        """How what is needed and what is free are written."""
+        need, free = self.estimate.needed_bytes, self.estimate.free_bytes
+        return SizeScale() if need is None or free is None else SizeScale.of(need, free)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to; "unknown" when nothing was predicted, or it is not known what is free."""
+        estimate = self.estimate
+        if estimate.peak_allocated_bytes is None or estimate.free_bytes is None:
+            return "unknown"
+        if estimate.fits is None:
+            return "uncertain"
+        return "fits" if estimate.fits else "short"
+
+    @property
+    def headline(self) -> str:
+        """One line: "fits, 2.30 GiB spare"."""
+        estimate, found = self.estimate, self.verdict
+        need, free = estimate.needed_bytes, estimate.free_bytes
+        if estimate.peak_allocated_bytes is None:
+            return "cannot be predicted"
+        if found == "unknown":
+            return f"needs {format_bytes(need)}; what is free is not known"
+        if found == "uncertain":
+            return f"may fit: within the margin of {format_bytes(estimate.margin_bytes)}"
+        if need is None or free is None:
+            return "takes all there is and runs out, as it is meant to"
+        where = "" if not estimate.ranks else f" on rank {estimate.deciding_rank}" if unequal(estimate) else " per rank"
+        if found == "short":
+            return f"does not fit, {self.scale.apart(need, free)} short{where}"
+        if estimate.released_bytes:
+            return f"{AFTER_RELEASE}{where}"
+        spare = "with nothing to spare" if need == free else f"{self.scale.apart(need, free)} spare"
+        return f"fits, {spare}{where}"
+
+    @property
+    def need(self) -> str:
+        """What is taken of what is free: "needs 2.30 GiB ± 24 MiB of 8.00 GiB free"; "" when nothing is known."""
+        need, free = self.estimate.needed_bytes, self.estimate.free_bytes
+        if need is None:
+            return ""
+        margin = f" ± {format_bytes(self.estimate.margin_bytes)}" if self.estimate.margin_bytes else ""
+        there = "" if free is None else f" of {self.scale.words(free)} free"
+        return f"needs {self.scale.words(need)}{margin}{there}"
+
+    @property
+    def release(self) -> str:
+        """What the allocator has to give back on the way; "" when it passes without, or does not."""
+        estimate = self.estimate
+        if not estimate.released_bytes or not estimate.peak_reserved_bytes:
+            return ""
+        times = "" if not estimate.retries else " once" if estimate.retries == 1 else f" {estimate.retries} times"
+        more = format_bytes(estimate.peak_reserved_bytes + estimate.released_bytes)
+        return (
+            f"PyTorch has to release its cache{times} in the steps followed, which takes time; "
+            f"with room to spare it would reserve {more}"
+        )
+
+    @property
+    def largest_batch(self) -> str:
+        """The largest batch that fits; "" when it is not known."""
+        size, together = self.estimate.largest_batch_size, self.estimate.largest_global_batch
+        if size is None:
+            return ""
+        if not size:
+            return "not even a batch of 1 fits"
+        return (
+            f"largest batch that fits: {size}"
+            if together is None
+            else f"largest batch: {size} per rank, {together} in all"
+        )
+
+    @property
+    def largest_batch_remark(self) -> str:
+        """What the largest batch rests on: the margin, and a cache that is released; "" for neither."""
+        if not self.estimate.largest_batch_size:
+            return ""
+        remarks = []
+        if self.estimate.margin_bytes:
+            remarks.append("also if the prediction is off by its margin")
+        if self.estimate.largest_batch_releases:
+            remarks.append("only after releasing its cache")
+        return f"the largest batch fits {', and '.join(remarks)}" if remarks else ""
+
+    @property
+    def ways_out(self) -> tuple[WayOut, ...]:
+        """The changes that were predicted beside it, in their order."""
+        return tuple(self._way_out(alternative) for alternative in self.estimate.alternatives)
+
+    @property
+    def rank_lines(self) -> list[str]:
+        """The ranks beside the one that decides, each in a line, and why that does; none for a run on one device."""
+        estimate = self.estimate
+        if not estimate.ranks:
+            return []
+        count, deciding = len(estimate.ranks), estimate.deciding_rank
+        if unequal(estimate):
+            lines = [f"{count} ranks, memory unequal: rank {deciding} on {estimate.device} has least and decides"]
+        else:
+            shown = "all alike" if count <= MOST_RANKS else "the fullest shown"
+            lines = [f"{count} ranks, {shown}: rank {deciding} above"]
+        if count <= MOST_RANKS:
+            lines += [_rank_words(rank) for rank in estimate.ranks if rank.rank != deciding]
+        return lines
+
+    @property
+    def assumed(self) -> str:
+        """What of the overhead is assumed for what connects the ranks; "" for nothing."""
+        size = self.estimate.communication_bytes
+        return f"assumed: NCCL about {format_bytes(size)} per rank" if size else ""
+
+    @property
+    def assumption_lines(self) -> list[str]:
+        """What the prediction of a user's code takes for granted, each in a line."""
+        return [f"taken for granted at {assumption}" for assumption in self.estimate.assumptions]
+
+    @cached_property
+    def segments(self) -> list[tuple[str, int]]:
+        """Name and bytes of the parts of a bar: context, NCCL, the categories, and what is held beyond them.
+
+        They add up to what is needed.
+        """
+        estimate = self.estimate
+        connecting = estimate.communication_bytes
+        found = [(CONTEXT, estimate.overhead_bytes - connecting), (COMMUNICATION, connecting)]
+        found += [(name, estimate.by_category.get(name, 0)) for name in CATEGORIES]
+        reserved = estimate.peak_reserved_bytes or 0
+        if reserved and estimate.needed_bytes is not None:
+            reserved = estimate.needed_bytes - estimate.overhead_bytes
+        beyond = reserved - (estimate.peak_allocated_bytes or 0)
+        return [(name, size) for name, size in [*found, (HELD_BACK, beyond)] if size > 0]
+
+    @property
+    def bar_bytes(self) -> int:
+        """All parts of a bar together: what is needed, as far as it is known."""
+        return sum(size for _name, size in self.segments)
+
+    def _way_out(self, way: Alternative) -> WayOut:
+        return WayOut(way, change_words(way), self._needs_of(way), fit_words(way.fits), price(way))
+
+    def _needs_of(self, way: Alternative) -> str:
+        need, free = way.needed_bytes, way.free_bytes
+        if need is None:
+            return ""
+        told = self.scale.shown(need) > self.scale.shown(free or 0)
+        if free is None or (free == self.estimate.free_bytes and told is (need > free)):
+            return self.scale.words(need)
+        scale = SizeScale.of(need, free)
+        return f"{scale.words(need)} of {scale.words(free)}"
+
+
+def change_words(alternative: RunChange) -> str:
+    """What an alternative changes; a simulated device is marked."""
+    words, device = alternative.change, alternative.device
+    simulated = device is not None and kind_of(device) == "sim"
+    return f"{words} ({SIMULATED})" if simulated and SIMULATED not in words else words
+
+
+def price(alternative: RunChange) -> str:
+    """What a change costs: "+33 % time, from FLOPs of the dry run"; "" when nothing is known of it."""
+    words = []
+    if alternative.slowdown is not None:
+        percent = round((alternative.slowdown - 1) * 100)
+        told = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
+        words.append(f"{told}, from {alternative.slowdown_from}" if alternative.slowdown_from else told)
+    if isinstance(alternative, Alternative) and alternative.ranks is not None:
+        words.append(f"takes {alternative.ranks} GPUs, time not predicted; same global batch")
+    if alternative.releases_cache:
+        words.append("only after releasing its cache")
+    if alternative.changes_training:
+        words.append("may change convergence")
+    return "; ".join(words)
+
+
+def fit_words(fits: bool | None) -> str:
+    """Whether it fits, in a word or two."""
+    return "may fit" if fits is None else "fits" if fits else "does not fit"
+
+
+def _rank_words(rank: RankEstimate) -> str:
+    """What one rank needs of its device."""
+    need, free = rank.needed_bytes, rank.free_bytes
+    if need is None or free is None:
+        return f"rank {rank.rank} on {rank.device}: {format_bytes(need)}"
+    scale = SizeScale.of(need, free)
+    fit = AFTER_RELEASE if rank.fits and rank.released_bytes else fit_words(rank.fits)
+    return f"rank {rank.rank} on {rank.device}: {scale.words(need)} of {scale.words(free)} free, {fit}"
