@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,24 @@ def test_a_program_without_a_report_offers_none(window: MainWindow, session: Fak
         window.workspace.dashboard.banner.isVisible()
         and not window.workspace.dashboard.banner._buttons["open_report"].isVisible()
     )
+
+
+def test_a_script_whose_python_has_no_torch_is_run_by_one_that_has_at_a_click(
+    window: MainWindow, session: FakeSession, script: Path
+) -> None:
+    choose(window, script)
+    window.workspace.dashboard.panel.toggle()
+    session.watched("cpu", spec=asked(session).spec())
+    session.end(replace(session.failure(), result={"python_with_torch": sys.executable}))
+    settle(window)
+    panel = window.workspace.dashboard.panel
+    panel.workload.setCurrentIndex(panel.workload.findData("matmul"))
+    window.workspace.dashboard.banner._buttons["use_python"].click()
+    settle(window)
+    assert asked(session).command == (sys.executable, str(script))
+    session.end(session.failure())
+    settle(window)
+    assert not window.workspace.dashboard.banner._buttons["use_python"].isVisible()
 
 
 def test_a_snapshot_can_be_asked_for_while_a_program_is_watched(window: MainWindow, session: FakeSession) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.devices.known_gpus import KnownGpu
-from gpudash.ui.forms.script import Script, found_python, python_words
+from gpudash.session.watching.request import found_python
+from gpudash.ui.forms.script import Script, python_words
 from gpudash.units import GIB
 
 

@@ -98,6 +98,7 @@ class EndedRun:
         refusal: why it was ended by us, in a sentence.
         ranks: processes of its ranks, by rank.
         why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
+        python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
     """
 
     name: str
@@ -117,6 +118,7 @@ class EndedRun:
     result: Mapping[str, Any] = field(default_factory=dict)
     ranks: Mapping[int, int] = field(default_factory=dict)
     why_full: Callable[[int | None], str] = lambda _rank: ""
+    python_with_torch: Callable[[], Path | None] = lambda: None
 
 
 def ending_of(ran: EndedRun) -> RunEnded:
@@ -238,7 +240,12 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
         "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
     }
     remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
-    return _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
+    failed = _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
+    lacks_torch = raised.error == "ModuleNotFoundError" and first == "No module named 'torch'"
+    python = ran.python_with_torch() if lacks_torch else None
+    if python is None:
+        return failed
+    return replace(failed, remedy=f"{python} has PyTorch.", result={**failed.result, "python_with_torch": str(python)})
 
 
 def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:

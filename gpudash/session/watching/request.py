@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from pathlib import Path
@@ -18,6 +19,19 @@ Echo = Literal["nowhere", "in place", "stderr"]
 """Where what is printed goes besides the log: nowhere, where ours goes, or both to our standard error."""
 
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*(?:\.exe)?", re.IGNORECASE)
+
+OWN_PYTHONS = (".venv/bin/python", "venv/bin/python", ".venv/Scripts/python.exe", "venv/Scripts/python.exe")
+"""Where a project keeps the interpreter it is written for, beside its scripts."""
+
+_ENVIRONMENTS = (".virtualenvs", "miniconda3", "anaconda3", "miniforge3", "mambaforge")
+"""Where a person's interpreters are, in the home folder."""
+
+_INSTALLED = (
+    "lib/python3*/site-packages/torch/version.py",
+    "lib/python3*/dist-packages/torch/version.py",
+    "local/lib/python3*/dist-packages/torch/version.py",
+)
+"""What lies behind an interpreter's folder where it has PyTorch."""
 
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python that the next word belongs to."""
@@ -120,6 +134,45 @@ def script_of(command: Sequence[str]) -> str | None:
         elif not word.startswith("-"):
             return word
     return None
+
+
+def found_python(file: str) -> str:
+    """The interpreter for a script: its project's own, else the one a shell would find, else gpudash's."""
+    if file:
+        own = next(_own_pythons(Path(file).expanduser().absolute().parent), None)
+        if own is not None:
+            return str(own)
+    return shutil.which("python3") or sys.executable
+
+
+def python_with_torch(folder: Path, besides: str) -> Path | None:
+    """An interpreter that has PyTorch, as far as files show it without running any: of a project, on PATH, of the
+    environments in the home folder, gpudash's own; ``None`` where there is none.
+
+    Args:
+        folder: of the project's script.
+        besides: the interpreter that has none.
+    """
+    refused = Path(shutil.which(besides) or besides)
+    on_path = [Path(found) for name in ("python3", "python") if (found := shutil.which(name))]
+    homes = [Path.home() / name for name in _ENVIRONMENTS]
+    at_home = [
+        python
+        for home in homes
+        for python in (home / "bin/python", *sorted(home.glob("*/bin/python")), *sorted(home.glob("envs/*/bin/python")))
+    ]
+    known = (*_own_pythons(folder), *on_path, *at_home, Path(sys.executable))
+    return next(
+        (python for python in known if python != refused and os.access(python, os.X_OK) and _has_torch(python)), None
+    )
+
+
+def _own_pythons(folder: Path) -> Iterator[Path]:
+    return (folder / name for name in OWN_PYTHONS if (folder / name).is_file())
+
+
+def _has_torch(python: Path) -> bool:
+    return any(next(python.parent.parent.glob(pattern), None) is not None for pattern in _INSTALLED)
 
 
 def program_name(command: Sequence[str]) -> str:

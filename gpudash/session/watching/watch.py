@@ -28,7 +28,7 @@ from gpudash.session.watching.private_folder import PrivateFolder, runtime_folde
 from gpudash.session.watching.program import Program, Stopping, is_running, oom_kills, process_name
 from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.ranks import WatchedRanks
-from gpudash.session.watching.request import WatchRequest, check_request, program_name
+from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
 from gpudash.telemetry.records import Level, Note, RunEnded, RunStarted, Topic, Warning
 
@@ -309,6 +309,7 @@ class Watching:
             result=result,
             ranks=self._ranks.known(),
             why_full=self._ranks.why_full,
+            python_with_torch=lambda: python_with_torch(self._script_folder(), self._request.command[0]),
         )
         return self._reports.explained(ending_of(ran))
 
@@ -325,6 +326,10 @@ class Watching:
             found = None if series is None else series.statistics(self._began_s, now_s)
         peak = None if found is None else int(found.max)
         return "cpu", {"peak_used_bytes": peak, "capacity_bytes": self._wiring.machine.host.total_bytes}
+
+    def _script_folder(self) -> Path:
+        folder = (self._request.folder or Path.cwd()).absolute()
+        return (folder / (script_of(self._request.command) or "script")).parent
 
     def _broken(self, error: Exception) -> RunEnded:
         self._program.kill()

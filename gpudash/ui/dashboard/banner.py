@@ -13,13 +13,14 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
+    "use_python": ("Run with it", "Run the script again with the Python that has PyTorch"),
     "open_report": ("Open report", "Open the snapshot that was taken when memory ran out, in a tab of its own"),
     "stop": ("Stop run", "Stop the run after its current operation"),
     "free_cache": ("Free cache", "Give memory that is held but not used back"),
     "save_recording": ("Save recording", "Write a copy of the recording to another place"),
 }
 
-COMMANDS = frozenset({"stop", "free_cache"})
+COMMANDS = frozenset({"stop", "free_cache", "use_python"})
 """Actions that a recording cannot be asked for."""
 
 _GRAVITY = {"note": 0, "passed": 0, "forecast": 1, "warning": 2, "critical": 3}
@@ -169,6 +170,12 @@ def report_of(event: Event | None) -> Path | None:
     return Path(folder) if isinstance(folder, str) and folder else None
 
 
+def python_of(event: Event | None) -> str | None:
+    """The interpreter that has what the user's own program lacked."""
+    python = event.result.get("python_with_torch") if isinstance(event, RunFailed) else None
+    return python if isinstance(python, str) and python else None
+
+
 def _level(event: Attention) -> str:
     if isinstance(event, Warning):
         return event.level
@@ -180,7 +187,11 @@ def _level(event: Attention) -> str:
 def _actions(event: Attention) -> Sequence[str]:
     if isinstance(event, Warning):
         return event.actions
-    offered = {"explain": _is_explained(event), "open_report": report_of(event) is not None}
+    offered = {
+        "explain": _is_explained(event),
+        "use_python": python_of(event) is not None,
+        "open_report": report_of(event) is not None,
+    }
     return tuple(action for action, useful in offered.items() if useful)
 
 

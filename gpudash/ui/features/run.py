@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.live.programs import program_of_run
 from gpudash.session.watching.attaching import Candidate, candidates
 from gpudash.telemetry.records import Event, Note, Topic
-from gpudash.ui.dashboard.banner import report_of
+from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
 from gpudash.ui.features.view import explain
@@ -136,10 +137,23 @@ def _answer_banner(workspace: Workspace, action: str) -> None:
         save_recording(workspace)
     elif action == "explain":
         explain(workspace)
+    elif action == "use_python":
+        _use_python(workspace)
     elif action == "open_report":
         report = report_of(workspace.meant_dashboard.banner.shown)
         if report is not None:
             workspace.open(report)
+
+
+def _use_python(workspace: Workspace) -> None:
+    """Run the script that failed again, with the interpreter that has what it lacked."""
+    python, panel = python_of(workspace.dashboard.banner.shown), workspace.dashboard.panel
+    run = workspace.session.store.run
+    if python is None or run is None or workspace.session.running:
+        return
+    workspace.run_again(run)
+    panel.script.set_script(replace(panel.script.script(), python=python))
+    panel.toggle()
 
 
 def _free_cache(workspace: Workspace) -> None:

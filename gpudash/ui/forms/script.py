@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import SimulatedCard, card_words, parse_simulated, read_card
-from gpudash.session.watching.request import script_of
-
-OWN_PYTHONS = (".venv/bin/python", "venv/bin/python", ".venv/Scripts/python.exe", "venv/Scripts/python.exe")
-"""Where a project keeps the interpreter it is written for, beside its scripts."""
+from gpudash.session.watching.request import found_python, script_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +110,6 @@ class Script:
     def simulated_card(self) -> SimulatedCard | None:
         """The simulated GPU. The values must have no problems."""
         return parse_simulated(self.simulate) if self.simulate else None
-
-
-def found_python(file: str) -> str:
-    """The interpreter for a script: its project's own, else the one a shell would find, else gpudash's."""
-    if file:
-        folder = Path(file).expanduser().absolute().parent
-        own = next((folder / name for name in OWN_PYTHONS if (folder / name).is_file()), None)
-        if own is not None:
-            return str(own)
-    return shutil.which("python3") or sys.executable
 
 
 def python_words(python: str, script: Script) -> str:

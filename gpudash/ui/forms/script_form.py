@@ -22,8 +22,8 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
-from gpudash.session.watching.request import WatchRequest
-from gpudash.ui.forms.script import Script, found_python, python_words
+from gpudash.session.watching.request import WatchRequest, found_python
+from gpudash.ui.forms.script import Script, python_words
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip

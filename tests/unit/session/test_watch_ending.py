@@ -90,6 +90,9 @@ def test_the_sentence_has_the_first_words_of_a_message_and_the_place_once(messag
 
 def test_a_module_that_is_missing_is_told_with_the_way_out() -> None:
     raised = Raised("ModuleNotFoundError", "No module named 'torch'", "/home/me/train.py", 1)
+    found = failed(replace(RAN, raised=[raised], python_with_torch=lambda: Path("/home/me/.venv/bin/python")))
+    assert found.remedy == "/home/me/.venv/bin/python has PyTorch."
+    assert found.result["python_with_torch"] == "/home/me/.venv/bin/python"
     ending = failed(replace(RAN, raised=[raised]))
     assert "Install it for the Python that runs the script" in ending.remedy
     assert ending.result["frames"] == [{"file": "/home/me/train.py", "line": 1, "name": ""}]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.session.watching.request import WatchRequest, check_request, program_name, script_of
+from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,33 @@ from gpudash.session.watching.request import WatchRequest, check_request, progra
 )
 def test_the_script_of_a_command_is_known(command: Sequence[str], script: str | None) -> None:
     assert script_of(command) == script
+
+
+def test_a_python_with_torch_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bare" / "bin"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "ours" / "bin" / "python"))
+
+    def python(place: str, *, torch: bool) -> Path:
+        path = tmp_path / place / "bin" / "python"
+        path.parent.mkdir(parents=True)
+        path.touch(0o755)
+        if torch:
+            package = tmp_path / place / "lib" / "python3.12" / "site-packages" / "torch"
+            package.mkdir(parents=True)
+            (package / "version.py").touch()
+        return path
+
+    project = tmp_path / "project"
+    python("bare", torch=False)
+    assert python_with_torch(project, "python") is None
+    ours = python("ours", torch=True)
+    assert python_with_torch(project, "python") == ours
+    conda = python("home/miniconda3/envs/ml", torch=True)
+    assert python_with_torch(project, "python") == conda
+    own = python("project/.venv", torch=True)
+    assert python_with_torch(project, "python") == own
+    assert python_with_torch(project, str(own)) == conda, "the one that has just failed is not offered again"
 
 
 def test_a_program_is_called_by_its_script_or_by_itself() -> None:
