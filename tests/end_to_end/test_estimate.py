@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, Estimator
@@ -128,6 +129,22 @@ def test_code_that_cannot_be_predicted_is_told_in_a_sentence_with_the_way_out_an
     assert "FileNotFoundError: data.bin" in told["raises"]
     assert "mine:missing cannot be loaded" in told["missing"]
     assert told["build"] == ""
+
+
+def test_the_process_that_predicts_steps_back_behind_a_run() -> None:
+    target = {"device": "sim:0", "capacity_bytes": GIB, "free_bytes": GIB}
+    estimator = Estimator()
+    try:
+        estimator.ask({"workload": "training", "spec": {"batch": 2}, "target": target, "alternatives": False})
+        answer = estimator.wait(PATIENCE_S)
+        assert answer is not None and answer.estimate is not None
+        children = psutil.Process().children(recursive=True)
+        found = [
+            child.nice() for child in children if "gpudash.workloads.predicting.estimate_process" in child.cmdline()
+        ]
+        assert found == [NICENESS]
+    finally:
+        assert estimator.close(PATIENCE_S)
 
 
 def test_code_that_never_ends_is_stopped_at_the_time_limit(gpudash: Command, mine: Path) -> None:

@@ -16,14 +16,12 @@ class FakeEstimates:
         free_bytes: of every device.
         answer: what has been answered to the newest question.
         questions: spec and device of each, in order.
-        cancelled: how often predicting was called off.
     """
 
     def __init__(self) -> None:
         self.free_bytes = 8 * GIB
         self.answer: Answer | None = None
         self.questions: list[tuple[Spec, str]] = []
-        self.cancelled = 0
         self.refusal: str | None = None
 
     def target(self, device: str) -> Target:
@@ -38,10 +36,6 @@ class FakeEstimates:
 
     def newest(self) -> Answer | None:
         return self.answer
-
-    def cancel(self, *, warm: bool = True) -> None:
-        self.cancelled += 1
-        self.answer = None
 
     def tell(self, estimate: Estimate, *, final: bool = True) -> None:
         """Answer the newest question."""

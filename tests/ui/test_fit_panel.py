@@ -281,24 +281,43 @@ def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     assert "Run anyway" not in window.workspace.dashboard.panel.button.toolTip()
 
 
-def test_a_run_is_not_disturbed_and_its_end_is_followed_by_a_new_question(
+def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
     tell(window, session, SHORT)
     open_details(window)
     session.start("cuda:0")
     wait(window, clock, 60)
-    assert session.estimates.cancelled == 1
     assert len(session.estimates.questions) == 1
     button = row_of(window, SMALLER_BATCH).button
     assert button is not None and not button.isEnabled()
-    assert window.workspace.dashboard.panel.fit.estimate is SHORT
+    fit = window.workspace.dashboard.panel.fit
+    assert (fit.estimate, fit.headline) == (SHORT, "✕ does not fit, 3.10 GiB short")
+    run = session.store.run
+    assert run is not None
+    for reserved, reached in ((2 * GIB, "3.00 GiB"), (4 * GIB, "5.00 GiB")):
+        run.memory.raise_to("reserved_bytes", reserved)
+        settle(window)
+        assert fit.headline == f"reached {reached} of 11.10 GiB predicted"
     session.end()
     wait(window, clock, DEBOUNCE_S)
-    assert len(session.estimates.questions) == 2
+    assert (fit.estimate, fit.headline, len(session.estimates.questions)) == (None, "predicting…", 2)
     tell(window, session, SHORT)
+    assert fit.headline == "✕ does not fit, 3.10 GiB short"
     button = row_of(window, SMALLER_BATCH).button
     assert button is not None and button.isEnabled()
+
+
+def test_a_run_that_begins_before_its_prediction_gets_it_all_the_same(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    type_into(window, "batch", "5")
+    session.start("cuda:0")
+    settle(window)
+    ((_, _), (spec, _)) = session.estimates.questions
+    assert spec.model_dump()["batch"] == 5
+    tell(window, session, FITS)
+    assert window.workspace.dashboard.panel.fit.headline == "✓ fits, 5.00 GiB spare"
 
 
 def test_much_more_or_less_free_memory_is_a_new_question_and_a_little_is_not(

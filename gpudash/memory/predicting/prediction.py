@@ -107,6 +107,16 @@ class Prediction:
         there = "" if free is None else f" of {self.scale.words(free)} free"
         return f"needs {self.scale.words(need)}{margin}{there}"
 
+    def reached(self, size: int) -> str:
+        """What a run has taken until now beside what was predicted of it: "reached 1.90 GiB of 2.30 GiB predicted".
+
+        Args:
+            size: bytes that PyTorch has reserved at most.
+        """
+        need = self.estimate.needed_bytes
+        words = f"reached {self.scale.words(size + self.estimate.overhead_bytes)}"
+        return words if need is None else f"{words} of {self.scale.words(need)} predicted"
+
     @property
     def release(self) -> str:
         """What the allocator has to give back on the way; "" when it passes without, or does not."""

@@ -128,10 +128,6 @@ class Estimates:
         """Wait for the whole answer of the newest question; what is known when that has come or the time is over."""
         return self._estimator.wait(timeout_s)
 
-    def cancel(self, *, warm: bool = True) -> None:
-        """Predict nothing; as `Estimator.cancel`."""
-        self._estimator.cancel(warm=warm)
-
     def close(self) -> bool:
         """End the process that predicts; false when its thread could not be joined."""
         closed = self._estimator.close()

@@ -103,7 +103,6 @@ class Estimator:
         self._asked = 0
         self._wanted: _Request | None = None
         self._answer: Answer | None = None
-        self._kill, self._warm = False, True
         self._closing = False
         self._thread: threading.Thread | None = None
         self._waker: Waker | None = None
@@ -137,7 +136,7 @@ class Estimator:
             return self._asked
 
     def newest(self) -> Answer | None:
-        """What is known of the newest request; ``None`` before its first answer, or when it was cancelled."""
+        """What is known of the newest request; ``None`` before its first answer."""
         return self._answer
 
     def wait(self, timeout_s: float) -> Answer | None:
@@ -145,18 +144,6 @@ class Estimator:
         with self._changed:
             self._changed.wait_for(lambda: self._answer is not None and self._answer.final, timeout_s)
             return self._answer
-
-    def cancel(self, *, warm: bool = True) -> None:
-        """Make no prediction: a process in the midst of one is ended.
-
-        Args:
-            warm: whether another is made ready at once, and not only at the next request.
-        """
-        with self._changed:
-            self._asked += 1
-            self._wanted, self._answer = None, None
-            self._kill, self._warm = True, warm
-            self._rouse()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """End the process and the thread.
@@ -207,12 +194,7 @@ class Estimator:
     def _obey(self) -> None:
         """Do what was asked for since the last time."""
         with self._changed:
-            kill, self._kill, warm = self._kill, False, self._warm
             request = self._wanted
-        if kill and self._child is not None and self._child.request is not None:
-            self._end_child()
-            if warm:
-                self._start_child()
         if request is None:
             return
         if self._child is not None and self._child.command != request.command:

@@ -57,25 +57,30 @@ class FitFollower:
         """Ask what is due, and show what has been answered."""
         if self._session.running != self._running:
             self._run_changed()
-        if self._running:
-            return
-        if not self._session.torch_ready:
+        if not self._session.torch_ready and not self._running:
             self._panel.fit.withdraw("predicting needs PyTorch; it is loading…")
             return
         if self._due is not None and self._clock() >= self._due:
             self._ask()
         elif self._due is None:
             self._show(self._session.estimates.newest())
-            self._look_at_free()
+            if self._running:
+                self._show_reached()
+            else:
+                self._look_at_free()
 
     def _run_changed(self) -> None:
-        """A run has the processor to itself; afterwards the device may have more or less room."""
+        """The prediction for the run stays, or is made still; afterwards the device may have more or less room."""
         self._running = self._session.running
-        self._panel.fit.set_locked(self._running)
-        if self._running:
-            self._session.estimates.cancel(warm=False)
-        else:
+        self._panel.fit.set_running(self._running)
+        if not self._running or self._due is not None:
             self._due = self._clock()
+
+    def _show_reached(self) -> None:
+        store = self._session.store
+        with store.lock:
+            reserved = None if store.run is None else store.run.peak_reserved_bytes
+        self._panel.fit.show_reached(reserved)
 
     def _ask(self) -> None:
         self._due, self._shown = None, None

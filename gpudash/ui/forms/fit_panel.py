@@ -85,7 +85,8 @@ class FitPanel(QWidget):
         self._prediction: Prediction | None = None
         self._rows: list[AlternativeRow] = []  # a layout asked for its items leaves wrappers of freed ones behind
         self._chosen_open: bool | None = None
-        self._locked = False
+        self._running = False
+        self._reached: int | None = None
         self._reason = False
         self._whole = True
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
@@ -187,7 +188,7 @@ class FitPanel(QWidget):
             whole: whether it comes no further.
         """
         told = self._prediction = Prediction(estimate)
-        self._reason, self._whole = False, whole
+        self._reason, self._whole, self._reached = False, whole, None
         self._headline.setToolTip(plain_tip("\n".join(line for line in (told.release, estimate.method) if line)))
         self._set_look(told.verdict, told.headline)
         self._set_lines(_figures(told), tip=told.largest_batch_remark)
@@ -213,11 +214,23 @@ class FitPanel(QWidget):
         self._set_lines(message, tip=f"{message} {remedy}".strip())
         self._show()
 
-    def set_locked(self, locked: bool) -> None:
-        """Whether alternatives can be applied now."""
-        self._locked = locked
-        for row in self.alternatives:
-            row.set_locked(locked)
+    def set_running(self, running: bool) -> None:
+        """Whether a run is on: nothing can be applied then, and the prediction is the run's."""
+        self._running, self._reached = running, None
+        for row in self._rows:
+            row.set_locked(running)
+
+    def show_reached(self, reserved: int | None) -> None:
+        """Hold the prediction against its run.
+
+        Args:
+            reserved: bytes that PyTorch has reserved at most until now; ``None`` or 0 while that is not known.
+        """
+        if self._prediction is None or not reserved or reserved == self._reached:
+            return
+        self._reached = reserved
+        self._set_look("unknown", self._prediction.reached(reserved))
+        self.bar.show_prediction(self._prediction, self._palette, reserved + self._prediction.estimate.overhead_bytes)
 
     def _set_look(self, found: str, words: str) -> None:
         role, sign = LOOKS[found]
@@ -276,7 +289,7 @@ class FitPanel(QWidget):
             if row is None:
                 row = AlternativeRow(way)
                 row.applied.connect(self.applied)
-                row.set_locked(self._locked)
+                row.set_locked(self._running)
             else:
                 old.remove(row)
             self._column.insertWidget(place + 1, row)
@@ -429,13 +442,14 @@ class FitBar(QWidget):
         super().__init__(parent)
         self._palette = palette
         self._prediction: Prediction | None = None
+        self._reached: int | None = None
         self.setFixedHeight(BAR_HEIGHT)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("Predicted memory")
 
-    def show_prediction(self, prediction: Prediction | None, palette: Palette) -> None:
-        """Draw a prediction; ``None`` draws an empty bar."""
-        self._prediction, self._palette = prediction, palette
+    def show_prediction(self, prediction: Prediction | None, palette: Palette, reached: int | None = None) -> None:
+        """Draw a prediction; ``None`` draws an empty bar. A mark stands at what its run has ``reached``, in bytes."""
+        self._prediction, self._palette, self._reached = prediction, palette, reached
         parts = [] if prediction is None else [f"{name} {format_bytes(size)}" for name, size in prediction.segments]
         if prediction is not None:
             parts = [prediction.headline, *parts, prediction.need]
@@ -479,6 +493,9 @@ class FitBar(QWidget):
         end = self.free_end()
         if end is not None:
             self._mark_overhang(painter, end)
+        if self._prediction is not None and self._reached is not None:
+            at = self._reached * self._pixels_per_byte(self._prediction)
+            painter.fillRect(QRectF(min(at, self.width()) - 1.5, 0, 3, BAR_HEIGHT), QColor(self._palette.text))
 
     def _mark_overhang(self, painter: QPainter, end: float) -> None:
         critical = QColor(self._palette.critical)

@@ -13,6 +13,7 @@ also in the midst of a request.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -28,12 +29,17 @@ if TYPE_CHECKING:
     from gpudash.simulator.dry_run.dry_run import DryRun
 
 
+NICENESS = 10
+"""How far the process steps back: a prediction goes on beside a run, which comes first."""
+
+
 class SupersededError(BaseException):
     """A newer request has come. No `Exception`: what is raised by code that is followed is told as that code's."""
 
 
 def main() -> int:
     """Answer until the standard input ends; returns only when nothing can be predicted here."""
+    os.nice(NICENESS)
     conversation = Conversation()
     try:
         version, dry = _prepare(lambda: conversation.waits)

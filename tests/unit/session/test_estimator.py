@@ -70,8 +70,6 @@ def test_nothing_is_started_before_the_first_request(make: Make) -> None:
     estimator = make()
     assert estimator.newest() is None
     assert estimator._thread is None
-    estimator.cancel()
-    assert estimator._thread is None
 
 
 def test_an_answer_has_what_the_last_line_says_and_the_process_stays_for_the_next(make: Make) -> None:
@@ -104,23 +102,6 @@ def test_of_many_requests_at_once_only_the_last_is_answered(make: Make) -> None:
     answer = estimator.wait(LONG_S)
     assert answer is not None
     assert answer.id == numbers[-1]
-
-
-def test_cancelling_ends_the_process_and_gives_no_answer(make: Make) -> None:
-    estimator = make()
-    busy = begun(estimator)
-    estimator.cancel()
-    assert estimator.newest() is None
-    assert process_of(whole(estimator)) != busy
-    assert ends(busy)
-    assert estimator.newest() is not None
-
-
-def test_cancelling_an_idle_process_keeps_it(make: Make) -> None:
-    estimator = make()
-    idle = process_of(whole(estimator))
-    estimator.cancel(warm=False)
-    assert process_of(whole(estimator)) == idle
 
 
 def test_a_crash_is_told_with_the_process_s_last_words_and_the_next_request_starts_another(make: Make) -> None:
