@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from gpudash.session.recordings.replay import Replay
+from gpudash.session.recordings.run_names import given_name
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.noise import crowding
-from gpudash.telemetry.recording.facts import standing_marks
+from gpudash.telemetry.recording.facts import run_words, standing_marks
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic
@@ -80,7 +81,7 @@ def split_run(text: str) -> tuple[Path, int | None]:
 
 
 def load_run(
-    path: Path, number: int | None = None, *, label: str = "", cancelled: Callable[[], bool] = lambda: False
+    path: Path, number: int | None = None, *, named: bool = False, cancelled: Callable[[], bool] = lambda: False
 ) -> ComparedRun:
     """A run of a recording, the last one where no ``number`` (from 1) picks another.
 
@@ -89,7 +90,7 @@ def load_run(
     Args:
         path: the recording; it is not changed.
         number: which run, in the order they began.
-        label: what the run is called; the file's name without one.
+        named: call the run by its own name, as the list of runs does, rather than by its file's.
         cancelled: asked now and then; once it says yes, reading ends.
 
     Raises:
@@ -106,6 +107,7 @@ def load_run(
             notes = [*_notes(path, runs, view, number), *recording.notices]
             machine = _machine(recording, gathered, replay, view)
             cores = recording.meta.get("host_cpus", "")
+            title = run_words(recording.meta, runs.index(view) + 1).title
         with replay.store.lock:
             end = _end(view, replay.store)
             memory = dict(_memory(replay.store, view, end))
@@ -119,7 +121,8 @@ def load_run(
         replay.close()
     steps = StepColumns(**{name: np.array(column) for name, column in gathered.steps.items()})
     stages = {name: np.array(column) for name, column in gathered.stages.items()}
-    name = label or (path.name if number is None else f"{path.name}#{number}")
+    file = path.name if number is None else f"{path.name}#{number}"
+    name = title or given_name(view.workload, view.device, view.spec) if named else file
     return ComparedRun(name, str(path), view, steps, stages, memory, marks, machine, taken, notes)
 
 

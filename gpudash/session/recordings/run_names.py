@@ -27,20 +27,23 @@ _LAST = ("seed", "threads")
 
 
 def run_name(run: RunFacts) -> str:
-    """What the user calls a run, else its workload, what differs from the default, and where it was.
+    """What the user calls a run, else its `given_name`."""
+    return run.words.title or given_name(run.workload, run.device, run.spec)
+
+
+def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
+    """The workload of a run, what differs from the default, and where it was.
 
     Of a program of the user's its script and arguments: "train.py --lr 0.1 on cuda:0".
     """
-    if run.words.title:
-        return run.words.title
-    if run.workload == WATCH:
-        asked = _program(run.spec.get("command"))
+    if workload == WATCH:
+        asked = _program(spec.get("command"))
     else:
-        differences = differences_of(run)
+        differences = differences_of(workload, spec)
         more = len(differences) - MOST_DIFFERENCES
         told = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
-        asked = f"{run.workload} {told}".strip()
-    where = shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", "")
+        asked = f"{workload} {told}".strip()
+    where = shown_devices(device, spec).replace(f" ({SIMULATED})", "")
     return f"{asked} on {where}" if where else asked
 
 
@@ -49,10 +52,10 @@ def kind_of_run(run: RunFacts) -> str:
     return _program(run.spec.get("command"), arguments=False) if run.workload == WATCH else run.workload
 
 
-def differences_of(run: RunFacts) -> list[str]:
+def differences_of(workload: str, spec: Mapping[str, Any]) -> list[str]:
     """Every field in which a run differs from its workload's default, in words: "width 1024"."""
-    kind = workloads().get(run.workload)
-    return [] if kind is None else list(_differences(kind, run.spec))
+    kind = workloads().get(workload)
+    return [] if kind is None else list(_differences(kind, spec))
 
 
 def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:

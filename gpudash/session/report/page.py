@@ -17,6 +17,7 @@ from gpudash.devices.names import SIMULATED, shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import evidence_words, remedies_title, remedy_lines
 from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
 from gpudash.session.recordings.replay import Replay
+from gpudash.session.recordings.run_names import given_name
 from gpudash.session.report.drawing import draw, read
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
@@ -35,7 +36,7 @@ from gpudash.telemetry.plots import (
     utilisation,
 )
 from gpudash.telemetry.ranks.rows import FIGURES, parameters_words, places_of
-from gpudash.telemetry.recording.facts import standing_marks
+from gpudash.telemetry.recording.facts import RunWords, run_words, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import WATCH, RunView, item_of
@@ -205,10 +206,19 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
     body += [f'<p class="bad">{escape(text)}.</p>' for text in replay.notices]
     if len(runs) > MOST_RUNS:
         body.append(f"<p>The newest {MOST_RUNS} of {len(runs)} runs are shown here.</p>")
-    for run in runs[-MOST_RUNS:] or (None,):
+    if len(runs) > 1:
+        with store.lock:
+            body += _sensible(lambda: _contents(runs, meta))
+    for number, run in list(enumerate(runs, 1))[-MOST_RUNS:]:
         _sharpen(replay, run)
         with store.lock:
-            body += _watched(replay) if run is None else _run(replay, run, titled=len(runs) > 1)
+            if len(runs) > 1:
+                body.append(f'<h2 id="run-{number}">{number}. {_name(run, meta, number)}</h2>')
+            body += _run(replay, run, run_words(meta, number))
+    if not runs:
+        _sharpen(replay, None)
+        with store.lock:
+            body += _watched(replay)
     with store.lock:
         body += _machine(replay, meta)
     body.append(
@@ -238,8 +248,33 @@ def _about(replay: Replay, runs: int) -> str:
     return f"{replay.recording.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {format_duration(replay.store.newest_s)}, {count}."
 
 
-def _run(replay: Replay, run: RunView, *, titled: bool) -> list[str]:
-    parts = [f"<h2>{escape(run.workload)} on {_device(run)}</h2>"] if titled else []
+def _name(run: RunView, meta: Mapping[str, str], number: int) -> str:
+    name = escape(run_words(meta, number).title or given_name(run.workload, run.device, run.spec))
+    return f'{name} <span class="simulated">{SIMULATED}</span>' if run.simulated else name
+
+
+def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
+    """Every run in a line, those that are told in full with a link."""
+    head = (("run", False), ("ended", False), ("peak used", True), ("duration", True), ("loss", True), ("tags", False))
+    rows = []
+    for number, run in enumerate(runs, 1):
+        name = f"{number}. {_name(run, meta, number)}"
+        loss = run.metrics["loss"].last if "loss" in run.metrics else None
+        rows.append(
+            [
+                f'<a href="#run-{number}">{name}</a>' if number > len(runs) - MOST_RUNS else name,
+                escape(STATUS[run.status]),
+                "" if run.memory.used_bytes is None else format_bytes(run.memory.used_bytes),
+                "" if run.seconds is None else format_duration(run.seconds),
+                "" if loss is None else _number(loss),
+                escape(run_words(meta, number).tags),
+            ]
+        )
+    return ["<h2>Contents</h2>", table(head, rows)]
+
+
+def _run(replay: Replay, run: RunView, words: RunWords) -> list[str]:
+    parts = [f"<p>{escape(text)}</p>" for text in (words.note, words.tags and f"Tags: {words.tags}") if text]
     bad = " bad" if run.status in ("failed", "out_of_memory") else ""
     ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
     steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""

@@ -5,7 +5,9 @@ at the left, figures and specs at the right.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -279,7 +281,7 @@ Load = Callable[[Path, int | None, Callable[[], bool]], ComparedRun]
 
 def load(path: Path, number: int | None, cancelled: Callable[[], bool]) -> ComparedRun:
     """`load_run`, as a thread calls it."""
-    return load_run(path, number, cancelled=cancelled)
+    return load_run(path, number, named=True, cancelled=cancelled)
 
 
 class LoadingRuns(threading.Thread):
@@ -328,7 +330,16 @@ class LoadingRuns(threading.Thread):
         except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
             self.problem = f"{self.reading} cannot be compared ({type(error).__name__}: {error})."
         else:
-            self.runs = runs
+            self.runs = _told_apart(runs, self._paths)
+
+
+def _told_apart(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[ComparedRun]:
+    """Runs of the same name with their places as well."""
+    counts = Counter(run.label for run in runs)
+    return [
+        run if counts[run.label] == 1 else replace(run, label=f"{run.label} ({path.name.replace('.gpudash', '')})")
+        for run, path in zip(runs, paths, strict=True)
+    ]
 
 
 LEAVING_S = 2.0

@@ -165,7 +165,7 @@ def details_of(row: LibraryRow) -> list[tuple[str, str]]:
     if run is not None:
         rows += [
             ("Workload", kind_of_run(run)),
-            ("Not as by default", ", ".join(differences_of(run))),
+            ("Not as by default", ", ".join(differences_of(run.workload, run.spec))),
             ("Device", device_of(row)),
             ("Ended", ending_of(row)),
             ("Peak memory", peak_of(row)),

@@ -41,7 +41,10 @@ def test_recordings_are_compared_in_a_tab_once(open_window: OpenWindow, qtbot: Q
     window = open_window(FakeSession())
     assert open_comparison(window.workspace, recordings[:2]) is not None
     document = ready(window, qtbot)
-    assert [run.label for run in document.runs] == ["a.gpudash", "b.gpudash"]
+    assert [run.label for run in document.runs] == [
+        "training model mlp on cuda:0 (a)",
+        "training model mlp on cuda:0 (b)",
+    ]
     assert window.workspace.bar.tabText(1) == "a vs b"
     window.workspace.show_dashboard()
     assert open_comparison(window.workspace, recordings[:2]) is None

@@ -254,8 +254,38 @@ def test_of_many_runs_the_newest_are_told(tmp_path: Path) -> None:
         )
     text, found = reported(tmp_path, records)
     assert f"The newest {page.MOST_RUNS} of {page.MOST_RUNS + 2} runs are shown here." in found.text
-    assert "run2 on cpu" not in text
-    assert "run3 on cpu" in found.text
+    assert "2. run2 on cpu" in found.text  # the contents name all
+    assert 'id="run-2"' not in text
+    assert 'id="run-3"' in text
+
+
+def test_a_page_of_several_runs_has_contents_that_lead_to_them(tmp_path: Path) -> None:
+    recorder = Recorder(
+        tmp_path / "run.gpudash", meta={"run 2 title": EVIL, "run 2 tags": "wide", "run 2 note": "to beat"}
+    )
+    for number, width in ((1, 1024), (2, 64)):
+        began = 10.0 * number
+        recorder.add(
+            RunStarted(
+                time_s=began, run_id=number, workload="training", device="sim:0", spec={"width": width}, simulated=True
+            )
+        )
+        recorder.add(StepFinished(time_s=began + 1, run_id=number, step=1, steps=1, seconds=1.0, loss=0.5))
+        recorder.add(RunFinished(time_s=began + 2, run_id=number, status="finished", seconds=2.0, steps=1, result={}))
+    recorder.close()
+    out = tmp_path / "run.html"
+    write_report(recorder.path, out)
+    found = Page(out.read_text())
+    links = [attributes["href"] for tag, attributes in found.elements if tag == "a"]
+    ids = [attributes.get("id") for tag, attributes in found.elements if tag == "h2"]
+    assert links == ["#run-1", "#run-2"]
+    assert [f"#{name}" for name in ids if name] == links
+    words = " ".join(found.words)
+    assert "1. training width 1024 on sim:0" in words
+    assert words.count("SIMULATED") >= 4
+    assert f"2. {EVIL}" in words
+    assert "to beat" in words
+    assert "script" not in {tag for tag, _attributes in found.elements}
 
 
 def test_a_mark_that_was_taken_back_is_not_drawn(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""What a run is called that nobody named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpudash.session.recordings.run_names import differences_of, kind_of_run, run_name
+from gpudash.telemetry.recording.facts import RunFacts, RunWords
+
+
+@pytest.mark.parametrize(
+    ("workload", "device", "spec", "name"),
+    [
+        ("training", "sim:0", {"width": 1024}, "training width 1024 on sim:0"),
+        ("training", "cpu", {"width": 128}, "training on cpu"),
+        ("training", "cpu", {"mode": "inference", "steps": 200}, "training Inference on cpu"),
+        ("training", "cpu", {"checkpointing": True, "seed": 3}, "training checkpointing, seed 3 on cpu"),
+        (
+            "training",
+            "cpu",
+            {"width": 1, "depth": 2, "batch": 1, "seed": 1},
+            "training width 1, depth 2, batch 1 and 1 more on cpu",
+        ),
+        ("training", "cpu", {"devices": "cpu,cpu"}, "training on 2 × cpu"),
+        ("pressure", "sim:0", {"cap": 2**30}, "pressure cap 1.00 GiB on sim:0"),
+        ("watch", "cuda:0", {"command": ["python", "-u", "/a/train.py", "--lr", "0.1"]}, "train.py --lr 0.1 on cuda:0"),
+        ("watch", "cpu", {"command": "not a list"}, "program on cpu"),
+        ("somebody's own", "", {"width": 3}, "somebody's own"),
+    ],
+)
+def test_a_run_is_called_by_what_differs_from_the_default_and_where_it_was(
+    workload: str, device: str, spec: dict[str, Any], name: str
+) -> None:
+    assert run_name(RunFacts(1, workload, device, spec)) == name
+
+
+def test_the_users_name_comes_first() -> None:
+    assert run_name(RunFacts(1, "training", "cpu", {"width": 9}, words=RunWords(title="Baseline"))) == "Baseline"
+
+
+def test_a_long_value_from_anybody_is_cut() -> None:
+    assert all(len(words) < 60 for words in differences_of("training", {"optimizer": "x" * 300}))
+
+
+def test_a_script_is_told_without_its_arguments() -> None:
+    assert kind_of_run(RunFacts(1, "watch", "cpu", {"command": ["python", "train.py", "--lr", "1"]})) == "train.py"
