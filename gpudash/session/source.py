@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from gpudash.devices.names import Device
+
 if TYPE_CHECKING:
-    from gpudash.devices.names import Device, Gpu
+    from gpudash.devices.names import Gpu
     from gpudash.memory.watching.growth import Forecast
     from gpudash.session.live.session import Session, Status
     from gpudash.session.watching.output_log import OutputLog
     from gpudash.settings import Settings
+    from gpudash.telemetry.recording.seekable_store import PositionedStore
     from gpudash.telemetry.store import Store
 
 
@@ -96,3 +99,37 @@ class DashboardSource(Protocol):
 
     def close(self) -> bool:
         """Let go of files, threads and processes; false when a thread did not end in time."""
+
+
+class PastSource:
+    """What is the same of every `DashboardSource` in which nothing can be run, for it is past.
+
+    Attributes:
+        settings: it is looked at with.
+    """
+
+    live = None
+    running = False
+    torch_ready = True
+    gpu_problem: str | None = None
+    settings: Settings
+    store: PositionedStore
+
+    def clock(self) -> float:
+        """The position in session time."""
+        return self.store.newest_s
+
+    def set_settings(self, settings: Settings) -> None:
+        """Look at the past with other settings."""
+        self.settings = settings
+
+    def status(self) -> None:
+        """There are no figures of a running session."""
+
+    def forecast(self, device: str) -> None:
+        """Nothing grows any more."""
+
+    def _host(self, product: str) -> Device:
+        """The machine, whose memory is as large as it was read to be."""
+        size = self.store.whole.latest("host", "total_bytes").value
+        return Device("cpu", product, int(size) if isinstance(size, (int, float)) else None)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import psutil
 
 from gpudash.sources.processes import Process, read_process
-from gpudash.system.files import KeptFile
+from gpudash.system.files import KeptFile, text_of
 from gpudash.telemetry.records import Sample, Value
 
 KIB = 1024
@@ -309,14 +309,14 @@ def groups_above_us(root: Path = Path("/")) -> list[ControlGroup]:
 def _placements(root: Path) -> Iterator[tuple[int, Path, PurePosixPath, str]]:
     """(version, mount point, path below it, whole name) of our group in each hierarchy that accounts memory."""
     ours: dict[int, str] = {}
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
         if number == "0" and not controllers:
             ours[2] = name
         elif "memory" in controllers.split(","):
             ours[1] = name
-    for line in _lines(root / "proc/self/mountinfo"):
+    for line in text_of(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
         if len(fields) < 5 or len(kind) < 3:
@@ -334,13 +334,6 @@ def _below(name: str, mounted: str) -> PurePosixPath:
     except ValueError:
         return PurePosixPath()
     return PurePosixPath() if ".." in inside.parts else inside
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
 
 
 class PackageEnergy:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpudash.system.files import text_of
+
 VENDORS = {0x10DE: "NVIDIA", 0x1002: "AMD", 0x8086: "Intel"}
 _DISPLAY_CLASS = 0x03
 """Base class "display controller": VGA, XGA, 3D, other (PCI Code and ID Assignment Specification)."""
@@ -34,7 +36,7 @@ class PciDisplay:
         """(product, UUID) from NVIDIA's /proc file, which answers without waking the card."""
         facts = {
             key.strip(): value.strip()
-            for line in _text(self.root / f"proc/driver/nvidia/gpus/{self.address}/information").splitlines()
+            for line in text_of(self.root / f"proc/driver/nvidia/gpus/{self.address}/information").splitlines()
             for key, _, value in [line.partition(":")]
         }
         uuid = facts.get("GPU UUID", "")
@@ -50,7 +52,7 @@ def displays(root: Path = Path("/")) -> list[PciDisplay]:
     for card in sorted(folder.iterdir()):
         vendor, kind = _number(card / "vendor"), _number(card / "class")
         if vendor is not None and kind is not None and kind >> 16 == _DISPLAY_CLASS:
-            asleep = _text(runtime_status(root, card.name)).strip() == "suspended"
+            asleep = text_of(runtime_status(root, card.name)).strip() == "suspended"
             found.append(PciDisplay(card.name, vendor, asleep, root))
     return found
 
@@ -62,13 +64,6 @@ def runtime_status(root: Path, address: str) -> Path:
 
 def _number(path: Path) -> int | None:
     try:
-        return int(_text(path).strip(), 16)
+        return int(text_of(path).strip(), 16)
     except ValueError:
         return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -242,43 +242,14 @@ class MirroredCard:
         return CardFigures(found.index, found.capacity, found.free, pid=found.pid, name=found.name, fresh=False)
 
     @property
-    def uuid(self) -> str:
-        """The identity used where a GPU has its own."""
-        return f"SIM-{self.index}"
+    def newest(self) -> CardFigures:
+        """The figures that were put last, however long ago."""
+        return self._newest
 
     @property
     def capacity(self) -> int:
         """Bytes of the card."""
         return self._newest.capacity
-
-    @property
-    def others(self) -> Mapping[int, int]:
-        """Bytes that simulated other processes hold, by their number."""
-        return self._newest.others
-
-    @property
-    def context_bytes(self) -> int:
-        """What the context takes."""
-        return self._newest.context
-
-    @property
-    def busy_s(self) -> float:
-        """Seconds spent in operations so far."""
-        return self._newest.busy_s
-
-    def free_and_total(self) -> tuple[int, int]:
-        """Bytes free on the card, and its capacity."""
-        found = self._newest
-        return found.free, found.capacity
-
-    def reserved_bytes(self) -> int:
-        """Bytes the allocator holds."""
-        return self._newest.reserved
-
-    def used_bytes(self) -> int:
-        """Bytes in use on the card, by whomever."""
-        found = self._newest
-        return found.capacity - found.free
 
 
 class ShownCard:
@@ -302,15 +273,6 @@ class ShownCard:
     def capacity(self) -> int:
         """Bytes of the card of this process."""
         return self.own.capacity
-
-    @property
-    def others(self) -> Mapping[int, int]:
-        """Bytes that simulated other processes hold, by their number."""
-        return (self.mirror or self.own).others
-
-    def used_bytes(self) -> int:
-        """Bytes in use, by whomever."""
-        return (self.mirror or self.own).used_bytes()
 
     def now(self) -> CardFigures:
         """The figures to show."""

@@ -65,6 +65,14 @@ def open_regular(path: Path) -> BinaryIO:
     raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
+def text_of(path: Path) -> str:
+    """What a file holds as text, odd bytes replaced; "" where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 class KeptFile:
     """A file under /proc or /sys, opened once: each `read` makes the kernel write it anew.
 

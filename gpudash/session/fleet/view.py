@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.fleet.overview import FleetGpu
+from gpudash.session.source import PastSource
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
@@ -61,7 +62,7 @@ class _Wish(NamedTuple):
     ended_wall_s: float
 
 
-class FleetView:
+class FleetView(PastSource):
     """A range of one GPU's past, a `DashboardSource`; session time 0 is the beginning of the range asked.
 
     Args:
@@ -83,10 +84,7 @@ class FleetView:
         asked_points: points of one curve that the newest question asked the server for.
     """
 
-    live = None
-    running = False
-    torch_ready = True
-    gpu_problem: str | None = None
+    store: FleetStore
 
     def __init__(
         self, gpu: FleetGpu, client: Client, began_wall_s: float, ended_wall_s: float, points: int = 1024
@@ -193,25 +191,9 @@ class FleetView:
             self._client.drop()
         return ended
 
-    def clock(self) -> float:
-        """The position in session time."""
-        return self.store.newest_s
-
-    def set_settings(self, settings: Settings) -> None:
-        """Look at the past with other settings."""
-        self.settings = settings
-
-    def status(self) -> None:
-        """Nothing is measured here."""
-
-    def forecast(self, device: str) -> None:
-        """Nothing grows any more."""
-
     def devices(self) -> list[Device]:
         """The GPU, behind its machine."""
-        size = self.store.whole.latest("host", "total_bytes").value
-        host = Device("cpu", self.gpu.host, int(size) if isinstance(size, (int, float)) else None)
-        return [host, self._device]
+        return [self._host(self.gpu.host), self._device]
 
     def default_device(self) -> str:
         """The GPU."""

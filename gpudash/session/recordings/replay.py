@@ -16,6 +16,7 @@ from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.recordings.loading import Progress, load, read_part, series_of, take_links
+from gpudash.session.source import PastSource
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
@@ -228,7 +229,7 @@ CLOSE_S = 2.0
 """How long closing waits for a part that is being read again."""
 
 
-class Replay:
+class Replay(PastSource):
     """A recording, in a store that answers as of any moment of it: of its end, until `seek` goes elsewhere.
 
     A `DashboardSource` in which nothing can be run.
@@ -247,10 +248,6 @@ class Replay:
         output: what a watched program printed, the newest lines.
     """
 
-    live = None
-    running = False
-    torch_ready = True
-    gpu_problem: str | None = None
     gpus: tuple[Gpu, ...] = ()
 
     def __init__(self, recording: Path, progress: Progress = lambda _part: None) -> None:
@@ -420,16 +417,10 @@ class Replay:
         if text not in self._notices:
             self._notices.append(text)
 
-    def clock(self) -> float:
-        """The position in session time."""
-        return self.store.newest_s
-
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
-        size = self.store.whole.latest("host", "total_bytes").value
-        host = Device("cpu", self._product, int(size) if isinstance(size, (int, float)) else None)
         return [
-            host,
+            self._host(self._product),
             *(
                 Device(name, gpu.product, gpu.total_bytes, gpu.uuid)
                 for gpu in self.gpus
@@ -445,16 +436,6 @@ class Replay:
     def device_words(self, device: str) -> str:
         """How a reading's device is called."""
         return "cpu" if device == "host" else shown_name(self.store.torch_name(device) or device)
-
-    def set_settings(self, settings: Settings) -> None:
-        """Look at the recording with other settings."""
-        self.settings = settings
-
-    def status(self) -> None:
-        """There are no figures of a running session."""
-
-    def forecast(self, device: str) -> None:
-        """Nothing grows any more."""
 
     def save_recording(self, target: Path) -> None:
         """Copy the recording.

@@ -176,9 +176,9 @@ class WatchedMemory:
         card = self._cards.get(device)
         if card is not None:
             others = tuple(
-                other_process(size, pid, f"another process, {SIMULATED}") for pid, size in card.others.items()
+                other_process(size, pid, f"another process, {SIMULATED}") for pid, size in card.newest.others.items()
             )
-            return Surroundings(others, card.context_bytes)
+            return Surroundings(others, card.newest.context)
         memory = self._machine.memory_of(device)
         around = Surroundings() if memory is None else self._machine.surroundings(memory)
         ours = [process for process in around.processes if process.pid in self._processes]

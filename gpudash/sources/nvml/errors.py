@@ -14,6 +14,7 @@ from pathlib import Path
 import pynvml
 
 from gpudash.sources.pci import VENDORS, displays
+from gpudash.system.files import text_of
 from gpudash.telemetry.records import State
 
 # NVMLLibraryMismatchError (the driver lacks the function that the unversioned call stands for) is no NVMLError.
@@ -198,7 +199,7 @@ def _wsl(code: int | None) -> str:
 
 
 def _is_wsl(root: Path) -> bool:
-    return "microsoft" in _text(root / "proc/version").lower()
+    return "microsoft" in text_of(root / "proc/version").lower()
 
 
 def _driver_loaded(root: Path) -> bool:
@@ -208,10 +209,3 @@ def _driver_loaded(root: Path) -> bool:
 def _in_container(root: Path, environ: Mapping[str, str]) -> bool:
     marks = (root / ".dockerenv", root / "run/.containerenv")
     return "KUBERNETES_SERVICE_HOST" in environ or any(mark.exists() for mark in marks)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -61,14 +61,6 @@ class Pages:
         if self.pages:
             self._check(recording)
 
-    def page_at(self, time_s: float) -> int:
-        """How many pages had ended at ``time_s``."""
-        low, high = 0, len(self.pages)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.pages[middle].time_s <= time_s else (low, middle)
-        return low
-
     def mend(self, page: int, samples: Mapping[Key, Samples]) -> None:
         """Give a damaged page what its rows bring when they are read again."""
         self._mended[page] = samples

@@ -261,11 +261,6 @@ class Recording(TableReader):
     ) -> None:
         self.close()
 
-    @property
-    def closed_properly(self) -> bool:
-        """Whether the session that wrote it ended by itself; false while it is on."""
-        return self.meta.get("status", "running") != "running"
-
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()

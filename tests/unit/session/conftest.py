@@ -58,7 +58,8 @@ class FakeMonitor:
     def watch_cards(self, cards: Sequence[ShownCard]) -> None:
         self.cards = cards
         for card in cards:
-            self.card(simulated_gpu(card.index, card.capacity), card.used_bytes())
+            shown = card.now()
+            self.card(simulated_gpu(card.index, card.capacity), shown.capacity - shown.free)
 
     def start(self) -> None:
         """Nothing reads."""

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import getpass
 import gzip
+import hashlib
 import json
 import os
 import pickle
+import platform
+import sqlite3
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudash.session import Replay
+from gpudash.session.recordings import samples as samples_module
 from gpudash.session.recordings.file_kinds import HEAD_BYTES, find_file, kind_of
+from gpudash.session.recordings.samples import SampleRecording, sample, samples
+from gpudash.session.watching.report_folder import beside
+from gpudash.system.files import resource
+
+ROOT = Path(__file__).resolve().parents[3]
+
+RECORDINGS = [found for found in samples() if found.path.suffix == ".gpudash"]
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -93,3 +108,102 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Path, "open", refuse)
     assert refused(file) == f"{file} cannot be read: Permission denied."
+
+
+LARGEST, LARGEST_TOGETHER = 450_000, 1_500_000
+
+
+def files() -> Iterator[Path]:
+    return (path for path in resource("samples").rglob("*") if path.is_file())
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Every text in a sample's file."""
+    if path.suffix != ".gpudash":
+        yield path.read_bytes().decode("utf-8", errors="replace")
+        return
+    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as database:
+        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for row in database.execute(f'SELECT * FROM "{table}"'):
+                yield from (cell for cell in row if isinstance(cell, str))
+    database.close()
+
+
+def test_the_samples_are_those_a_newcomer_needs() -> None:
+    names = {found.name for found in samples()}
+    assert names >= {"healthy-training", "out-of-memory", "transfer-sweep", "two-runs-fp32", "two-runs-bf16"}
+    found = sample("healthy-training")
+    assert found is not None and found.path.exists()
+
+
+def test_the_samples_are_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in files()}
+    assert max(sizes.values()) < LARGEST, sizes
+    assert sum(sizes.values()) < LARGEST_TOGETHER, sizes
+
+
+@pytest.mark.parametrize("path", list(files()), ids=lambda path: path.name)
+def test_a_sample_tells_nothing_of_the_machine_it_was_made_on(path: Path) -> None:
+    told = [platform.platform(), "/tmp/", str(ROOT), str(Path.home() / "x")[:-1]]
+    for text in texts(path):
+        for words in told:
+            assert words not in text, text[:200]
+
+
+@pytest.mark.parametrize("found", RECORDINGS, ids=lambda found: found.name)
+def test_a_recording_names_neither_host_nor_user_nor_other_programs(found: SampleRecording) -> None:
+    with sqlite3.connect(f"file:{found.path}?mode=ro&immutable=1", uri=True) as database:
+        users = {user for (user,) in database.execute("SELECT DISTINCT user FROM process")}
+        names = {name for (name,) in database.execute("SELECT DISTINCT name FROM process")}
+        meta = dict(database.execute("SELECT key, value FROM meta"))
+    database.close()
+    assert users <= {None, "user"} and getpass.getuser() not in users
+    assert names <= {None, "gpudash", "gpudash-run", "python"}
+    assert meta["host"] == "sample" and platform.node() not in meta.values()
+
+
+@pytest.mark.parametrize("found", RECORDINGS, ids=lambda found: found.name)
+def test_a_recording_says_on_which_device_it_was_made(found: SampleRecording) -> None:
+    replay = Replay(found.path)
+    with replay.store.lock:
+        assert replay.store.run is not None
+        simulated = replay.store.run.device.startswith("sim")
+    replay.close()
+    assert ("SIMULATED" in found.words) == simulated
+    assert ("on a CPU" in found.words) == (not simulated)
+
+
+@pytest.mark.parametrize("found", RECORDINGS, ids=lambda found: found.name)
+def test_opening_a_recording_leaves_it_and_its_folder_as_they_were(found: SampleRecording) -> None:
+    before = hashlib.sha256(found.path.read_bytes()).hexdigest()
+    beside_it = sorted(found.path.parent.iterdir())
+    replay = Replay(found.path)
+    with replay.store.lock:
+        assert replay.store.run is not None and replay.store.run.status in ("finished", "out_of_memory")
+    replay.close()
+    assert hashlib.sha256(found.path.read_bytes()).hexdigest() == before
+    assert sorted(found.path.parent.iterdir()) == beside_it
+
+
+def test_the_report_opens_with_its_explanation_and_steps() -> None:
+    (found,) = (found for found in samples() if found.path.is_dir())
+    snapshot = find_file(found.path)
+    assert snapshot.kind == "snapshot"
+    known = beside(snapshot.path)
+    assert known.steps and not known.warnings
+    assert pickle.loads(snapshot.path.read_bytes())["segments"]
+    assert "SIMULATED" in found.words and set(known.cards) == {0}
+
+
+def test_an_installation_without_samples_lists_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*parts: str) -> Path:
+        raise FileNotFoundError(parts[-1])
+
+    monkeypatch.setattr(samples_module, "resource", missing)
+    assert samples() == [] and sample("healthy-training") is None
+
+
+def test_the_wheel_carries_the_samples() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert carried["resources/samples"] == "gpudash/_resources/samples"

@@ -34,7 +34,7 @@ def read(*paths: Path) -> tuple[str, list[Sample], list[Event]]:
     joined = JoinedRecording(paths)
     try:
         with open_recording(joined.path) as recording:
-            assert recording.closed_properly and not recording.notices
+            assert recording.meta["status"] != "running" and not recording.notices
             return joined.path.name, list(recording.samples("rank")), list(recording.events())
     finally:
         joined.remove()

@@ -1,4 +1,4 @@
-"""The CPU package's energy counters."""
+"""The host: its memory within the limits of its control groups, its processor, and what energy its packages used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watched program's processes are shown in place of ours."""
+"""A monitor over the NVML stub: what is lost, hangs, comes later or goes, and whose processes are shown."""
 
 from __future__ import annotations
 

@@ -129,12 +129,12 @@ def rows(reader: CardReader, now_s: float, table: str) -> list[Sample]:
     return [found for found in reader.read(now_s) if isinstance(found, Sample) and found.table == table]
 
 
-def test_it_has_the_reading_interface_of_a_card() -> None:
+def test_its_figures_are_those_that_were_put() -> None:
     card = mirrored(Clock(), busy_s=3)
-    assert (card.index, card.uuid, card.capacity) == (0, "SIM-0", 2 * GIB)
-    assert card.free_and_total() == (2 * GIB - 350 * MIB, 2 * GIB)
-    assert (card.used_bytes(), card.reserved_bytes(), card.context_bytes) == (350 * MIB, 200 * MIB, 100 * MIB)
-    assert card.others == {OTHER_PROCESS: 50 * MIB} and card.busy_s == 3
+    found = card.now()
+    assert (found.uuid, card.capacity, found.capacity, found.free) == ("SIM-0", 2 * GIB, 2 * GIB, 2 * GIB - 350 * MIB)
+    assert (found.reserved, found.context, found.busy_s) == (200 * MIB, 100 * MIB, 3)
+    assert found.others == card.newest.others == {OTHER_PROCESS: 50 * MIB}
 
 
 def test_it_is_read_in_place_of_the_own_card_and_its_process_is_listed() -> None:
@@ -197,7 +197,7 @@ def test_a_session_shows_a_mirrored_card_and_its_own_again_after_it() -> None:
     assert [found.values["pid"] for found in records if isinstance(found, Sample) and found.table == "process"] == [
         os.getpid()
     ]
-    assert watched[0].used_bytes() == CONTEXT_BYTES + 2 * MIB  # of a small segment
+    assert watched[0].now().held == CONTEXT_BYTES + 2 * MIB  # of a small segment
 
 
 def test_a_card_that_is_not_there_cannot_show_another() -> None:

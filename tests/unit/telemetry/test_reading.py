@@ -48,7 +48,7 @@ def test_every_record_comes_back_as_it_was_in_order_of_time(path: Path) -> None:
     with open_recording(path) as recording:
         assert list(recording.records()) == RECORDS
         assert recording.meta["purpose"] == "test"
-        assert recording.closed_properly
+        assert recording.meta["status"] != "running"
         assert [(run.id, run.workload, run.spec, run.status) for run in recording.runs] == [
             (1, "training", {"steps": 2}, "finished")
         ]
@@ -92,7 +92,7 @@ def test_a_log_left_by_a_crash_is_read_and_left(path: Path) -> None:
     before = [(entry.name, entry.read_bytes()) for entry in sorted(path.parent.glob("a.*"))]
     with open_recording(path) as recording:
         assert list(recording.records()) == RECORDS
-        assert not recording.closed_properly
+        assert recording.meta["status"] == "running"
     assert [(entry.name, entry.read_bytes()) for entry in sorted(path.parent.glob("a.*"))] == before
 
 

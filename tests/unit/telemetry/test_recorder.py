@@ -313,7 +313,7 @@ def test_after_kill_9_all_but_the_last_second_is_there(tmp_path: Path, kind: str
         assert times[-1] > last - 1.0
         assert times == sorted(times)
         assert recording.runs[0].status == "running"
-        assert not recording.closed_properly
+        assert recording.meta["status"] == "running"
         assert recording.notices == []
         check_summaries(recording, kind, len(times))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == names

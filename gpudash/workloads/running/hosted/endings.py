@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from gpudash.system.files import text_of
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed
 from gpudash.workloads.running.run_errors import HOST_REMEDY, Progress
 
@@ -84,7 +85,7 @@ def signal_words(number: int) -> str:
 def _counters(root: Path) -> Iterator[Path]:
     """The innermost of our groups' counters in each hierarchy; where there is none, the system's."""
     found = False
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
         if number == "0" and not controllers:
@@ -106,16 +107,9 @@ def _counters(root: Path) -> Iterator[Path]:
 
 
 def _kills(file: Path) -> int | None:
-    for line in _lines(file):
+    for line in text_of(file).splitlines():
         name, _, number = line.partition(" ")
         if name == "oom_kill":
             with suppress(ValueError):
                 return int(number)
     return None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
