@@ -1,4 +1,4 @@
-"""Which devices a session offers, what it calls them, why one is missing, and what is known of their contexts and energy."""
+"""Which devices a session offers, what it calls them, why one is missing, and what is known of context and energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a session and their guards: one at a time, in whose process, stopped in words, over when their end is stored."""
+"""Runs of a session and their guards: one at a time, in whose process, stopped in words, over when stored."""
 
 from __future__ import annotations
 
