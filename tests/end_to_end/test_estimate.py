@@ -13,6 +13,7 @@ import pytest
 
 from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, Estimator
 from gpudash.units import GIB, MIB
+from gpudash.workloads.predicting import estimate_process
 from tests.end_to_end.conftest import Command, environment
 
 PATIENCE_S = 60.0
@@ -139,10 +140,8 @@ def test_the_process_that_predicts_steps_back_behind_a_run() -> None:
         answer = estimator.wait(PATIENCE_S)
         assert answer is not None and answer.estimate is not None
         children = psutil.Process().children(recursive=True)
-        found = [
-            child.nice() for child in children if "gpudash.workloads.predicting.estimate_process" in child.cmdline()
-        ]
-        assert found == [NICENESS]
+        found = [child.nice() for child in children if estimate_process.__name__ in child.cmdline()]
+        assert found == [estimate_process.NICENESS]
     finally:
         assert estimator.close(PATIENCE_S)
 
