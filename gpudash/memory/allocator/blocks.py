@@ -65,19 +65,14 @@ class Pool:
 
 
 class PrivatePool:
-    """A pool of one user: a captured graph, or a MemPool.
+    """A pool of one user, a captured graph or a MemPool, that keeps its segments."""
 
-    Attributes:
-        users: graphs that still need it; at 0 its free segments may be released.
-    """
-
-    __slots__ = ("identity", "large", "small", "users")
+    __slots__ = ("identity", "large", "small")
 
     def __init__(
         self, identity: Hashable, everything: PoolStatistics, small: PoolStatistics, large: PoolStatistics
     ) -> None:
         self.identity = identity
-        self.users = 1
         self.small = Pool(True, everything, small, self)
         self.large = Pool(False, everything, large, self)
 

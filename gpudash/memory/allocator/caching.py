@@ -66,7 +66,6 @@ class CachingAllocator:
         self.device = device
         self._heap = Heap(memory, self.settings)
         self._heap.observer = observer
-        self._recording: list[tuple[Hashable, int | None]] = []
         self._blocks = self._heap.blocks
         self._rounding = Rounding(self.settings)
         self._used_by: dict[int, set[int]] = {}
@@ -82,7 +81,7 @@ class CachingAllocator:
         Args:
             size: bytes.
             stream: stream that will use it.
-            pool: private pool to take it from; by default the one being recorded for the stream, else the shared ones.
+            pool: private pool to take it from, such as that of a CUDA graph; the shared ones by default.
             owner: anything, to know the block again in `segments`.
 
         Raises:
@@ -94,10 +93,7 @@ class CachingAllocator:
         heap = self._heap
         rounded = (size + 511) & -512 if self._rounding.is_plain else self._rounding.rounded(size)
         is_small = rounded <= LARGEST_SMALL
-        if pool is None and not self._recording:
-            shared = heap.small if is_small else heap.large
-        else:
-            shared = self._private(pool, stream, is_small)
+        shared = (heap.small if is_small else heap.large) if pool is None else self._pool(pool, is_small)
         home = shared.lists.get(stream) or shared.of(stream)
         if heap.freed_at is not None:
             shared.searches += 1
@@ -267,8 +263,8 @@ class CachingAllocator:
         block = self._from_card(home, rounded, wanted)
         if block is None and _release_oversize(heap, home, rounded):
             block = self._from_card(home, rounded, wanted)
-        if block is None and not self._recording:
-            self._release_cached()
+        if block is None:
+            self.empty_cache()
             events["num_alloc_retries"] += 1
             block = self._from_card(home, rounded, wanted)
         if block is None:
@@ -342,20 +338,11 @@ class CachingAllocator:
         self._complete(block)
 
     def empty_cache(self) -> None:
-        """Give everything that is wholly free back to the card, once all streams are done.
-
-        While a private pool is being recorded to, only private pools without a user are emptied, as in torch.
-        """
-        if self._recording:
-            _release_private(self._heap)
-        else:
-            self._release_cached()
-
-    def _release_cached(self) -> None:
+        """Give everything of the shared pools that is wholly free back to the card, once all streams are done."""
         self._heap.statistics.events["num_sync_all_streams"] += 1
         self.synchronize()
-        _release_cached(self._heap)
-        _release_private(self._heap)
+        _release_free(self._heap, self._heap.large)
+        _release_free(self._heap, self._heap.small)
 
     def set_fraction(self, fraction: float) -> None:
         """Let the allocator reserve at most this share of the card's capacity; 1 lifts the limit.
@@ -388,59 +375,13 @@ class CachingAllocator:
         """Call ``observer`` at every event from now on, or nobody."""
         self._heap.observer = observer
 
-    def _private(self, pool: Hashable | None, stream: int, is_small: bool) -> Pool:
-        """The pool for a request while private pools are asked for or recorded."""
+    def _pool(self, identity: Hashable | None, is_small: bool) -> Pool:
+        """The private pool of this name, made at its first use; without a name the shared one."""
         heap = self._heap
-        if pool is None:
-            recording = (identity for identity, only in reversed(self._recording) if only is None or only == stream)
-            pool = next(recording, None)
-        if pool is None:
+        if identity is None:
             return heap.small if is_small else heap.large
-        private = heap.private_pool(pool)
+        private = heap.private_pool(identity)
         return private.small if is_small else private.large
-
-    def begin_pool(self, pool_id: Hashable, stream: int | None = None) -> None:
-        """Take requests from a private pool, as while a graph is captured, until `end_pool`.
-
-        Args:
-            pool_id: names the pool; made at its first use.
-            stream: only requests of this stream; ``None``: all.
-
-        Raises:
-            ValueError: it is being recorded to already.
-        """
-        if any(identity == pool_id for identity, _stream in self._recording):
-            raise ValueError(f"The private pool {pool_id} is being recorded to already: end that first.")
-        heap = self._heap
-        if pool_id in heap.private:
-            heap.private[pool_id].users += 1
-        else:
-            heap.private_pool(pool_id)
-        self._recording.append((pool_id, stream))
-
-    def end_pool(self, pool_id: Hashable) -> None:
-        """Take requests from the shared pools again.
-
-        Raises:
-            ValueError: the pool is not being recorded to.
-        """
-        kept = [entry for entry in self._recording if entry[0] != pool_id]
-        if len(kept) == len(self._recording):
-            raise ValueError(f"The private pool {pool_id} is not being recorded to.")
-        self._recording = kept
-
-    def release_pool(self, pool_id: Hashable) -> None:
-        """One user of a private pool is gone; without any, its free segments go when all cached ones do.
-
-        Raises:
-            ValueError: there is no such pool, or it has no user left.
-        """
-        private = self._heap.private.get(pool_id)
-        if private is None or private.users == 0:
-            raise ValueError(f"There is no private pool {pool_id} in use.")
-        private.users -= 1
-        if private.users == 0:
-            self._heap.freeable.append(private)
 
     def statistics(self) -> dict[str, int]:
         """The figures of ``torch.cuda.memory_stats`` under the same names."""
@@ -500,22 +441,6 @@ def _nothing(size: int) -> int:
     if size < 0:
         raise ValueError(f"A negative number of bytes ({size}) cannot be allocated.")
     return 0
-
-
-def _release_cached(heap: Heap) -> None:
-    """Every segment of the shared pools that is wholly free."""
-    _release_free(heap, heap.large)
-    _release_free(heap, heap.small)
-
-
-def _release_private(heap: Heap) -> None:
-    """Every wholly free segment of the private pools that nobody needs any more."""
-    for private in list(heap.freeable):
-        _release_free(heap, private.small)
-        _release_free(heap, private.large)
-        if not any(block.home.pool.private is private for block in heap.blocks.values()):
-            heap.freeable.remove(private)
-            del heap.private[private.identity]
 
 
 def _release_free(heap: Heap, pool: Pool) -> None:

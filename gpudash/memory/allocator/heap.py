@@ -40,7 +40,6 @@ class Heap:
     __slots__ = (
         "allowed",
         "blocks",
-        "freeable",
         "freed_at",
         "large",
         "memory",
@@ -64,7 +63,6 @@ class Heap:
         self.small = Pool(True, self.statistics.all, self.statistics.small, None)
         self.large = Pool(False, self.statistics.all, self.statistics.large, None)
         self.private: dict[Hashable, PrivatePool] = {}
-        self.freeable: list[PrivatePool] = []
 
     def pools(self) -> Iterator[Pool]:
         """Every pool: the shared ones, then those of each private pool."""

@@ -59,7 +59,7 @@ class RecordedAllocator(CachingAllocator):
         """
         if address in self._blocks or not self.memory.take(address, size):
             raise ValueError(f"No segment of {size} bytes can be at {address:#x}.")
-        home = self._private(pool, stream, size == SMALL_SEGMENT).of(stream)
+        home = self._pool(pool, size == SMALL_SEGMENT).of(stream)
         self._heap.put_in(self._heap.add_segment(home, address, size))
 
     def map_range(self, address: int, size: int, stream: int, is_small: bool, pool: Hashable | None = None) -> None:
@@ -70,7 +70,7 @@ class RecordedAllocator(CachingAllocator):
         """
         if address in self._blocks or not self.memory.map(size):
             raise ValueError(f"No {size} bytes can be mapped at {address:#x}.")
-        heap, home = self._heap, self._private(pool, stream, is_small).of(stream)
+        heap, home = self._heap, self._pool(pool, is_small).of(stream)
         block = heap.blocks[address] = Block(address, size, home)
         block.expandable = ExpandableRange(address, size, size)
         heap.reserve(home, size)
@@ -188,7 +188,7 @@ class RecordedAllocator(CachingAllocator):
         return rest
 
     def _home(self, size: int, stream: int, pool: Hashable | None) -> FreeList:
-        return self._private(pool, stream, self._rounding.rounded(size) <= LARGEST_SMALL).of(stream)
+        return self._pool(pool, self._rounding.rounded(size) <= LARGEST_SMALL).of(stream)
 
     def _free_block_around(self, home: FreeList, address: int, size: int) -> Block:
         found = self._blocks.get(address)

@@ -45,8 +45,6 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.memory = DeviceMemory(CAPACITY, used=10 * MIB)
         self.model = CachingAllocator(self.memory, chosen, observer=lambda *event: self.events.append(event))
         self.live: dict[int, int] = {}
-        self.pools: set[tuple[int, int]] = set()
-        self.recording: list[tuple[int, int]] = []
 
     def best(self, size: int, stream: int, pool: tuple[int, int]) -> int | None:
         """The smallest free block that is large enough, the lowest address among equals, found the slow way."""
@@ -62,10 +60,7 @@ class AllocatorMachine(RuleBasedStateMachine):
     @rule(size=SIZES, stream=STREAMS, pool=POOLS)
     def malloc(self, size: int, stream: int, pool: tuple[int, int] | None) -> None:
         rounded = Rounding(self.model.settings).rounded(size)
-        into = pool or next(reversed(self.recording), (0, 0))
-        best = self.best(rounded, stream, into)
-        if into != (0, 0):
-            self.pools.add(into)
+        best = self.best(rounded, stream, pool or (0, 0))
         try:
             address = self.model.malloc(size, stream, pool, owner=size)
         except AllocationRefused as refused:
@@ -107,20 +102,8 @@ class AllocatorMachine(RuleBasedStateMachine):
     @rule()
     def empty_cache(self) -> None:
         self.model.empty_cache()
-        if self.recording:
-            return
         shared = [segment for segment in self.model.segments() if segment.pool_id == (0, 0)]
         assert all(segment.is_expandable or segment.active_size for segment in shared)
-
-    @rule(pool=st.sampled_from([(0, 1), (0, 2)]))
-    def record_to_a_pool(self, pool: tuple[int, int]) -> None:
-        if pool in self.recording:
-            self.model.end_pool(pool)
-            self.recording.remove(pool)
-        else:
-            self.model.begin_pool(pool)
-            self.recording.append(pool)
-            self.pools.add(pool)
 
     @rule(others=st.integers(0, CAPACITY))
     def other_processes_come_and_go(self, others: int) -> None:
@@ -206,18 +189,14 @@ class AllocatorMachine(RuleBasedStateMachine):
             return
         for address in list(self.live):
             self.model.free(address)
-        for pool in self.recording:
-            self.model.end_pool(pool)
-        for pool in self.pools:
-            private = self.model._heap.private.get(pool)
-            while private is not None and private.users:
-                self.model.release_pool(pool)
         self.model.empty_cache()
-        assert self.model.segments() == []
+        kept = self.model.segments()
+        assert not any(segment.active_size or segment.pool_id == (0, 0) for segment in kept)
+        assert self.memory.taken == self.model.reserved_bytes == sum(segment.total_size for segment in kept)
+        assert kept or not any(_levels(self.model.statistics(), "current").values())
         # a range of addresses that the card refused its first memory stays, as in torch, and serves the next request
-        assert all(block.state == UNMAPPED for block in self.model._heap.blocks.values())
-        assert self.memory.taken == self.model.reserved_bytes == 0
-        assert not any(_levels(self.model.statistics(), "current").values())
+        shared = (block for block in self.model._heap.blocks.values() if block.home.pool.private is None)
+        assert all(block.state == UNMAPPED for block in shared)
 
 
 def _levels(figures: dict[str, int], kind: str) -> dict[str, int]:

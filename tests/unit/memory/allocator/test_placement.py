@@ -235,35 +235,14 @@ def test_garbage_collection_frees_what_was_unused_for_longest() -> None:
     assert allocator.statistics()["num_alloc_retries"] == 0
 
 
-def test_a_private_pool_keeps_to_itself_until_nobody_needs_it() -> None:
+def test_a_private_pool_keeps_to_itself_and_keeps_its_segments() -> None:
     allocator = model()
-    allocator.begin_pool((0, 1))
-    address = allocator.malloc(20 * MIB)
-    allocator.end_pool((0, 1))
-    allocator.free(address)
+    allocator.free(allocator.malloc(20 * MIB, pool=(0, 1)))
     other = allocator.malloc(20 * MIB)
     assert [segment.pool_id for segment in allocator.segments()] == [(0, 1), (0, 0)]
     allocator.free(other)
     allocator.empty_cache()
     assert [segment.pool_id for segment in allocator.segments()] == [(0, 1)]
-    allocator.release_pool((0, 1))
-    allocator.empty_cache()
-    assert allocator.segments() == []
-    with pytest.raises(ValueError, match="no private pool"):
-        allocator.release_pool((0, 1))
-
-
-def test_only_the_recorded_stream_goes_to_the_pool() -> None:
-    allocator = model()
-    allocator.begin_pool("graph", stream=5)
-    allocator.malloc(MIB, stream=0)
-    allocator.malloc(MIB, stream=5)
-    assert [segment.pool_id for segment in allocator.segments()] == [(0, 0), "graph"]
-    with pytest.raises(ValueError, match="already"):
-        allocator.begin_pool("graph")
-    allocator.end_pool("graph")
-    with pytest.raises(ValueError, match="not being recorded"):
-        allocator.end_pool("graph")
 
 
 def test_the_observer_is_told_in_the_words_of_a_trace() -> None:

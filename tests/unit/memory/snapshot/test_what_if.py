@@ -254,9 +254,7 @@ def test_steps_on_other_streams_are_not_taken_for_the_same() -> None:
 def test_private_pools_keep_to_themselves() -> None:
     made = Made()
     made.malloc(4 * MIB)
-    made.model.begin_pool((0, 1))
-    made.malloc(4 * MIB)
-    made.model.end_pool((0, 1))
+    made.model.malloc(4 * MIB, pool=(0, 1))
     made.malloc(4 * MIB)
     answer = WhatIf(made.device()).answer(None)
     assert answer.peak_reserved_bytes == made.model.reserved_bytes == 40 * MIB
