@@ -16,8 +16,7 @@ import torch
 
 from gpudash.agent import snapshots as cuda_snapshot
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segment
-from gpudash.memory.allocator.blocks import LARGEST_SMALL, Rounding, segment_size
-from gpudash.memory.allocator.layout import SHARED
+from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
 from gpudash.memory.explaining.memory_state import (
@@ -145,10 +144,6 @@ class SimulatedBlocks:
     def _state(self, card: SimulatedGpu, refused: AllocationRefused | None) -> MemoryState:
         segments = card.segments()
         free, capacity = card.free_and_total()
-        shared = [segment for segment in segments if segment.pool_id == SHARED]
-        idle = [block.size for segment in shared for block in _idle(segment)]
-        usable = [block.size for segment in _asked(shared, refused) for block in _idle(segment)]
-        private = [segment for segment in segments if segment.pool_id != SHARED]
         events = _events(card) - self._began_events
         return MemoryState(
             device=f"sim:{card.index}",
@@ -160,19 +155,12 @@ class SimulatedBlocks:
             context_bytes=card.context_bytes,
             processes=tuple(other_process(size, pid, "simulated process") for pid, size in card.others.items() if size),
             groups=self._groups(card, segments),
-            pending=sum(b.size for s in segments for b in s.blocks if b.state == "active_pending_free"),
-            private_reserved=sum(segment.total_size for segment in private),
-            private_idle=sum(block.size for segment in private for block in _idle(segment)),
-            idle=sum(idle),
-            usable_idle=sum(usable),
-            largest_free_block=max(usable, default=0),
             allowed=None if refused is None else refused.allowed,
-            expandable=any(segment.is_expandable for segment in segments),
             request=None if refused is None else self._request(card, refused),
             step=self._tracker.step,
             time_s=self._clock(),
             recorded=Evidence(events, events, self._began_s),
-        )
+        ).with_segments(segments, None if refused is None else refused.stream)
 
     def _request(self, card: SimulatedGpu, refused: AllocationRefused) -> RefusedRequest:
         tag = card.tagger() if card.tagger is not None else None
@@ -256,18 +244,6 @@ def _live(segments: Sequence[Segment]) -> Iterator[Any]:
         for block in segment.blocks:
             if block.state == "active_allocated":
                 yield block
-
-
-def _idle(segment: Segment) -> Iterator[Any]:
-    return (block for block in segment.blocks if block.state == "inactive")
-
-
-def _asked(shared: Sequence[Segment], refused: AllocationRefused | None) -> Sequence[Segment]:
-    """The segments that a request may be served from: of its stream, and of the pool for its size."""
-    if refused is None:
-        return shared
-    small = refused.size <= LARGEST_SMALL
-    return [segment for segment in shared if segment.is_small == small and segment.stream == refused.stream]
 
 
 def _events(card: SimulatedGpu) -> int:

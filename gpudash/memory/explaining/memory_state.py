@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from gpudash.memory.allocator.blocks import LARGEST_SMALL
+from gpudash.memory.allocator.layout import SHARED, Segment
 from gpudash.telemetry.explanation import Evidence, Part
 
 OTHER_TENSORS = "other tensors"
@@ -209,3 +211,33 @@ class MemoryState:
             return 0
         left = self.device_free if self.allowed is None else min(self.device_free, self.allowed - self.reserved)
         return max(0, self.request.segment_bytes - max(0, left))
+
+    def with_segments(self, segments: Sequence[Segment], stream: int | None = None) -> MemoryState:
+        """The same with what the allocator's segments tell beside the live blocks.
+
+        Args:
+            segments: with their blocks.
+            stream: that the request was for; ``None`` where that is not known.
+        """
+        shared = [segment for segment in segments if segment.pool_id == SHARED]
+        private = [segment for segment in segments if segment.pool_id != SHARED]
+        asked = shared
+        if self.request is not None:
+            small = self.request.bytes <= LARGEST_SMALL
+            asked = [s for s in shared if s.is_small == small and stream in (None, s.stream)]
+        usable = _of_state("inactive", asked)
+        return replace(
+            self,
+            pending=sum(_of_state("active_pending_free", segments)),
+            private_reserved=sum(segment.total_size for segment in private),
+            private_idle=sum(_of_state("inactive", private)),
+            idle=sum(_of_state("inactive", shared)),
+            usable_idle=sum(usable),
+            largest_free_block=max(usable, default=0),
+            expandable=any(segment.is_expandable for segment in segments),
+        )
+
+
+def _of_state(state: str, segments: Sequence[Segment]) -> list[int]:
+    """Bytes of each of their blocks that is in a state."""
+    return [block.size for segment in segments for block in segment.blocks if block.state == state]

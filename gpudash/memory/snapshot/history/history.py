@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator import Segment
-from gpudash.memory.allocator.blocks import LARGEST_SMALL, Rounding, segment_size
-from gpudash.memory.allocator.layout import SHARED
+from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
 from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest
 from gpudash.memory.snapshot.history import groups
 from gpudash.memory.snapshot.history.groups import Group, Node, Paths, Sites, tree
-from gpudash.memory.snapshot.history.layout import FREE, Layout, placed
+from gpudash.memory.snapshot.history.layout import Layout, placed
 from gpudash.memory.snapshot.history.lives import columns_of, reserved_changes
 from gpudash.memory.snapshot.history.model import (
     ALLOC,
@@ -270,37 +269,21 @@ def state(history: History, moment: int) -> MemoryState:
     request, device_free = None, 0
     if 0 <= moment < history.count and history.columns.action[moment] == OOM:
         request = _request(history, moment)
-        told = int(history.columns.device_free[moment])
-        device_free = 0 if told == NONE else told
+        device_free = max(0, int(history.columns.device_free[moment]))
     # what is alive is there, also where the segments of a trace that contradicts itself do not hold it
     reserved = max(int(history.reserved[moment + 1]), int(history.allocated[moment + 1]))
-    segments = history.blocks(moment)
-    shared = [segment for segment in segments if segment.pool_id == SHARED]
-    private = [segment for segment in segments if segment.pool_id != SHARED]
-    idle = [block.size for segment in shared for block in segment.blocks if block.state == FREE]
-    usable = idle
-    if request is not None:
-        small, stream = request.bytes <= LARGEST_SMALL, int(history.columns.stream[moment])
-        asked = [segment for segment in shared if segment.is_small == small and segment.stream == stream]
-        usable = [block.size for segment in asked for block in segment.blocks if block.state == FREE]
+    stream = None if request is None else int(history.columns.stream[moment])
     return MemoryState(
         device=f"device {history.device.index}",
         capacity=max(reserved + device_free, 1),
         device_free=device_free,
         reserved=reserved,
         groups=allocation_groups(history, history.alive(moment)),
-        pending=int(history.lives.bytes[history.pending(moment)].sum()),
-        private_reserved=sum(segment.total_size for segment in private),
-        private_idle=sum(block.size for segment in private for block in segment.blocks if block.state == FREE),
-        idle=sum(idle),
-        usable_idle=sum(usable),
-        largest_free_block=max(usable, default=0),
-        expandable=any(segment.is_expandable for segment in segments),
         request=request,
         step=history.step_at(moment),
         time_s=history.time_s(moment) or 0.0,
         recorded=Evidence(history.count, None, 0.0 if history.is_recorded else None),
-    )
+    ).with_segments(history.blocks(moment), stream)
 
 
 def _request(history: History, moment: int) -> RefusedRequest:

@@ -7,7 +7,7 @@ import pytest
 from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS
 from gpudash.memory.explaining.explain import explain, parts_of
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS, RefusedRequest
-from gpudash.memory.snapshot.device_state import Known, category_of, held_in, stack_of
+from gpudash.memory.snapshot.device_state import Known, held_in
 from gpudash.units import GIB, MIB
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -102,7 +102,9 @@ def test_a_stack_tells_what_it_allocated(file: str, name: str, category: str) ->
         {"filename": "??", "line": 0, "name": "torch::unwind::unwind()"},
         {**CALL, "filename": file, "name": name},
     ]
-    assert category_of(stack_of(frames)) == category
+    (group,) = held_in(snapshot(segment(0, block("active_allocated", MIB, *frames))), 0, KNOWN).groups
+    assert group.category == category
+    assert group.stack == ((file, CALL["line"], name),)
 
 
 def test_old_snapshots_without_addresses_frames_and_pools_are_understood() -> None:
