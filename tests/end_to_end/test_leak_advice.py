@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpudash.memory.snapshot.explaining import explain_snapshot
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.watching.growth_notice import source_line
 from tests.end_to_end.conftest import environment
+from tests.unit.memory.snapshot.made import explained
 
 STEPS = 120
 
@@ -97,7 +97,7 @@ def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Pa
         leaking[-1].write_text(PROGRAM.format(steps=STEPS, keeps=keeps))
     trained(home, leaking)
     for script, (keeps, value, advice) in zip(leaking, ADVICE, strict=True):
-        found = explain_snapshot(read_snapshot(Path(f"{script}.pickle")), 0, source=source_line)
+        found = explained(read_snapshot(Path(f"{script}.pickle")), source=source_line)
         assert found.verdict == "leak"
         assert found.remedies_note.startswith(f"{script.name}:")
         assert advice in found.remedies_note

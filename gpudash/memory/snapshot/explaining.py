@@ -19,7 +19,7 @@ from gpudash.memory.explaining.remedies import (
 )
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.snapshot.history.history import History, moment_words
-from gpudash.memory.snapshot.history.model import Snapshot, Stack
+from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.leak_advice import advice
 from gpudash.memory.snapshot.replay.card_limits import capacity_words, card_limits, retry_words
 from gpudash.memory.snapshot.replay.let_go import let_go
@@ -50,34 +50,6 @@ ENDS_HERE = (
 )
 
 
-def explain_snapshot(
-    snapshot: Snapshot,
-    device_index: int,
-    moment: int | None = None,
-    *,
-    source: SourceLine = no_source,
-    steps: Sequence[tuple[int, int]] = (),
-) -> Explanation:
-    """Why memory ran out, or where it was at its peak.
-
-    Args:
-        snapshot: as read.
-        device_index: of the device, as in the file.
-        moment: which state is explained: after this event. By default the last ``oom``, else the peak.
-        source: reads lines of the program, for naming them.
-        steps: times at which steps began, in microseconds since 1970, and their numbers, from outside.
-
-    Raises:
-        ValueError: the snapshot has no such device, or the trace no such moment.
-    """
-    device = next((device for device in snapshot.devices if device.index == device_index), None)
-    if device is None:
-        there = ", ".join(str(device.index) for device in snapshot.devices)
-        raise ValueError(f"The snapshot has no device {device_index}: it has {there}.")
-    history = History(device, snapshot.annotations, steps)
-    return explain_history(history, moment, source=source)
-
-
 def is_first(state: MemoryState) -> bool:
     """Whether a request was refused before anything was allocated."""
     return state.request is not None and not state.reserved
@@ -95,7 +67,13 @@ def explain_history(
     source: SourceLine = no_source,
     what_if: WhatIf | None = None,
 ) -> Explanation:
-    """The same of a history that is there already; without ``what_if`` one is made for the remedies.
+    """Why memory ran out, or where it was at its peak.
+
+    Args:
+        history: of a device.
+        moment: which state is explained: after this event. By default the last ``oom``, else the peak.
+        source: reads lines of the program, for naming them.
+        what_if: replays the trace for the remedies; one is made unless given.
 
     Raises:
         ValueError: the trace has no such moment.

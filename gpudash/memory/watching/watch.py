@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from gpudash.memory.watching.forecaster import Forecaster
 from gpudash.memory.watching.growth import SOON_S, Forecast, is_due
-from gpudash.memory.watching.guard import Guard
-from gpudash.memory.watching.levels import HOST, Level, LevelReader
+from gpudash.memory.watching.levels import HOST, Guard, Level, LevelReader
 from gpudash.telemetry import records
 from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
 from gpudash.telemetry.records import Level as Gravity

@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from gpudash.devices.names import Device, kind_of
-from gpudash.memory.watching.guard import Guard
-from gpudash.memory.watching.levels import HOST, memory_of
+from gpudash.memory.watching.levels import HOST, Guard, memory_of
 from gpudash.session.live.machine import Machine
 from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
 from gpudash.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gpudash.devices.names import shown_name
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
-from gpudash.memory.watching.guard import REMEDY as GUARD_REMEDY
+from gpudash.memory.watching.levels import REMEDY as GUARD_REMEDY
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished
 from gpudash.units import MAX_SIZE, format_bytes, parse_size
 

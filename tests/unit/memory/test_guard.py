@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.memory.watching.guard import Guard
+from gpudash.memory.watching.levels import Guard
 from gpudash.telemetry.records import Sample
 from gpudash.units import GIB, MIB
 

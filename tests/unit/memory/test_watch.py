@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.memory.watching.guard import Guard
+from gpudash.memory.watching.levels import Guard
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Topic, Warning
 from gpudash.units import GIB, MIB

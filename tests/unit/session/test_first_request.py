@@ -8,12 +8,12 @@ from dataclasses import replace
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import Surroundings, other_process
-from gpudash.memory.snapshot.explaining import NOTHING_BEFORE, explain_snapshot
+from gpudash.memory.snapshot.explaining import NOTHING_BEFORE
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.watching.flight_recorder import Refused, explanation_of
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
-from tests.unit.memory.snapshot.made import FORWARD, Made
+from tests.unit.memory.snapshot.made import FORWARD, Made, explained
 
 CONTEXT = 300 * MIB
 REFUSED = Refused(
@@ -65,4 +65,4 @@ def test_a_context_that_others_leave_no_room_for_is_what_was_refused() -> None:
 
 
 def test_a_file_that_begins_with_a_refusal_asks_for_no_history_either() -> None:
-    asks_for_no_history(explain_snapshot(first(), 0))
+    asks_for_no_history(explained(first()))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
-from gpudash.memory.watching.guard import REMEDY
+from gpudash.memory.watching.levels import REMEDY
 from gpudash.specs import Spec
 from gpudash.telemetry.records import OutOfMemory, RunFailed, StageFinished
 from gpudash.workloads.running.context import Context

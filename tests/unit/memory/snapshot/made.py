@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
+from gpudash.memory.explaining.call_sites import SourceLine, no_source
+from gpudash.memory.snapshot.explaining import explain_history
+from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, Snapshot, Stack, TraceEntry
+from gpudash.telemetry.explanation import Explanation
 from gpudash.units import GIB
 
 BEGAN_US = 1_780_000_000_000_000
@@ -169,3 +174,15 @@ class Made:
         """The same as a file."""
         path.write_bytes(pickle.dumps(self.data(), protocol=4))
         return path
+
+
+def explained(
+    snapshot: Snapshot,
+    moment: int | None = None,
+    *,
+    source: SourceLine = no_source,
+    steps: Sequence[tuple[int, int]] = (),
+) -> Explanation:
+    """The explanation of a snapshot's only device."""
+    (device,) = snapshot.devices
+    return explain_history(History(device, snapshot.annotations, steps), moment, source=source)

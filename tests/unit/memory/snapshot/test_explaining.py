@@ -9,14 +9,14 @@ import pytest
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.snapshot.explaining import ENDS_HERE, FROM_AN_EARLIER_STEP, explain_history, explain_snapshot
+from gpudash.memory.snapshot.explaining import ENDS_HERE, FROM_AN_EARLIER_STEP, explain_history
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, TraceEntry
 from gpudash.memory.snapshot.replay.card_limits import CardLimits, card_limits
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
-from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, STACKS, TRAIN, WEIGHTS, Made
+from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, STACKS, TRAIN, WEIGHTS, Made, explained
 
 LINES = {
     41: "loss = model(batch)",
@@ -36,7 +36,7 @@ def leaking(keeps: int = 4 * MIB, capacity: int = 200 * MIB) -> Made:
 
 
 def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() -> None:
-    found = explain_snapshot(leaking().snapshot(), 0, source=source)
+    found = explained(leaking().snapshot(), source=source)
     assert found.verdict == "leak"
     assert found.headline.startswith("train.py:44 (losses.append(loss)) keeps 4 MiB of every step: by now ")
     assert found.requested_bytes is not None
@@ -58,7 +58,7 @@ def test_what_letting_go_would_take_is_what_a_run_that_does_takes() -> None:
         program.malloc(30 * MIB, WEIGHTS)
         for _ in range(steps):
             program.step(16 * MIB, keeps)
-    found = explain_snapshot(made.snapshot(), 0, source=source)
+    found = explained(made.snapshot(), source=source)
     peak = found.remedies[0].predicted_peak_bytes
     assert peak is not None
     reserved = mended.model.statistics()["reserved_bytes.all.peak"]
@@ -72,7 +72,7 @@ def test_the_line_that_keeps_a_result_is_looked_for_behind_the_one_that_made_it(
         made.step(4 * MIB)
         made.malloc(4 * MIB, FORWARD)
     lines = {41: "loss, parts = model(batch)", 46: "history += loss"}
-    found = explain_snapshot(made.snapshot(), 0, source=lambda _file, line: lines.get(line, ""))
+    found = explained(made.snapshot(), source=lambda _file, line: lines.get(line, ""))
     assert found.growing[0].line == 41
     assert found.remedies_note.startswith("train.py:46 (history += loss) adds up loss: add loss.detach() instead.")
 
@@ -83,7 +83,7 @@ def test_what_is_kept_as_a_number_is_not_accused() -> None:
     for _ in range(10):
         made.step(4 * MIB)
         made.malloc(4 * MIB, FORWARD)
-    found = explain_snapshot(made.snapshot(), 0, source=lambda _file, line: lines.get(line, ""))
+    found = explained(made.snapshot(), source=lambda _file, line: lines.get(line, ""))
     note = "Each step leaves a tensor of 4 MiB from train.py:41 (loss = model(batch)): keep less of it, or move it "
     assert found.remedies_note == f"{note}to host memory with .detach().cpu()."
 
@@ -96,7 +96,7 @@ def test_the_state_is_that_at_the_refusal_and_not_at_the_end() -> None:
     ]:
         made.free(address)
     made.empty_cache()
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert made.model.allocated_bytes == 0
     assert found.verdict == "leak"
     assert sum(found.by_category.values()) == History(made.device()).allocated[at + 1] > 150 * MIB
@@ -107,7 +107,7 @@ def test_real_capacity_is_answered_with_the_smallest_card() -> None:
     made = Made(capacity=100 * MIB)
     made.malloc(60 * MIB, WEIGHTS)
     made.until_full(30 * MIB, 0)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert found.verdict == "real capacity"
     assert found.headline == "Memory was full of weights: 60 of 100 MiB, most from train.py:10."
     assert found.remedies[0].change == "at least 122 MiB for PyTorch"
@@ -125,7 +125,7 @@ def test_fragments_are_answered_with_expandable_segments() -> None:
         made.malloc(11 * MIB, FORWARD)
     with pytest.raises(AllocationRefused):
         made.malloc(60 * MIB, FORWARD)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert found.verdict == "fragmentation"
     assert found.remedies[0].allocator == "expandable_segments:True"
     assert found.remedies[0].fits is None
@@ -136,7 +136,7 @@ def test_without_a_failure_the_peak_is_told() -> None:
     made = Made()
     for _ in range(3):
         made.step(16 * MIB)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert found.verdict == "no failure"
     assert found.headline.startswith("Peak at 9.00 ms: 56 MiB allocated, mostly activations, most from train.py:41")
     assert found.request_words == (
@@ -154,7 +154,7 @@ def test_below_its_peak_nothing_is_called_free_on_a_card_of_which_the_size_is_no
         made.free(address)
     made.empty_cache()
     made.malloc(30 * MIB)
-    found = explain_snapshot(made.snapshot(), 0, len(made.entries) - 1)
+    found = explained(made.snapshot(), len(made.entries) - 1)
     assert [part.kind for part in found.parts] == ["category"]
     assert found.capacity_bytes == 30 * MIB
 
@@ -163,16 +163,11 @@ def test_any_moment_can_be_explained() -> None:
     made = Made()
     made.malloc(16 * MIB, FORWARD)
     made.malloc(4 * MIB, BACKWARD)
-    found = explain_snapshot(made.snapshot(), 0, 1)
+    found = explained(made.snapshot(), 1)
     assert found.headline == "At 1.00 ms: 16 MiB allocated, mostly activations, most from train.py:41."
     for moment in (-2, 99):
         with pytest.raises(ValueError, match=r"The trace has events 0 to 3, and no event"):
-            explain_snapshot(made.snapshot(), 0, moment)
-
-
-def test_a_device_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"The snapshot has no device 3: it has 0\."):
-        explain_snapshot(Made().snapshot(), 3)
+            explained(made.snapshot(), moment)
 
 
 def without_trace(made: Made, trace: tuple[TraceEntry, ...] = ()) -> Snapshot:
@@ -184,7 +179,7 @@ def test_a_snapshot_without_history_says_what_is_missing_and_still_ranks() -> No
     made.malloc(40 * MIB, WEIGHTS)
     orphan = TraceEntry("free_completed", made.entries[0].address + 64 * MIB, 512, 0)
     for trace in ((), (TraceEntry("snapshot", 0, 0, 0),), (orphan,)):
-        found = explain_snapshot(without_trace(made, trace), 0)
+        found = explained(without_trace(made, trace))
         assert found.headline == "At the time of the snapshot: 40 MiB allocated."
         assert "call torch.cuda.memory._record_memory_history() before the run" in found.remedies_note
         assert found.remedies == ()
@@ -192,7 +187,7 @@ def test_a_snapshot_without_history_says_what_is_missing_and_still_ranks() -> No
 
 
 def test_an_empty_snapshot_says_so() -> None:
-    found = explain_snapshot(without_trace(Made()), 0)
+    found = explained(without_trace(Made()))
     assert found.headline == "Nothing was allocated."
     assert found.remedies_note.startswith("The snapshot holds nothing: call torch.cuda.memory._record_memory_history()")
     assert report(found) == [
@@ -208,7 +203,7 @@ def test_blocks_from_before_the_recording_are_called_so() -> None:
     made = Made()
     made.before(100 * MIB)
     made.malloc(4 * MIB, FORWARD)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert "mostly from before the recording began" in found.headline
     assert found.evidence.without_stack_bytes == 100 * MIB
 
@@ -223,7 +218,7 @@ def test_a_trace_that_contradicts_its_segments_is_explained_without_replays() ->
 
 def test_a_very_long_trace_is_not_replayed_for_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpudash.memory.snapshot.explaining.MOST_EVENTS", 10)
-    found = explain_snapshot(leaking().snapshot(), 0)
+    found = explained(leaking().snapshot())
     assert found.remedies == ()
     assert found.remedies_note.endswith("too many to try changes on the way: ask what-if questions.")
 
@@ -236,27 +231,27 @@ def test_steps_known_from_outside_name_the_growth() -> None:
             times.append((made.now_us, len(times) + 1))
             made.free(made.malloc(16 * MIB, FORWARD), FORWARD)
             made.malloc(6 * MIB, KEPT)
-    found = explain_snapshot(made.snapshot(), 0, steps=times, source=source)
+    found = explained(made.snapshot(), steps=times, source=source)
     assert found.verdict == "leak"
     assert found.growing[0].first_step == 1
     assert found.step == times[-1][1]
 
 
 def test_the_explanation_survives_json_and_reads_as_text() -> None:
-    found = explain_snapshot(leaking().snapshot(), 0, source=source)
+    found = explained(leaking().snapshot(), source=source)
     assert explanation_from_json(found.to_json()) == found
     text = "\n".join(report(found))
     assert "Would have fitted" in text
     calm = Made()
     calm.step(16 * MIB)
-    assert "Would have fitted" not in "\n".join(report(explain_snapshot(calm.snapshot(), 0)))
+    assert "Would have fitted" not in "\n".join(report(explained(calm.snapshot())))
 
 
 def test_a_leak_is_not_answered_with_what_only_puts_it_off() -> None:
     made = leaking()
     for found in (
-        explain_snapshot(made.snapshot(), 0),
-        explain_snapshot(leaking(capacity=GIB).snapshot(), 0, 600),
+        explained(made.snapshot()),
+        explained(leaking(capacity=GIB).snapshot(), 600),
     ):
         assert found.growing
         assert [remedy.change[:10] for remedy in found.remedies] == ["let go of "]
@@ -264,7 +259,7 @@ def test_a_leak_is_not_answered_with_what_only_puts_it_off() -> None:
 
 def test_a_leak_that_no_replay_can_end_is_answered_with_advice_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpudash.memory.snapshot.explaining.let_go", lambda *_: None)
-    found = explain_snapshot(leaking().snapshot(), 0)
+    found = explained(leaking().snapshot())
     assert (found.verdict, found.remedies) == ("leak", ())
     assert found.remedies_note.startswith("Each step leaves a tensor of 4 MiB from train.py:44: keep less of it")
 
@@ -277,11 +272,9 @@ def test_a_setting_that_saves_next_to_nothing_is_not_told() -> None:
     saved = made.model.statistics()["reserved_bytes.all.peak"]
     saved -= WhatIf(made.device()).answer(None, "expandable_segments:True").peak_reserved_bytes
     assert saved > 20 * MIB
-    assert [remedy.allocator for remedy in explain_snapshot(made.snapshot(), 0).remedies] == [
-        "expandable_segments:True"
-    ]
+    assert [remedy.allocator for remedy in explained(made.snapshot()).remedies] == ["expandable_segments:True"]
     made.malloc(3000 * MIB, FORWARD)
-    assert explain_snapshot(made.snapshot(), 0).remedies == ()
+    assert explained(made.snapshot()).remedies == ()
 
 
 def test_a_replay_that_keeps_more_than_the_card_let_it_is_not_what_a_setting_is_measured_by() -> None:
@@ -289,13 +282,13 @@ def test_a_replay_that_keeps_more_than_the_card_let_it_is_not_what_a_setting_is_
     for size in (60, 64, 70, 80, 90, 100, 110, 120):
         made.free(made.malloc(size * MIB, FORWARD))
     assert WhatIf(made.device()).run(None).peak_reserved > 500 * MIB
-    assert explain_snapshot(made.snapshot(), 0).remedies == ()
+    assert explained(made.snapshot()).remedies == ()
 
 
 def test_blocks_without_a_stack_of_the_recording_are_not_said_to_be_from_before_it() -> None:
     made = Made()
     made.malloc(100 * MIB, None)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert found.headline == "Peak at 1.00 ms: 100 MiB allocated, mostly without a recorded stack."
 
 
@@ -304,7 +297,7 @@ def test_most_is_said_to_be_from_a_line_only_where_it_is() -> None:
     held = [made.malloc(4 * MIB, BACKWARD), made.malloc(100 * MIB, None), made.malloc(4 * MIB, BACKWARD)]
     for address in held:
         made.free(address, BACKWARD)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert [owner.file for owner in found.owners if owner.category == "temporary"] == [None, TRAIN]
     assert found.headline.startswith("Peak at 4.00 ms: 108 MiB allocated, mostly temporary")
     assert "most from" not in found.headline
@@ -350,7 +343,7 @@ def test_a_run_that_was_refused_in_a_later_step_is_answered_with_what_the_whole_
     made.malloc(100 * MIB, OPTIMIZER)
     with pytest.raises(AllocationRefused):
         step(8)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert found.step == 4
     assert found.remedies_note == FROM_AN_EARLIER_STEP
     smallest = next(remedy for remedy in found.remedies if "for PyTorch" in remedy.change)
@@ -371,7 +364,7 @@ def test_where_activations_fill_the_memory_smaller_ones_are_named_as_not_tried()
     made = Made(capacity=200 * MIB)
     made.malloc(30 * MIB, WEIGHTS)
     made.until_full(60 * MIB, 0)
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert found.by_category["activations"] == 120 * MIB
     untried = [remedy for remedy in found.remedies if not remedy.verified_by]
     assert [remedy.change.partition(":")[0] for remedy in untried] == [
@@ -392,7 +385,7 @@ def test_retries_are_told_and_bound_the_size_of_the_card() -> None:
     made = Made(capacity=130 * MIB)
     for size in (60, 64, 70):
         made.free(made.malloc(size * MIB, FORWARD))
-    found = explain_snapshot(made.snapshot(), 0)
+    found = explained(made.snapshot())
     assert found.request_words == (
         "PyTorch reserved 124 MiB at most in this recording. The card ran short once: PyTorch released its idle cache, "
         "asked again and got the memory. So the card has between 124 and 194 MiB for PyTorch."
