@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from gpudash.units import MIB
 from tests.end_to_end.conftest import environment
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
+from tests.programs import program
 
 Play = Callable[..., dict[str, Any]]
 
@@ -49,6 +51,20 @@ def play(display: str, home: Path, tmp_path: Path) -> Play:
     return scenario
 
 
+@pytest.fixture
+def managed(display: str) -> Iterator[None]:
+    """A window manager on the screen, which gives windows the keyboard."""
+    process = subprocess.Popen(
+        [program("openbox")],
+        env={**os.environ, "DISPLAY": display},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    yield
+    process.terminate()
+    process.wait(10)
+
+
 def recording(home: Path) -> Path:
     (found,) = home.rglob("*.gpudash")
     with sqlite3.connect(found) as database:
@@ -70,6 +86,13 @@ def test_the_default_run_draws_a_falling_loss_and_a_rising_accuracy(play: Play, 
     assert accuracy["last_20_median"] > summary["result"]["most_frequent_share"]
     for theme in ("dark", "light"):
         assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
+
+
+@pytest.mark.usefixtures("managed")
+def test_the_wheel_changes_no_field_of_the_form_and_what_is_typed_ends_where_typing_began(play: Play) -> None:
+    seen = play("form")
+    assert seen["fields"] > 70 and seen["typed"] > 40 and seen["scrolled"]
+    assert (seen["changed"], seen["elsewhere"], seen["moved"]) == ([], [], [])
 
 
 def test_a_comparison_ends_in_a_verdict_which_its_recording_has_too(play: Play, home: Path, tmp_path: Path) -> None:

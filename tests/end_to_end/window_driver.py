@@ -31,6 +31,7 @@ from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
 from tests.end_to_end.fleet_scenario import fleet, open_address
+from tests.end_to_end.form_scenario import form
 from tests.end_to_end.ranks_scenario import ranks
 from tests.end_to_end.reopened_scenario import piped, reopened
 
@@ -332,7 +333,7 @@ SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,))}
 STARTS: dict[str, Callable[[], int]] = {"piped": lambda: open_file(Path("-")), "fleet": open_address}
 """Scenario → how the window is opened, where that is not as ``gpudash`` alone does it."""
 
-PATIENCE = {"demo": 230.0}
+PATIENCE = {"demo": 230.0, "form": 160.0}
 """Scenario → seconds it may take, where it has much to do."""
 
 SCENARIOS: dict[str, Callable[[Player], Steps]] = {
@@ -355,6 +356,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         compared,
         ranks,
         demo,
+        form,
     )
 }
 

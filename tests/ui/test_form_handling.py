@@ -5,13 +5,24 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QLineEdit, QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QCheckBox,
+    QComboBox,
+    QLineEdit,
+    QPlainTextEdit,
+    QPushButton,
+    QScrollArea,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import workloads
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
 
 FIELDS = (QComboBox, QLineEdit, QCheckBox, QPlainTextEdit)
 
@@ -135,6 +146,28 @@ def test_what_is_typed_ends_in_the_field_where_typing_began(panel: WorkloadPanel
             assert line.mapTo(panel, QPoint(0, 0)) == place, f"{line.accessibleName()} moved"
         assert "7,x 9" in str(held_by(line))
         assert {field: held_by(field) for field in others} == others
+
+
+def test_during_a_run_nothing_offers_to_start_one(open_window: OpenWindow) -> None:
+    session = FakeSession()
+    session.feed(2)
+    window = open_window(session)
+    offers = ("start", "run again", "run the")
+
+    def offered() -> set[str]:
+        buttons = [button for button in window.findChildren(QPushButton) if button.isEnabled()]
+        reached = [button for button in buttons if not button.isHidden()]
+        words = [f"{button.text()} {button.toolTip()}" for button in reached]
+        words += [f"{command.words()} {command.tip}" for command in window.workspace.commands if not command.why_not()]
+        return {text for text in words if text.lower().lstrip("▶ ").startswith(offers)}
+
+    settle(window)
+    before = offered()
+    assert any(text.startswith("▶  Start run") for text in before)
+    assert any(text.startswith("Start a run") for text in before)
+    session.start()
+    settle(window)
+    assert offered() == set()
 
 
 def test_the_form_stays_where_it_was_scrolled_to_while_the_room_below_it_changes(panel: WorkloadPanel) -> None:

@@ -311,6 +311,7 @@ class Dashboard(PlotsPage):
         self.cards.show_contents(contents, self.selected)
         self.panel.set_devices(devices, session.default_device())
         self.banner.set_running(session.running)
+        self.tabs.verdict.again_button.setEnabled(not session.running)
         words = self.view.status() if self.live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
         draw_forecast(session, self.plots, self.selected)

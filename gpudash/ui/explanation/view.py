@@ -71,6 +71,7 @@ class ExplanationView(QStackedWidget):
     def refresh(self) -> None:
         """Draw what is new, while it is looked at."""
         if self.open:
+            self.page.header.remedies.setEnabled(not self._session.running)
             self.page.refresh()
 
     def take(self, events: Iterable[Event]) -> None:

@@ -49,6 +49,7 @@ class FirstMinute(QObject):
         self._workspace = workspace
         self._held = False
         self._ran = False
+        self._starts: list[QPushButton] = []
         session, dashboard = workspace.session.live, workspace.dashboard
         self.strip = NoGpuStrip(lambda: [] if session is None else session.machine.gpu_facts())
         kept = recall(_LEARNED)
@@ -72,7 +73,8 @@ class FirstMinute(QObject):
         dashboard.view.changed.connect(self._view_changed)
         workspace.changed.connect(self._hold)
         for table in (dashboard.tabs.stages, dashboard.tabs.result, dashboard.tabs.epochs):
-            table.add_offer("Start a run   F5", "Run what the panel at the left holds", workspace.start_run)
+            start = table.add_offer("Start a run   F5", "Run what the panel at the left holds", workspace.start_run)
+            self._starts.append(start)
             table.add_offer("Recorded runs   Ctrl+Shift+O", "Look at an earlier run", partial(open_library, workspace))
 
     def _hold(self) -> None:
@@ -86,6 +88,8 @@ class FirstMinute(QObject):
     def refresh(self) -> None:
         """Tell what is the case now."""
         session = self._workspace.session
+        for button in self._starts:
+            button.setVisible(not session.running)
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
         problem = None if there or self._held else session.gpu_problem

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
     QHeaderView,
+    QPushButton,
     QStackedLayout,
     QTableView,
     QVBoxLayout,
@@ -221,11 +222,12 @@ class Table(QWidget):
         """Say ``words`` in place of rows."""
         self._empty.setText(words)
 
-    def add_offer(self, words: str, tip: str, act: Callable[[], object]) -> None:
+    def add_offer(self, words: str, tip: str, act: Callable[[], object]) -> QPushButton:
         """Offer, while the table is empty, something that fills it, beside what is offered already."""
         button = worded_button(words, tip, act)
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._offers.addWidget(button)
+        return button
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
         """Show ``rows``; columns only ever grow, so that a live table does not jump."""
