@@ -7,7 +7,6 @@ longest goes, so that a scrape gets through however many stand idle.
 from __future__ import annotations
 
 import io
-import ipaddress
 import re
 import socket
 import ssl
@@ -88,43 +87,10 @@ def _checked_request(line: str, fields: Message) -> HttpRequest:
     return HttpRequest(asked[1], asked[2].partition("?")[0], headers)
 
 
-def begins_like_one(received: bytes) -> bool:
+def _begins_like_one(received: bytes) -> bool:
     """Whether what has come so far can become a request: its first word is in capital letters."""
     word = received[:17].split(b" ")[0]
     return not word or (word.isalpha() and word.isupper() and len(word) <= 16)
-
-
-def names_a_domain(host: str) -> bool:
-    """Whether a Host field names a domain other than ``localhost``.
-
-    A page of the web reaches a loopback server under a domain of its own, whose address it turns to 127.0.0.1 (DNS
-    rebinding); whoever asks for this machine by purpose writes an address or ``localhost``.
-    """
-    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-    if name.lower() == "localhost":
-        return False
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return True
-    return False
-
-
-def takes_gzip(request: HttpRequest) -> bool:
-    """Whether the answer may be compressed."""
-    for part in request.headers.get("accept-encoding", "").split(","):
-        coding, _, weight = part.partition(";")
-        if coding.strip().lower() == "gzip":
-            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
-
-
-def takes_openmetrics(request: HttpRequest) -> bool:
-    """Whether the answer is wanted in the OpenMetrics format rather than in the older text format."""
-    return any(
-        part.partition(";")[0].strip().lower() == "application/openmetrics-text"
-        for part in request.headers.get("accept", "").split(",")
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +330,7 @@ class _Client(BaseHTTPRequestHandler):
         """What is asked for, read as far as the blank line that ends the head."""
         head = bytearray()
         while not (b"\n\r\n" in head or b"\n\n" in head):
-            if not begins_like_one(bytes(head[:17])):
+            if not _begins_like_one(bytes(head[:17])):
                 raise BadRequestError(400, "This is no HTTP request.")
             if len(head) > HEAD_BYTES:
                 raise BadRequestError(431, "The request is too long.")

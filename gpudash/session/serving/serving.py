@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 import ssl
 import time
@@ -28,9 +29,6 @@ from gpudash.session.serving.server import (
     HttpRequest,
     HttpResponse,
     Server,
-    names_a_domain,
-    takes_gzip,
-    takes_openmetrics,
 )
 from gpudash.system.files import resource
 from gpudash.telemetry.records import Note, Topic, Warning
@@ -132,7 +130,7 @@ class Serving:
         Raises:
             BadRequestError: when it is refused.
         """
-        if self._token is None and names_a_domain(request.headers.get("host", "localhost")):
+        if self._token is None and _names_a_domain(request.headers.get("host", "localhost")):
             raise BadRequestError(421, "Ask for this machine by its address or as localhost.")
         if request.method not in ("GET", "HEAD"):
             return HttpResponse(405, b"Only GET and HEAD are answered.\n", fields=(("Allow", "GET, HEAD"),))
@@ -142,7 +140,7 @@ class Serving:
             return HttpResponse(200, GREETING)
         if request.path != "/metrics":
             return HttpResponse(404, b"There is nothing here; the figures are at /metrics.\n")
-        page = self._exposition.page(as_openmetrics=takes_openmetrics(request), compressed=takes_gzip(request))
+        page = self._exposition.page(as_openmetrics=_takes_openmetrics(request), compressed=_takes_gzip(request))
         coding = (("Content-Encoding", "gzip"),) if page.compressed else ()
         return HttpResponse(200, page.body, page.content_type, (("Vary", "Accept, Accept-Encoding"), *coding))
 
@@ -213,3 +211,36 @@ def serve_by_settings(session: Session, address: str) -> Serving | None:
     serving.start(session)
     session.emit(Note(time_s=session.clock(), topic=Topic.SERVING, text=f"The readings are served at {serving.url}"))
     return serving
+
+
+def _names_a_domain(host: str) -> bool:
+    """Whether a Host field names a domain other than ``localhost``.
+
+    A page of the web reaches a loopback server under a domain of its own, whose address it turns to 127.0.0.1 (DNS
+    rebinding); whoever asks for this machine by purpose writes an address or ``localhost``.
+    """
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return True
+    return False
+
+
+def _takes_gzip(request: HttpRequest) -> bool:
+    """Whether the answer may be compressed."""
+    for part in request.headers.get("accept-encoding", "").split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip().lower() == "gzip":
+            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _takes_openmetrics(request: HttpRequest) -> bool:
+    """Whether the answer is wanted in the OpenMetrics format rather than in the older text format."""
+    return any(
+        part.partition(";")[0].strip().lower() == "application/openmetrics-text"
+        for part in request.headers.get("accept", "").split(",")
+    )

@@ -19,6 +19,12 @@ from gpudash.telemetry.records import Note, RunStarted, Warning
 from tests.unit.session.serving.certificates import certificate
 from tests.unit.session.serving.fake_session import FakeSession
 
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+"""What Prometheus 2.42 accepts."""
+
 SECRET = "0123456789abcdef0123"
 
 Start = Callable[..., "Client"]
@@ -84,13 +90,15 @@ def test_a_scrape_has_the_newest_reading(start: Start) -> None:
 
 def test_the_formats_of_a_scrape_are_those_that_prometheus_asks_for(start: Start) -> None:
     client = start()
-    answer = client.ask(Accept="application/openmetrics-text;version=1.0.0", Accept_Encoding="gzip")
+    answer = client.ask(Accept=PROMETHEUS, Accept_Encoding="br, GZIP;q=0.5")
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
     assert answer.headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(client.body).endswith(b"# EOF\n")
-    answer = client.ask(Accept="text/plain")
-    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert client.body.startswith(b"# HELP gpudash_")
+    for accepted in ({"Accept": "text/plain;version=0.0.4, */*", "Accept_Encoding": "gzip;q=0"}, {}):
+        answer = client.ask(**accepted)
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert answer.headers["Content-Encoding"] is None
+        assert client.body.startswith(b"# HELP gpudash_")
 
 
 ANSWERS = [("GET", "/", 200), ("HEAD", "/metrics", 200), ("GET", "/metrics?x=1", 200), ("GET", "/other", 404)]
@@ -105,10 +113,16 @@ def test_only_the_figures_are_there_and_only_to_be_read(start: Start, method: st
     assert (answer.headers["Allow"] == "GET, HEAD") == (status == 405)
 
 
-def test_a_page_of_the_web_cannot_read_the_figures_by_a_name_of_its_own(start: Start) -> None:
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:10950", "localhost.evil.example", "", "[x]:1"])
+def test_a_page_of_the_web_cannot_read_the_figures_by_a_name_of_its_own(start: Start, host: str) -> None:
     client = start()
-    assert client.ask(Host="evil.example:10950").status == 421
+    assert client.ask(Host=host).status == 421
     assert b"gpudash_" not in client.body
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9500", "127.0.0.1:9500", "[::1]:9500", "10.1.2.3"])
+def test_this_machine_is_asked_for_by_address_or_as_localhost(start: Start, host: str) -> None:
+    assert start().ask(Host=host).status == 200
 
 
 def test_without_the_token_nothing_is_told(start: Start, tmp_path: Path) -> None:
