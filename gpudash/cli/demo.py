@@ -33,7 +33,7 @@ def demo(
     """Show what tensors do to memory, scene by scene, each run for real.
 
     Scenes: 1 move a tensor; 2 what can go wrong; 3 copy once, or every step; 4 train on the CPU, then on the GPU; 5 run
-    out of memory, and mend it. Without a GPU a simulated one takes its place and is marked SIMULATED; of its speed
+    out of memory, and fix it. Without a GPU a simulated one takes its place and is marked SIMULATED; of its speed
     nothing is said. Without a display the scenes are told in the terminal. Exit code: 0 when every scene came to its
     end, 1 when a run of one did not, 130 when it was interrupted.
 

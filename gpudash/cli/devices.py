@@ -97,7 +97,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
 
     seen = survey()
     refused = allocator_settings()[1]
-    mend = None if refused is None else f"{refused} Correct that variable, or unset it."
+    fix = None if refused is None else f"{refused} Correct that variable, or unset it."
     report = torch_report(properties=True)
     order = cuda_order(
         [answer.gpu for answer in seen.gpus],
@@ -109,9 +109,9 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
     free = {answer.gpu.uuid: int(answer.readings.get("free_bytes") or 0) for answer in seen.gpus}
     listed = [
         _host(seen.host),
-        *({**_gpu(answer, names.get(answer.gpu.uuid)), "problem": mend} for answer in seen.gpus),
-        *({**_without_readings(device), "problem": mend} for device in usable if device.uuid is None),
-        *_simulated(simulation, offer=not (seen.gpus or usable), problem=mend or report["simulator_problem"]),
+        *({**_gpu(answer, names.get(answer.gpu.uuid)), "problem": fix} for answer in seen.gpus),
+        *({**_without_readings(device), "problem": fix} for device in usable if device.uuid is None),
+        *_simulated(simulation, offer=not (seen.gpus or usable), problem=fix or report["simulator_problem"]),
     ]
     unread = None if seen.problem is None else unread_gpus(report, seen.problem)
     return {

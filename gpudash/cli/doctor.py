@@ -1,4 +1,4 @@
-"""``gpudash doctor``: what works, what does not, and the mend."""
+"""``gpudash doctor``: what works, what does not, and the fix."""
 
 import importlib.metadata
 import os
@@ -27,7 +27,7 @@ class Check:
 
 
 def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
-    """Look at driver, NVML, torch, Qt and permissions; say what does not work and how to mend it.
+    """Look at driver, NVML, torch, Qt and permissions; say what does not work and how to fix it.
 
     Parameters
     ----------

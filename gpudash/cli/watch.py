@@ -13,7 +13,6 @@ from cyclopts import Parameter
 from gpudash.cli.terminal.flags import ServeOptions, Simulated, SimulateOptions
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
-from gpudash.telemetry.records import Topic
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -215,6 +214,8 @@ class _Shown:
 
     def refresh(self) -> None:
         """Print what is new."""
+        from gpudash.cli.terminal.report import TOLD_AT_ONCE
+
         with self._session.store.lock:
             run = self._session.store.run
             if run is None:
@@ -222,16 +223,16 @@ class _Shown:
             warnings, notes = run.warnings[self._warnings :], run.notes[self._notes :]
             self._warnings += len(warnings)
             self._notes += len(notes)
-        for text in [warning.text for warning in warnings] + [note.text for note in notes if note.topic in _TOLD]:
+        for text in [warning.text for warning in warnings] + [
+            note.text for note in notes if note.topic in TOLD_AT_ONCE
+        ]:
             print_notice(f"gpudash: {text}")
-
-
-_TOLD = (Topic.OUT_OF_MEMORY, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
-"""Topics of notes that are told at once; the others are in the recording and in the JSON document."""
 
 
 def _summary(session: "Session") -> dict[str, Any]:
     """The outcome by the keys of a run, with the command's own exit code."""
+    from gpudash.cli.terminal.report import TOLD_AT_ONCE
+
     with session.store.lock:
         run = session.store.run
         summary: dict[str, Any] = {} if run is None else run.summary()
@@ -245,6 +246,6 @@ def _summary(session: "Session") -> dict[str, Any]:
     summary["product"] = session.machine.product_of(summary["device"])
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
-    summary["notes"] = [note.text for note in told if note.topic not in _TOLD]
+    summary["notes"] = [note.text for note in told if note.topic not in TOLD_AT_ONCE]
     summary["recording"] = str(session.recording) if session.recording is not None else None
     return summary

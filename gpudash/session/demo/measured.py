@@ -80,7 +80,7 @@ def mistakes(runs: Runs) -> MeasuredScene:
 
 
 def pitfall(run: Run) -> str:
-    """One mistake of scene 2: torch's words and the mend."""
+    """One mistake of scene 2: torch's words and the fix."""
     found = run["result"].get("pitfall")
     if found is None:
         return ending(run)
@@ -171,8 +171,8 @@ FILLERS = ({"weights"}, {"activations"}, {"optimizer state"})
 """Categories of memory that each guess of scene 5 stands for."""
 
 
-def mended(runs: Runs) -> MeasuredScene:
-    """Scene 5: what filled the memory, and whether the mend let the run reach its end."""
+def fixed(runs: Runs) -> MeasuredScene:
+    """Scene 5: what filled the memory, and whether the fix let the run reach its end."""
     first = runs[0] if runs else None
     error = None if first is None else first["error"]
     explanation = None if error is None else error.get("explanation")

@@ -11,7 +11,7 @@ from gpudash.session.demo.measured import (
     Runs,
     both_trained,
     copies,
-    mended,
+    fixed,
     mistakes,
     moved_and_back,
     pitfall,
@@ -51,7 +51,7 @@ class Act:
 
     Attributes:
         words: what it does, in one sentence.
-        spec: what is run; of a mend, ``None``: the run before with the first remedy that fits.
+        spec: what is run; of a fix, ``None``: the run before with the first remedy that fits.
         where: on which device.
         look: what of the window to look at meanwhile.
         memory_cap: the most that torch may reserve on a GPU.
@@ -211,7 +211,7 @@ SCENES = (
             ),
             Act("The first change that fits is made, and the training runs again.", None, "gpu", memory_cap=CAP),
         ),
-        measured=mended,
+        measured=fixed,
         questions=(
             SceneQuestion(
                 "The training runs out of memory. What is the memory full of?",

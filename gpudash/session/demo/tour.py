@@ -337,8 +337,8 @@ class Tour:
             return
         if act.spec is not None:
             spec = act.spec
-        elif before is not None and self._ended is not None and (mend := mended(self._ended, cap)) is not None:
-            spec, cap = mend
+        elif before is not None and self._ended is not None and (fix := fixed(self._ended, cap)) is not None:
+            spec, cap = fix
         else:
             self._fail(NO_REMEDY)
             return
@@ -391,7 +391,7 @@ class Tour:
 CAP_FLAG = "--memory-cap "
 
 
-def mended(run: RunView, cap: MemoryCap | None) -> tuple[Spec, MemoryCap | None] | None:
+def fixed(run: RunView, cap: MemoryCap | None) -> tuple[Spec, MemoryCap | None] | None:
     """What to run in place of ``run``, and the cap it may have; ``None`` where no change that can be made here fits.
 
     Args:

@@ -96,7 +96,7 @@ def load(
         loaded = Loaded(Everything(), pages, rows, first)
         loaded.take(recording.records(None, ends), progress, count)
     else:
-        _mend(recording, pages, until, progress)
+        _fix(recording, pages, until, progress)
         loaded = Loaded(Everything(pages.keys, lambda key: buckets(pages, key, until)), pages, rows, first)
         _take_summaries(recording, loaded, until)
         after = pages.pages[until - 1].rows
@@ -130,7 +130,7 @@ def take_links(store: Store, note: Note) -> None:
             store.link(name, uuid)
 
 
-def _mend(recording: Recording, pages: Pages, until: int, progress: Progress) -> None:
+def _fix(recording: Recording, pages: Pages, until: int, progress: Progress) -> None:
     """Summarise the damaged pages among the first ``until`` again, from their rows."""
     damaged = sorted(page for page in pages.damaged if page < until)
     if not damaged:
@@ -141,7 +141,7 @@ def _mend(recording: Recording, pages: Pages, until: int, progress: Progress) ->
         before = pages.pages[page - 1] if page else None
         after, time_s = ({}, 0.0) if before is None else (before.rows, before.time_s)
         part = read_part(recording, links.whole, after, pages.pages[page].rows, time_s)
-        pages.mend(page, {key: series.newest(len(series)) for key, series in part.curves()})
+        pages.fix(page, {key: series.newest(len(series)) for key, series in part.curves()})
         progress(number / len(damaged))
 
 

@@ -44,8 +44,18 @@ class ServedMetric:
     reading: tuple[Table, str] | None = None
 
 
+_worked_out: list[ServedMetric] = []
+"""Those that are no reading, in order."""
+
+
+def _metric(name: str, kind: Kind, words: str, labels: tuple[str, ...] = ()) -> ServedMetric:
+    """One that is worked out."""
+    _worked_out.append(ServedMetric(name, kind, words, labels))
+    return _worked_out[-1]
+
+
 def _of_run(name: str, words: str, labels: tuple[str, ...] = ()) -> ServedMetric:
-    return ServedMetric(f"gpudash_run_{name}", "gauge", words, (*RUN, *labels))
+    return _metric(f"gpudash_run_{name}", "gauge", words, (*RUN, *labels))
 
 
 _LABELS: dict[Table, tuple[str, ...]] = {"gpu": GPU, "host": (), "allocator": ALLOCATOR, "rank": RANK}
@@ -58,47 +68,47 @@ READINGS: tuple[ServedMetric, ...] = tuple(
 )
 """The newest value of a reading each. One that could not be taken is left out: it is never 0, and never an old one."""
 
-BUILD = ServedMetric("gpudash_build_info", "info", "Version of gpudash.", ("version",))
-HOST_INFO = ServedMetric("gpudash_host_info", "info", "The machine.", ("host", "product", "capacity_source"))
-GPU_INFO = ServedMetric(
+BUILD = _metric("gpudash_build_info", "info", "Version of gpudash.", ("version",))
+HOST_INFO = _metric("gpudash_host_info", "info", "The machine.", ("host", "product", "capacity_source"))
+GPU_INFO = _metric(
     "gpudash_gpu_info",
     "info",
     "The GPU: its product, what torch calls it, and whether it is SIMULATED.",
     (*GPU, "index", "product", "torch_name", "simulated", "host"),
 )
-GPU_STATE = ServedMetric(
+GPU_STATE = _metric(
     "gpudash_gpu_state",
     "gauge",
     "1 for what came of the newest attempt to read the GPU's memory, 0 for every other state.",
     (*GPU, "state"),
 )
-GPU_PROCESS = ServedMetric(
+GPU_PROCESS = _metric(
     "gpudash_gpu_process_memory_bytes",
     "gauge",
     "GPU memory of a process: the 5 largest of each GPU.",
     (*GPU, "pid", "name"),
 )
-READING_AGE = ServedMetric(
+READING_AGE = _metric(
     "gpudash_reading_age_seconds",
     "gauge",
     "Time since memory was last read, or was tried to be read.",
     MEMORY,
 )
-GPU_FORECAST = ServedMetric(
+GPU_FORECAST = _metric(
     "gpudash_gpu_memory_forecast_seconds",
     "gauge",
     "Time until the GPU's memory runs out if it goes on growing as it does; absent when it does not grow.",
     GPU,
 )
-HOST_FORECAST = ServedMetric(
+HOST_FORECAST = _metric(
     "gpudash_host_memory_forecast_seconds",
     "gauge",
     "Time until host memory runs out if it goes on growing as it does; absent when it does not grow.",
 )
-WARNING = ServedMetric("gpudash_warning", "gauge", "1 for every warning that stands.", ("level", *MEMORY))
-WARNINGS = ServedMetric("gpudash_warnings_total", "counter", "Warnings that were raised.", ("level",))
+WARNING = _metric("gpudash_warning", "gauge", "1 for every warning that stands.", ("level", *MEMORY))
+WARNINGS = _metric("gpudash_warnings_total", "counter", "Warnings that were raised.", ("level",))
 
-RUN_INFO = ServedMetric("gpudash_run_info", "info", "The newest run.", (*RUN, "simulated", "host"))
+RUN_INFO = _metric("gpudash_run_info", "info", "The newest run.", (*RUN, "simulated", "host"))
 RUN_STATUS = _of_run("status", "1 for how the newest run stands or ended, 0 for every other status.", ("status",))
 RUN_STEP = _of_run("step", "Newest step.")
 RUN_STEPS = _of_run("steps", "Steps of the whole run, where they are known.")
@@ -117,46 +127,14 @@ RUN_FORECAST = _of_run(
 )
 RUN_RANKS = _of_run("world_size_ranks", "Ranks of a run on several devices.")
 
-RANK_WAITING = ServedMetric(
+RANK_WAITING = _metric(
     "gpudash_rank_waiting_ratio", "gauge", "Share of the rank's newest step spent waiting for other ranks.", RANK
 )
 
-MISSED = ServedMetric("gpudash_readings_missed_total", "counter", "Readings that could not be taken in time.")
-OWN_CPU = ServedMetric("gpudash_monitor_cpu_cores", "gauge", "Cores' worth of time that reading and recording use.")
-ANSWERS = ServedMetric("gpudash_serve_answers_total", "counter", "Requests answered, by status.", ("code",))
-DROPPED = ServedMetric("gpudash_serve_dropped_connections_total", "counter", "Connections ended without an answer.")
+MISSED = _metric("gpudash_readings_missed_total", "counter", "Readings that could not be taken in time.")
+OWN_CPU = _metric("gpudash_monitor_cpu_cores", "gauge", "Cores' worth of time that reading and recording use.")
+ANSWERS = _metric("gpudash_serve_answers_total", "counter", "Requests answered, by status.", ("code",))
+DROPPED = _metric("gpudash_serve_dropped_connections_total", "counter", "Connections ended without an answer.")
 
-OTHERS: tuple[ServedMetric, ...] = (
-    BUILD,
-    HOST_INFO,
-    GPU_INFO,
-    GPU_STATE,
-    GPU_PROCESS,
-    READING_AGE,
-    GPU_FORECAST,
-    HOST_FORECAST,
-    WARNING,
-    WARNINGS,
-    RUN_INFO,
-    RUN_STATUS,
-    RUN_STEP,
-    RUN_STEPS,
-    RUN_STEP_AGE,
-    RUN_DURATION,
-    RUN_LOSS,
-    RUN_ACCURACY,
-    RUN_THROUGHPUT,
-    RUN_PREDICTED,
-    RUN_PEAK,
-    RUN_FORECAST,
-    RUN_RANKS,
-    RANK_WAITING,
-    MISSED,
-    OWN_CPU,
-    ANSWERS,
-    DROPPED,
-)
-"""What is worked out."""
-
-CATALOGUE: tuple[ServedMetric, ...] = (*READINGS, *OTHERS)
+CATALOGUE: tuple[ServedMetric, ...] = (*READINGS, *_worked_out)
 """Every metric there is, in the order of a scrape."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STALE_S = 3.0
 """Silence of a process after which its figures are no longer taken for the present: its agent looks in seldom when
-looking is dear."""
+looking is expensive."""
 
 MOST_STACKS = 50_000
 """Kept of one process, the newest."""

@@ -121,7 +121,7 @@ class Absence:
 
     Attributes:
         text: one sentence.
-        is_failure: false where there is nothing to be mended: the machine simply has no NVIDIA card.
+        is_failure: false where there is nothing to be fixed: the machine simply has no NVIDIA card.
     """
 
     text: str
@@ -177,12 +177,12 @@ def _no_library(root: Path, environ: Mapping[str, str]) -> str:
     looked = environ.get("LD_LIBRARY_PATH", "")
     where = f"LD_LIBRARY_PATH={looked} and the system's library folders" if looked else "the system's library folders"
     if _in_container(root, environ):
-        mend = "start the container with GPU access, such as: docker run --gpus all"
+        fix = "start the container with GPU access, such as: docker run --gpus all"
     elif _driver_loaded(root):
-        mend = "install the driver's libraries, such as the package libnvidia-compute"
+        fix = "install the driver's libraries, such as the package libnvidia-compute"
     else:
-        mend = "install the NVIDIA driver"
-    return f"An NVIDIA card is present, but libnvidia-ml.so.1 was not found in {where}; {mend}."
+        fix = "install the NVIDIA driver"
+    return f"An NVIDIA card is present, but libnvidia-ml.so.1 was not found in {where}; {fix}."
 
 
 def _hidden(environ: Mapping[str, str]) -> str:

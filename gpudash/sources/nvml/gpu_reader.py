@@ -80,7 +80,7 @@ class _Reading:
 
 
 class GpuReader:
-    """Reads one GPU, on two lanes: `read_fast` for memory, counters and sensors, `read_slow` for dear calls.
+    """Reads one GPU, on two lanes: `read_fast` for memory, counters and sensors, `read_slow` for expensive calls.
 
     A handle that was lost is never used again: `read_fast` looks for a new one twice a second. What the driver does not
     support is not asked again until then.

@@ -57,13 +57,13 @@ class Pages:
         self.keys = frozenset(self._ids)
         self.digests = digests(recording)
         self.damaged: set[int] = set()
-        self._mended: dict[int, Mapping[Key, Samples]] = {}
+        self._fixed: dict[int, Mapping[Key, Samples]] = {}
         if self.pages:
             self._check(recording)
 
-    def mend(self, page: int, samples: Mapping[Key, Samples]) -> None:
+    def fix(self, page: int, samples: Mapping[Key, Samples]) -> None:
         """Give a damaged page what its rows bring when they are read again."""
-        self._mended[page] = samples
+        self._fixed[page] = samples
         self.keys |= frozenset(samples)
         self.damaged.discard(page)
 
@@ -72,9 +72,9 @@ class Pages:
         found: dict[int, tuple[bytes, int]] = {
             row[0] - 1: (row["data"], row["samples"])
             for row in recording.scan(_SUMMARIES.format(self._ids.get(key, 0)), 0)
-            if row[0] <= until and row[0] - 1 not in self._mended
+            if row[0] <= until and row[0] - 1 not in self._fixed
         }
-        for page, samples in self._mended.items():
+        for page, samples in self._fixed.items():
             if key in samples and page < until:
                 times, values = samples[key]
                 data = np.ascontiguousarray(summary(times, values, width_of(len(times))).T).tobytes()

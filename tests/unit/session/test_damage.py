@@ -256,18 +256,18 @@ def test_summaries_that_are_not_what_was_written_are_made_again_from_the_rows(
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(change)
         connection.commit()
-    mended = Replay(path)
+    fixed = Replay(path)
     for key, series in sound.store.curves():
-        again = mended.store.series(*key)
+        again = fixed.store.series(*key)
         assert again is not None
         assert len(again) == len(series)
         for found in (again, series):
             statistics = found.statistics(-1e9, 1e9)
             assert statistics is not None
         assert again.last() == pytest.approx(series.last(), nan_ok=True)
-    assert len(mended.store.events) == len(sound.store.events)
+    assert len(fixed.store.events) == len(sound.store.events)
     assert sound.close()
-    assert mended.close()
+    assert fixed.close()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from gpudash.session.demo.measured import (
     both_trained,
     copies,
     ending,
-    mended,
+    fixed,
     mistakes,
     moved_and_back,
     ran_out,
@@ -89,19 +89,19 @@ def test_on_a_real_gpu_the_measured_speeds_answer(speed: float, answer: int, wor
 @pytest.mark.parametrize(("largest", "answer"), [("weights", 0), ("activations", 1), ("optimizer_state", 2)])
 def test_the_largest_category_answers_the_last_scene(largest: str, answer: int) -> None:
     held = {"weights": 2 * MIB, "activations": 2 * MIB, "optimizer_state": 2 * MIB, largest: 400 * MIB}
-    mend = {"keep_intermediates": False, "batch": 1024}
-    told = mended([out_of_memory(**held), summary(spec=mend)])
+    fix = {"keep_intermediates": False, "batch": 1024}
+    told = fixed([out_of_memory(**held), summary(spec=fix)])
     assert told.answer == answer
     assert told.sentence.endswith("With keep intermediates off the run finished all 10 steps.")
 
 
 def test_a_category_no_guess_stands_for_answers_none() -> None:
-    assert mended([out_of_memory(workspace=MIB), None]).answer is None
+    assert fixed([out_of_memory(workspace=MIB), None]).answer is None
 
 
 def test_a_mend_that_failed_says_so() -> None:
     failed = summary(status="failed", error={"message": "It broke.", "remedy": ""}, spec={"batch": 512})
-    assert mended([out_of_memory(activations=MIB), failed]).sentence.endswith(
+    assert fixed([out_of_memory(activations=MIB), failed]).sentence.endswith(
         "With batch 512 instead of 1024 it still did not come to its end: It broke."
     )
 
@@ -110,7 +110,7 @@ def test_a_larger_cap_is_the_mend_where_no_field_was_changed() -> None:
     first = out_of_memory(activations=MIB)
     assert (
         "With a larger memory cap the run finished all 10 steps."
-        in mended([first, summary(spec=first["spec"])]).sentence
+        in fixed([first, summary(spec=first["spec"])]).sentence
     )
 
 
@@ -120,7 +120,7 @@ def test_running_out_is_told_by_what_was_asked_for_and_what_had_been_kept() -> N
     )
 
 
-@pytest.mark.parametrize("measured", [moved_and_back, mistakes, copies, both_trained, mended])
+@pytest.mark.parametrize("measured", [moved_and_back, mistakes, copies, both_trained, fixed])
 def test_a_scene_whose_runs_never_began_has_nothing_to_tell(measured: object) -> None:
     for runs in ([], [None], [None, None, None], [summary(status="cancelled")]):
         told = measured(runs)  # type: ignore[operator]

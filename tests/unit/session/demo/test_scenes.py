@@ -25,7 +25,7 @@ def test_at_most_one_question_suits_a_device_and_it_has_three_different_choices(
 @pytest.mark.parametrize(("scene", "act"), ACTS, ids=lambda value: getattr(value, "title", ""))
 def test_every_run_is_possible_where_it_is_played(scene: Scene, act: Act) -> None:
     if act.spec is None:
-        assert scene.acts[scene.acts.index(act) - 1].may_run_out  # there is something to be mended
+        assert scene.acts[scene.acts.index(act) - 1].may_run_out  # there is something to be fixed
         return
     devices = {"cpu": ["cpu"], "gpu": ["cuda:0", "sim:0"], "best": ["cpu", "cuda:0", "sim:0"]}[act.where]
     for device in devices:

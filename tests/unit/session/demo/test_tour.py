@@ -250,8 +250,8 @@ def test_running_out_is_wanted_and_the_first_change_that_trains_as_before_mends_
     played.wait(PACE.act)
     assert len(played.session.started) == 1  # there is more to be read than a few words
     played.wait(PACE.read)
-    mended = played.session.specs[1]
-    assert isinstance(mended, TrainingSpec) and mended.depth == 2 and mended.batch == TrainingSpec().batch
+    fixed = played.session.specs[1]
+    assert isinstance(fixed, TrainingSpec) and fixed.depth == 2 and fixed.batch == TrainingSpec().batch
     assert played.tour.failures == []
 
 
