@@ -82,9 +82,10 @@ def add_run_commands(app: App) -> None:
 
 def _no_workload(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
     there = ", ".join(workloads())
-    if not words:
+    named = [word for word in words if not word.startswith("-")]
+    if not named:
         raise RequestError("Which workload?", f"There is: {there}.")
-    raise RequestError(f"There is no workload {words[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()]))
+    raise RequestError(f"There is no workload {named[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()]))
 
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:

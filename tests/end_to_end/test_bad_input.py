@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command
 
 Sentence = Callable[[str], str]
 
@@ -21,56 +17,6 @@ def one_sentence(stderr: str) -> str:
     assert len(lines) == 1, stderr
     assert "Traceback" not in stderr
     return lines[0]
-
-
-@pytest.fixture
-def recording(gpudash: Command, tmp_path: Path) -> Path:
-    path = tmp_path / "good.gpudash"
-    assert gpudash("monitor", "--seconds", "1.2", "--record", str(path)).code == 0
-    return path
-
-
-def test_a_recording_of_a_newer_major_version_is_refused(gpudash: Command, recording: Path, tmp_path: Path) -> None:
-    with sqlite3.connect(recording) as database:
-        database.execute("update meta set value = '99' where key = 'format_version'")
-    outcome = gpudash("export", str(recording), "--to", "csv", "-o", str(tmp_path / "out.csv"))
-    assert outcome.code == 2
-    assert "format 99" in one_sentence(outcome.stderr)
-    assert "install a newer gpudash" in outcome.stderr
-    assert not (tmp_path / "out.csv").exists()
-
-
-def test_a_truncated_recording_gives_what_it_still_has(gpudash: Command, recording: Path, tmp_path: Path) -> None:
-    torn = tmp_path / "torn.gpudash"
-    whole = recording.read_bytes()
-    torn.write_bytes(whole[: len(whole) // 2])
-    outcome = gpudash("export", str(torn), "--to", "json", "-o", str(tmp_path / "out.json"))
-    assert "Traceback" not in outcome.stderr
-    assert outcome.code == 0
-    assert "is damaged" in outcome.stderr
-    assert json.loads((tmp_path / "out.json").read_text())["meta"]
-    assert torn.read_bytes() == whole[: len(whole) // 2]
-
-
-def test_an_empty_file_is_no_recording(gpudash: Command, tmp_path: Path) -> None:
-    (tmp_path / "empty.gpudash").touch()
-    out = str(tmp_path / "out.csv")
-    outcome = gpudash("export", str(tmp_path / "empty.gpudash"), "--to", "csv", "-o", out)
-    assert outcome.code == 2
-    assert "is not a recording" in one_sentence(outcome.stderr)
-
-
-@pytest.mark.parametrize(
-    "command", [("run", "pipeline", "--device", "cpu"), ("monitor", "--seconds", "1")], ids=" ".join
-)
-def test_a_recording_that_is_there_is_not_written_over(
-    gpudash: Command, recording: Path, command: tuple[str, ...]
-) -> None:
-    before = recording.read_bytes()
-    outcome = gpudash(*command, "--record", str(recording))
-    assert outcome.code == 2
-    assert "exists already" in one_sentence(outcome.stderr)
-    assert recording.read_bytes() == before
 
 
 def test_broken_settings_are_named_and_left_as_they_are(gpudash: Command, home: Path) -> None:
@@ -127,43 +73,11 @@ def test_without_pyside_the_terminal_works_and_says_what_a_picture_needs(
     assert gpudash("run", "pipeline", "--device", "cpu", env=env).code == 0
 
 
-def test_missing_qt_libraries_are_named_with_the_line_that_installs_them(home: Path) -> None:
-    script = (
-        "import ctypes, sys\n"
-        "load = ctypes.CDLL\n"
-        "def lacking(name, *rest, **more):\n"
-        "    if name and 'xcb-cursor' in str(name):\n"
-        "        raise OSError(name)\n"
-        "    return load(name, *rest, **more)\n"
-        "import gpudash.cli.qt as qt\n"
-        "qt.require_qt.__defaults__ = (lacking,)\n"
-        "from gpudash.cli import run; sys.exit(run([]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(home, {"DISPLAY": ":99", "QT_QPA_PLATFORM": "xcb"}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    sentence = one_sentence(done.stderr)
-    assert "Run: sudo apt install" in sentence
-    assert "libxcb-cursor0" in sentence
-
-
-@pytest.mark.parametrize(("choice", "status", "code"), [("stop", "failed", 1), ("continue", "finished", 0)])
-def test_a_loss_that_is_no_number_is_shown_as_such(gpudash: Command, choice: str, status: str, code: int) -> None:
+def test_a_loss_that_is_no_number_is_shown_as_such(gpudash: Command) -> None:
     flags = ("--model", "mlp", "--optimizer", "sgd", "--learning-rate", "100", "--steps", "60", "--epochs", "1")
-    outcome = gpudash("run", "training", "--device", "cpu", *flags, "--on-nan", choice, "--json")
-    document = outcome.document
-    assert document["status"] == status, document["error"]
-    assert outcome.code == code
-    if choice == "stop":
-        assert "--on-nan continue" in f"{document['error']['message']} {document['error']['remedy']}"
-    else:
-        assert document["metrics"]["loss"]["last"] in ("nan", "inf", "-inf")
+    outcome = gpudash("run", "training", "--device", "cpu", *flags, "--on-nan", "continue", "--json")
+    assert (outcome.code, outcome.document["status"]) == (0, "finished")
+    assert outcome.document["metrics"]["loss"]["last"] in ("nan", "inf", "-inf")
 
 
 @pytest.fixture
@@ -223,11 +137,3 @@ def test_a_broken_third_party_workload_costs_only_itself_and_is_named(
     sentence = one_sentence(outcome.stderr)
     assert "Workload broken is left out: extra_broken does not import (RuntimeError: not today)" in sentence
     assert "Workload empty is left out" in sentence
-
-
-def test_a_hidden_gpu_is_refused(gpudash: Command) -> None:
-    outcome = gpudash("run", "pipeline", "--device", "cuda:1", env={"CUDA_VISIBLE_DEVICES": "0"})
-    if outcome.code == 0:
-        pytest.skip("there are two GPUs")
-    assert outcome.code == 2
-    assert "'cuda:1'" in one_sentence(outcome.stderr)

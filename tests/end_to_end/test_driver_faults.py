@@ -241,12 +241,6 @@ def wait_for_rows(recording: Path, table: str) -> None:
     raise AssertionError(f"{recording} never had a row in {table}")
 
 
-def test_a_call_that_hangs_for_ever_stops_neither_host_nor_exit(home: Path, tmp_path: Path, library: Path) -> None:
-    functions = ("nvmlInit", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2")
-    others = hanging(home, tmp_path, library, functions, later=False, end=1e9, watch_s=3.0)
-    assert [bool(others[function]) for function in functions] == [False, True, True]
-
-
 TOGETHER = 6
 """Processes that watch at once: enough to save time, few enough not to disturb each other."""
 
@@ -261,6 +255,8 @@ def test_any_call_may_hang_for_ever(
     others = hanging(home, tmp_path, library, functions, later=later, end=1e9, watch_s=4.0)
     for function in functions if later else ():
         assert longest_gap_s([time_s for time_s, _ in others[function]]) < 1.0, function
+    for function in ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2"):
+        assert others.get(function, True), "another GPU is read though one hangs from the start"
 
 
 @pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])

@@ -90,46 +90,43 @@ def test_what_does_not_fit_is_answered_with_what_would(gpudash: Command) -> None
     assert any(alternative["fields"].get("size", 16384) < 16384 for alternative in fitting)
 
 
-@pytest.mark.parametrize(
-    "name", ["mine:build", "scripts/random.py:build", "{folder}/mine.py:build", "[my]-train.v2.py:build"]
-)
-def test_code_of_one_s_own_is_predicted_whatever_its_file_is_called(name: str, gpudash: Command, mine: Path) -> None:
-    text = (mine / "mine.py").read_text(encoding="utf-8")
-    (mine / "[my]-train.v2.py").write_text(text, encoding="utf-8")
-    (mine / "scripts").mkdir()
-    (mine / "scripts" / "random.py").write_text(
-        f"import random\nassert random.randint, 'not the library'\n{text}", encoding="utf-8"
-    )
-    device, named = ("--device", "sim:0", "--simulate", "1GiB"), name.format(folder=mine)
-    outcome = gpudash("estimate", "--callable", named, *device, "--json")
+def test_code_of_one_s_own_is_predicted(gpudash: Command, mine: Path) -> None:
+    (mine / "[my]-train.v2.py").write_text((mine / "mine.py").read_text(encoding="utf-8"), encoding="utf-8")
+    outcome = gpudash("estimate", "--callable", "[my]-train.v2.py:build", "--simulate", "1GiB", "--json")
     assert outcome.code == 0, outcome.stderr
     categories = outcome.document["by_category"]
-    assert outcome.document["workload"] == named
+    assert (outcome.document["workload"], outcome.document["device"]) == ("[my]-train.v2.py:build", "sim:0")
     assert categories["weights"] == categories["gradients"] == 4 * MIB
     assert 8 * MIB <= categories["optimizer state"] < 8 * MIB + 4096
 
 
-def test_code_that_cannot_be_predicted_is_told_in_a_sentence_with_the_way_out_and_the_process_goes_on(
+def test_code_is_found_whatever_its_file_is_called_or_refused_in_a_sentence_and_the_process_goes_on(
     mine: Path,
 ) -> None:
+    (mine / "scripts").mkdir()
+    text = "import random\nassert random.randint, 'not the library'\n" + (mine / "mine.py").read_text(encoding="utf-8")
+    (mine / "scripts" / "random.py").write_text(text, encoding="utf-8")
+    refused = {
+        "mine:reads_numbers": "decides by a number of a tensor",
+        "mine:stays_on_the_cpu": "Nothing was allocated on sim:0",
+        "mine:raises": "FileNotFoundError: data.bin",
+        "mine:missing": "mine:missing cannot be loaded",
+    }
     target = {"device": "sim:0", "capacity_bytes": GIB, "free_bytes": GIB}
     estimator = Estimator()
-    told: dict[str, str] = {}
     try:
-        for function in ("reads_numbers", "stays_on_the_cpu", "raises", "missing", "build"):
+        for name in (*refused, "mine:build", f"{mine}/mine.py:build", "scripts/random.py:build"):
             command = (*OWN_CODE_COMMAND, sys.executable)
-            estimator.ask({"callable": f"mine:{function}", "steps": 3, "target": target}, command=command)
+            estimator.ask({"callable": name, "steps": 3, "target": target}, command=command)
             answer = estimator.wait(PATIENCE_S)
             assert answer is not None and answer.final
-            told[function] = "" if answer.problem is None else answer.problem.message
-            assert answer.problem is None or answer.problem.remedy
+            if name not in refused:
+                assert answer.problem is None and answer.estimate is not None, name
+                assert answer.estimate.by_category["weights"] == 4 * MIB, name
+                continue
+            assert answer.problem is not None and refused[name] in answer.problem.message and answer.problem.remedy
     finally:
         assert estimator.close(PATIENCE_S)
-    assert "decides by a number of a tensor" in told["reads_numbers"]
-    assert "Nothing was allocated on sim:0" in told["stays_on_the_cpu"]
-    assert "FileNotFoundError: data.bin" in told["raises"]
-    assert "mine:missing cannot be loaded" in told["missing"]
-    assert told["build"] == ""
 
 
 def test_the_process_that_predicts_steps_back_behind_a_run() -> None:

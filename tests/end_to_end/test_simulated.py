@@ -134,35 +134,3 @@ def test_terminal_recording_and_export_say_simulated(gpudash: Command, tmp_path:
     with table.open(encoding="utf-8", newline="") as file:
         devices = {row["device"] for row in csv.DictReader(file)}
     assert {"SIM-0", "SIM-1", "sim:0"} <= devices
-
-
-WRONG = {
-    "a capacity of zero": (["--simulate", "0"], "A GPU of 0 B has no room for a tensor"),
-    "a negative capacity": (["--simulate", "-1GiB"], "'-1GiB' is not a size"),
-    "a capacity beyond 2**50": (["--simulate", "1125899906842625"], "outside 0 to 1 PiB"),
-    "no size": (["--simulate", "big"], "'big' is not a size"),
-    "too many": (["--simulate", "1GiB"] * 17, "At most 16 GPUs can be simulated"),
-    "others beyond the capacity": (["--simulate", "1GiB", "--simulate-others", "2GiB"], "cannot hold 2.00 GiB"),
-}
-
-
-@pytest.mark.parametrize(("flags", "words"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_simulated_is_one_sentence_and_exit_2(gpudash: Command, flags: list[str], words: str) -> None:
-    outcome = gpudash("devices", *flags)
-    assert (outcome.code, outcome.stdout) == (2, "")
-    assert words in outcome.stderr and outcome.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["run", "matmul", "--device", "cpu", "--memory-cap", "50%"], "--memory-cap"),
-        (["run", "matmul", "--memory-cap", "0"], "a memory cap of 0"),
-        (["run", "pipeline", "--device", "sim:1", "--simulate", "1GiB"], "--simulate 8GiB adds a simulated GPU"),
-        (["run", "pipeline", "--device", "sim:0", "--simulate", "1GiB", "--move", "pinned"], "needs a CUDA device"),
-    ],
-)
-def test_what_a_simulated_gpu_cannot_do_is_refused_in_words(gpudash: Command, flags: list[str], words: str) -> None:
-    outcome = gpudash(*flags, "--no-record")
-    assert outcome.code == 2
-    assert words in outcome.stderr and outcome.stderr.count("\n") == 1

@@ -247,28 +247,3 @@ def test_a_program_can_be_watched_from_outside_and_lives_on(watch: Watch) -> Non
         assert "allocator, steps, losses and stacks cannot" in found["notes"][0]
         assert program.is_running()
         program.communicate(b"\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((), "There is no command to watch."),
-        (("--attach", "1", "--", "true"), "Either a command is started or a running process is watched, not both."),
-        (("--attach", "1", "--simulate", "1GiB"), "A running process cannot be given a simulated GPU."),
-        (("--attach", "none"), None),
-        (("--", "nothing_of_this_name"), "There is no program nothing_of_this_name on PATH"),
-        (("--", sys.executable, "none.py"), "There is no script none.py in"),
-        (("--folder", "/none/of/these", "--", "true"), "There is no folder /none/of/these"),
-        (("--simulate", "0", "--", "true"), None),
-    ],
-)
-def test_a_wrong_request_is_one_sentence_and_exit_code_2(
-    watch: Watch, words: tuple[str, ...], message: str | None
-) -> None:
-    process = watch.start("--json", *words)
-    stdout, stderr = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2
-    told = json.loads(stdout)
-    assert told["status"] == "failed" and told["error"]["message"].startswith(message or "")
-    assert len(stderr.decode().strip().splitlines()) == 1 and b"Traceback" not in stderr
-    assert list(watch.runtime.iterdir()) == []

@@ -36,29 +36,6 @@ def test_every_name_is_listed_with_where_its_memory_is_from(capsys: pytest.Captu
     assert "h100-pcie" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("devices", "--simulate", "8"),
-        ("monitor", "--seconds", "1", "--simulate", "8"),
-        ("run", "matmul", "--simulate", "8"),
-        ("estimate", "matmul", "--simulate", "8"),
-        ("watch", "--simulate", "8", "--", "true"),
-        ("snapshot", "nowhere.pickle", "--capacity", "8"),
-    ],
-)
-def test_a_count_of_bytes_is_answered_with_a_question(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(list(arguments)) == 2
-    assert "8 without a unit is a count of bytes; did you mean 8GiB?" in capsys.readouterr().err
-
-
-def test_a_watched_program_is_given_no_card_without_room(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["watch", "--simulate", "300MiB", "--", "true"]) == 2
-    assert "the CUDA context takes about 300 MiB of it, so simulate 302 MiB or more" in capsys.readouterr().err
-
-
 def test_a_run_says_which_gpu_was_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(capsys, "run", "matmul", "--size", "16", "--repeat", "3", "--device", "sim:0", "--simulate", "t4")
     assert (found["device"], found["simulated"], found["product"]) == ("sim:0", True, "Simulated T4")

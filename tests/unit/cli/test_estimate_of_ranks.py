@@ -74,18 +74,3 @@ def test_a_person_reads_the_ranks_and_what_is_assumed(capsys: pytest.CaptureFixt
     assert "largest batch: 12 per rank, 24 in all" in lines
     assert "rank 1 on cpu: 10.50 GiB of 16.00 GiB free, fits" in lines
     assert "assumed: NCCL about 192 MiB per rank" in lines
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--parallel", "dp"], "DataParallel drives all GPUs from one process"),
-        (["--parallel", "data-parallel"], "DataParallel drives all GPUs from one process"),
-        (["--global-batch", "7"], "does not divide"),
-    ],
-)
-def test_what_cannot_be_spread_is_refused_in_a_sentence(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["estimate", "training", "--devices", "cpu,cpu", *words]) == 2
-    assert said in capsys.readouterr().err

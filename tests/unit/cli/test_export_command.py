@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,26 @@ def test_a_wrong_request_is_one_sentence_and_nothing_is_lost(
     assert words in said.err
     assert (said.out, len(said.err.splitlines())) == ("", 1)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_recording_of_a_newer_major_version_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sqlite3.connect(folder / "run.gpudash") as database:
+        database.execute("update meta set value = '99' where key = 'format_version'")
+    assert run(["export", "run.gpudash", "--to", "csv", "-o", "out.csv"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "format 99" in told and "install a newer gpudash" in told
+    assert not (folder / "out.csv").exists()
+
+
+@pytest.mark.parametrize("command", ["run pipeline --device cpu", "monitor --seconds 1"])
+def test_a_recording_that_is_there_is_not_written_over(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    before = (folder / "run.gpudash").read_bytes()
+    assert run([*command.split(), "--record", "run.gpudash"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "exists already" in told
+    assert (folder / "run.gpudash").read_bytes() == before
 
 
 @pytest.mark.parametrize("to", ["csv", "parquet", "json", "trace", "html"])

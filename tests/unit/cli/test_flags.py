@@ -57,16 +57,3 @@ def test_no_size_is_offered_as_a_bare_number_anywhere(capsys: pytest.CaptureFixt
 def test_a_default_size_is_shown_so_that_it_can_be_typed() -> None:
     assert [size_text(size) for size in (None, 0, 8 * GIB)] == [None, "0", "8.00GiB"]
     assert parse_size(size_text(8 * GIB) or "") == 8 * GIB
-
-
-@pytest.mark.parametrize("command", [("run", "matmul"), ("estimate", "matmul"), ("estimate", "--callable", "a:b")])
-@pytest.mark.parametrize(
-    ("cap", "words"), [("2.0", "'2.0' is a number without a unit"), ("0.5", "without a unit"), ("-1GiB", "'-1GiB'")]
-)
-def test_a_cap_that_may_mean_something_else_is_refused_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], command: tuple[str, ...], cap: str, words: str
-) -> None:
-    assert run([*command, "--memory-cap", cap]) == 2
-    told = capsys.readouterr().err
-    assert words in told and "write for example 2GiB or 50%" in told
-    assert len(told.strip().splitlines()) == 1

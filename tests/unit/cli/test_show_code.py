@@ -7,36 +7,6 @@ import pytest
 from gpudash.cli import run
 from gpudash.units import GIB, MIB
 
-REFUSED = {
-    "no device at all": (["--device", "foo"], "'foo' is not a device"),
-    "a simulated GPU too many": (["--device", "sim:1"], "no device 'sim:1'"),
-    "more simulated GPUs, and one too many": (
-        ["--device", "sim:2", "--simulate", "1GiB", "--simulate", "1GiB"],
-        "There is: sim:0, sim:1",
-    ),
-    "an end that takes the machine down": (["--device", "cpu", "--until", "oom"], "--until oom"),
-    "the same where the CPU was not named": (["--until", "oom"], "Without --device it is the CPU"),
-    "a cap on the CPU": (["--device", "cpu", "--memory-cap", "1GiB"], "--memory-cap"),
-    "a cap above what the GPU has": (
-        ["--device", "sim:0", "--simulate", "1GiB", "--memory-cap", "2GiB"],
-        "sim:0 has 1.00 GiB",
-    ),
-    "others that hold more than there is": (
-        ["--device", "sim:0", "--simulate", "1GiB", "--simulate-others", "2GiB"],
-        "cannot hold 2.00 GiB",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_a_run_would_refuse_is_not_shown_as_a_program(case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments, words = REFUSED[case]
-    assert run(["run", "pressure", *arguments, "--show-code"]) == 2
-    told = capsys.readouterr()
-    assert words in told.err
-    assert len(told.err.strip().splitlines()) == 1
-    assert told.out == ""
-
 
 def test_a_share_of_the_memory_is_limited_before_anything_is_made(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "matmul", "--device", "cuda:1", "--memory-cap", "25%", "--show-code"]) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,19 +47,6 @@ def test_help_states_the_cost_of_the_memory_history(capsys: pytest.CaptureFixtur
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "costs up to 10 % of a program's time" in text
     assert "gpudash watch [OPTIONS] -- COMMAND" in text
-
-
-@pytest.mark.parametrize(
-    ("command", "options"),
-    [
-        ([], {}),
-        (["true"], {"attach": 1}),
-        ([], {"attach": 1, "simulate": [2**30]}),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(command: list[str], options: dict[str, Any]) -> None:
-    with pytest.raises(RequestError):
-        watch.watch(*command, options=watch.WatchOptions(**options))
 
 
 def test_a_recording_gets_another_name_when_somebody_takes_the_first(
