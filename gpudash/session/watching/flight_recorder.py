@@ -21,8 +21,8 @@ from gpudash.memory.watching.growth_notice import source_line
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.report_folder import EXPLANATION_NAME, write_json, write_steps
+from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.export.cells import harmless
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.store import Store

@@ -29,7 +29,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.telemetry.export.cells import tab_separated
+from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.arranging import GROUPS, SORTS, Arrangement, Order, group_of

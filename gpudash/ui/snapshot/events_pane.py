@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Columns, Stack
-from gpudash.telemetry.export.cells import tab_separated
+from gpudash.telemetry.cells import tab_separated
 from gpudash.ui.snapshot.rows import Places
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, RowsModel

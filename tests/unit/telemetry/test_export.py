@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gpudash.telemetry.cells import harmless, tab_separated
 from gpudash.telemetry.export import tables
-from gpudash.telemetry.export.cells import harmless, tab_separated
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.export.writing import DataFormat, export
 from gpudash.telemetry.recording.reading import Recording, open_recording

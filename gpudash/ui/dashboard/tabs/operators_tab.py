@@ -37,7 +37,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.live.profiles import trace_of
-from gpudash.telemetry.export.cells import tab_separated
+from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.recording.naming import TRACE_SUFFIX
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Note, Topic
