@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from gpudash.devices.names import shown_name
+from gpudash.telemetry.plots import Style, Unit
+from gpudash.telemetry.runs import RunView
 from gpudash.units import (
     NOT_REPORTED,
     format_bytes,
@@ -28,10 +32,145 @@ FIRST_VALUES = 3
 """Values of a tensor that are enough to recognise it by."""
 
 
+LEFT_OUT = "left out"
+
+
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
     rows = [row for tell in (comparison_rows, _pipeline, _transfer, _figures) for row in _sensible(tell, result)]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
+
+
+def run_figures(run: RunView) -> list[Row]:
+    """What a run came to in a few figures, what it is about first: their names and values."""
+    told = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
+    return [*told, *_cost_figures(run)]
+
+
+def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
+    loss, accuracy = run.metrics.get("loss"), run.metrics.get("accuracy")
+    if loss is not None and loss.count:
+        yield "final loss", f"{loss.last:.4g}"
+    if accuracy is not None and accuracy.count:
+        yield "accuracy", format_percent(accuracy.last)
+    best: dict[str, float] = {}
+    for rate in result.get("rates", ()):
+        way, median = f"{shown_name(rate['from'])} → {shown_name(rate['to'])}", rate["bytes_per_second_median"]
+        if median is not None:
+            best[way] = max(best.get(way, 0.0), median)
+    for way, median in best.items():
+        yield f"best {way}", format_rate(median)
+    if result.get("flops_per_second") is not None:
+        yield "arithmetic rate", format_scaled(result["flops_per_second"], "FLOP/s")
+        yield "one product", format_duration(result["seconds_median"])
+
+
+def _cost_figures(run: RunView) -> Iterator[Row]:
+    if run.seconds is not None:
+        yield "time", format_duration(run.seconds)
+    allocated, used = run.peak_allocated_bytes, run.peak_used_bytes
+    if allocated is not None:
+        yield "peak allocated", format_bytes(allocated)
+    elif used is not None:
+        yield "peak memory", format_bytes(used)
+    if run.step:
+        yield "steps", format_count(run.step)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLine:
+    """One line of a chart over sizes: its name, curve colour, line style, and (size, value) from the smallest up."""
+
+    name: str
+    colour: str
+    style: Style
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChart:
+    """A rate over sizes.
+
+    Attributes:
+        title: what is drawn.
+        unit: how values are written, see `CurveSpec`.
+        unit_name: what a "number" counts.
+        lines: at least one.
+        size_words: a size in words.
+        limit: a name and the level that nothing can exceed.
+    """
+
+    title: str
+    unit: Unit
+    lines: tuple[SizeLine, ...]
+    size_words: Callable[[float], str]
+    unit_name: str = ""
+    limit: tuple[str, float] | None = None
+
+
+def size_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
+    """A run's result over sizes: a transfer's rates by block, or products' by matrix; ``None`` of other workloads.
+
+    Args:
+        run: whose result it is.
+        runs: of the session; products are those of all of its runs up to this one, each a point.
+    """
+    try:
+        if run.workload == "transfer":
+            return _transfer_chart(run.result)
+        return _matmul_chart(run, runs) if run.workload == "matmul" else None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None  # a result can come from a recording, which can hold anything
+
+
+_WAYS = {(True, False): "h2d", (False, True): "d2h", (True, True): "h2h", (False, False): "d2d"}
+"""From and to the CPU → colour."""
+
+
+def _transfer_chart(result: Mapping[str, Any]) -> SizeChart | None:
+    found: defaultdict[tuple[str, str, str, bool], dict[float, float]] = defaultdict(dict)
+    for rate in result["rates"]:
+        if rate["bytes_per_second_median"] is not None:
+            way = rate["from"], rate["to"], rate["memory"], bool(rate["blocking"])
+            found[way][float(rate["block_bytes"])] = float(rate["bytes_per_second_median"])
+    lines = tuple(
+        SizeLine(
+            f"{shown_name(source)} → {shown_name(target)}, {memory}{'' if blocking else ', overlapped'}",
+            _WAYS[source == "cpu", target == "cpu"],
+            "dot" if not blocking else "dash" if memory == "pageable" else "solid",
+            tuple(sorted(points.items())),
+        )
+        for (source, target, memory, blocking), points in found.items()
+    )
+    link = result.get("link_bytes_per_second")
+    limit = ("the link on paper", float(link)) if link else None
+    return SizeChart("RATE BY BLOCK SIZE", "rate", lines, format_bytes, limit=limit) if lines else None
+
+
+_TYPES = ("gpu", "loss", "accuracy", "d2h", "power", "idle")
+"""Colours of types, in the order in which they were first multiplied."""
+
+
+def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
+    found: defaultdict[tuple[str, str], dict[float, float]] = defaultdict(dict)
+    for other in (*(one for one in runs if one is not run and one.began_s <= run.began_s), run):
+        if other.workload == "matmul" and other.result.get("flops_per_second"):
+            key = str(other.result["dtype"]), other.device
+            found[key][float(other.result["size"])] = float(other.result["flops_per_second"])
+    types = list(dict.fromkeys(dtype for dtype, _device in found))
+    styles: tuple[Style, ...] = ("solid", "dash", "dot", "dashdot")
+    devices = list(dict.fromkeys(device for _dtype, device in found))
+    lines = tuple(
+        SizeLine(
+            f"{dtype} on {shown_name(device)}",
+            _TYPES[types.index(dtype) % len(_TYPES)],
+            styles[devices.index(device) % len(styles)],
+            tuple(sorted(points.items())),
+        )
+        for (dtype, device), points in found.items()
+    )
+    words = "ARITHMETIC RATE BY SIZE"
+    return SizeChart(words, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s") if lines else None
 
 
 def _sensible(tell: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:
@@ -39,7 +178,7 @@ def _sensible(tell: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mappin
     try:
         yield from tell(result)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        yield "left out", "a part of the result that makes no sense"
+        yield LEFT_OUT, "a part of the result that makes no sense"
 
 
 def stage_remark(stage: Mapping[str, Any]) -> str:

@@ -29,8 +29,8 @@ def comparison(player: Player) -> Steps:
     window.menus.actions["run.start"].trigger()
     yield lambda: session.running
     yield player.run_ended
-    yield lambda: window.workspace.dashboard.tabs.verdict.isVisible()
-    player.seen["headline"] = window.workspace.dashboard.tabs.verdict.headline.text()
+    yield lambda: window.workspace.dashboard.result.verdict.isVisible()
+    player.seen["headline"] = window.workspace.dashboard.result.verdict.headline.text()
     for theme in ("Dark", "Light"):
         window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
         shown = window.workspace.dashboard._frame

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
@@ -11,10 +10,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.records import RunFinished, RunStarted
-from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT
-from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
 from gpudash.ui.widgets.theme import apply_theme
 
@@ -163,24 +159,3 @@ def test_the_bars_have_the_colours_of_the_theme(page: VerdictPage, qapp: QApplic
     colours = {picture.pixelColor(x, picture.height() // 2).name() for x in range(picture.width())}
     assert palette.curves["h2d"] in colours
     assert not page.graph.grab().isNull()
-
-
-def test_the_result_tab_holds_the_verdict_for_a_comparison_and_a_table_for_the_rest(qtbot: QtBot) -> None:
-    tabs = LowerTabs()
-    qtbot.addWidget(tabs)
-    tabs.resize(1000, 500)
-    tabs.show()
-    tabs.show_result()
-    store = Store()
-    store.apply(RunStarted(time_s=0.0, run_id=1, workload="comparison", device="cpu", spec={}))
-    store.apply(
-        RunFinished(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=2, result=copy.deepcopy(RESULT))
-    )
-    with store.lock:
-        tabs.refresh(store, None, [])
-    assert tabs.verdict.isVisible() and tabs.current() is None
-    store.apply(RunStarted(time_s=2.0, run_id=2, workload="matmul", device="cpu", spec={}))
-    store.apply(RunFinished(time_s=3.0, run_id=2, status="finished", seconds=1.0, steps=2, result={"threads": 1}))
-    with store.lock:
-        tabs.refresh(store, None, [])
-    assert tabs.current() is tabs.result and tabs.result.isVisible()

@@ -11,9 +11,20 @@ from itertools import islice
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QSplitter, QTableView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QComboBox,
+    QHBoxLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QSplitter,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.devices.names import shown_name
+from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
@@ -22,6 +33,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.plots_page import PlotsPage
+from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.explanation.view import ExplanationView
@@ -55,6 +67,8 @@ class Dashboard(PlotsPage):
 
     Attributes:
         fit: predicts what the panel holds; ``None`` over a recording.
+        result: what the last run came to, over the plots; Esc takes it away.
+        results_in_front: whether it comes there by itself as a run ends.
 
     Signals:
         start_requested: what the panel holds is to be run.
@@ -82,6 +96,8 @@ class Dashboard(PlotsPage):
         self._rewound = session.store.rewound
         self._balanced: object = None
         self._tables_height = 0
+        self.results_in_front = True
+        self._opened_s = session.store.newest_s
         self._low: bool | None = None
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
@@ -95,6 +111,8 @@ class Dashboard(PlotsPage):
         self.banner.commanding = self.live
         self.panel.set_commanding(self.live)
         self.panel.fit.set_palette(palette)
+        self.result = ResultPage()
+        self.plots.lay_over(self.result, self.result.height_within)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
         self.tabs.output.set_palette(palette)
         self.tabs.operators.set_palette(palette)
@@ -126,6 +144,7 @@ class Dashboard(PlotsPage):
         outer.addWidget(self.explanation)
 
     def _connect(self) -> None:
+        self.result.closed.connect(self.plots.dismiss)
         self.cards.chosen.connect(self.select_device)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
@@ -138,7 +157,7 @@ class Dashboard(PlotsPage):
         live = self.session.live
         if live is not None:
             self.panel.stop_requested.connect(live.stop_run)
-            self.tabs.verdict.again.connect(self._run_again)
+            self.result.verdict.again.connect(self._run_again)
         self.tabs.output.told.connect(self.status_line.tell)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
         self.fit = None if live is None else FitFollower(live, self.panel)
@@ -210,13 +229,29 @@ class Dashboard(PlotsPage):
             self.happened.emit(event)
 
     def _take_program(self, event: Event) -> None:
-        """A program of the user's begins: its output comes to the front; as does a verdict once it is there."""
-        if isinstance(event, RunFinished) and is_comparison(event.result):
-            self.tabs.show_result()
+        """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
+        if isinstance(event, RunFinished) and self.results_in_front:
+            told_now = event.time_s > self._opened_s if self.live else is_comparison(event.result)
+            if told_now:
+                self.show_result()
+        elif isinstance(event, RunStarted):
+            self.plots.cover(covered=False)
         if isinstance(event, RunStarted) and event.workload == WATCH:
             self.tabs.output.begin()
             self.tabs.show_output()
             self._awaited_device = event.device
+
+    def show_result(self) -> None:
+        """Bring what the last run came to in front of the plots, and let Esc mean it unless somebody is typing."""
+        store = self.session.store
+        with store.lock:
+            run = store.run
+            if run is None or run.running:
+                return
+            self.result.show_run(run, list(store.runs), given_name(run.workload, run.device, run.spec))
+        self.plots.cover(covered=True)
+        if not isinstance(QGuiApplication.focusObject(), (QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox)):
+            self.result.setFocus()
 
     def _run_again(self) -> None:
         """Start the comparison whose verdict is shown anew."""
@@ -311,7 +346,7 @@ class Dashboard(PlotsPage):
         self.cards.show_contents(contents, self.selected)
         self.panel.set_devices(devices, session.default_device())
         self.banner.set_running(session.running)
-        self.tabs.verdict.again_button.setEnabled(not session.running)
+        self.result.verdict.again_button.setEnabled(not session.running)
         words = self.view.status() if self.live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
         draw_forecast(session, self.plots, self.selected)

@@ -382,6 +382,7 @@ class Demo(QObject):
     def _hold(self, held: bool) -> None:
         """Let the window know that the demo is on."""
         self._workspace.playing_demo = held
+        self._workspace.dashboard.results_in_front = not held
         self._workspace.changed.emit()
 
     def leave(self) -> None:

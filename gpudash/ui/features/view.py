@@ -33,6 +33,16 @@ def commands(workspace: Workspace) -> list[Command]:
             id="view.explain",
             separated=True,
         ),
+        Command(
+            "View",
+            "Result of the Run",
+            "Show what the last run came to, in front of the plots",
+            lambda: workspace.show_a_dashboard().show_result(),
+            ("R",),
+            id="view.result",
+            why_not=partial(_why_no_result, workspace),
+            plot=True,
+        ),
         *_selection_commands(workspace),
         *_cursor_commands(workspace),
         *_axis_commands(workspace),
@@ -103,8 +113,8 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             workspace,
             "clear_selection",
             "Clear Selection",
-            "Select nothing, and close the statistics",
-            lambda: workspace.meant.plots.clear_selection(),
+            "Close the result in front of the plots; else select nothing, and close the statistics",
+            lambda: workspace.meant.plots.dismiss(),
             "Esc",
             keys_taken=lambda: workspace.escape_taken,
         ),
@@ -243,6 +253,11 @@ def _jump_to_now(workspace: Workspace) -> None:
     if isinstance(front, RecordingDocument):
         front.bar.go_to_end()
     workspace.meant.plots.jump_to_now()
+
+
+def _why_no_result(workspace: Workspace) -> str:
+    run = workspace.meant.session.store.run
+    return workspace.why_no_plots() or ("" if run is not None and not run.running else "No run has ended yet.")
 
 
 def _why_no_selection(workspace: Workspace) -> str:

@@ -111,6 +111,8 @@ class PlotStack(QFrame):
         self.setProperty("role", "panel")
         self._readout_wanted = True
         self._card_above = False
+        self._cover: QWidget | None = None
+        self._cover_height: Callable[[int], int] = lambda room: room
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
             signal.connect(self._touch)
@@ -291,9 +293,42 @@ class PlotStack(QFrame):
         self._touch()
 
     def clear_selection(self) -> None:
-        """Esc: select nothing, and close the figures of the range."""
+        """Select nothing, and close the figures of the range."""
         self.view.clear_selection()
         self.strip.set_open(False)
+
+    def lay_over(self, page: QWidget, height_within: Callable[[int], int]) -> None:
+        """Let ``page`` lie over the lower part of plots and readout; the time axis stays in view under it.
+
+        Args:
+            page: hidden at first, and whenever `dismiss` is called.
+            height_within: pixels that it takes of so many.
+        """
+        self._cover, self._cover_height = page, height_within
+        page.setParent(self)
+        page.hide()
+
+    def cover(self, *, covered: bool) -> None:
+        """Show what lies over the plots, or take it away."""
+        if self._cover is not None:
+            self._place_over()
+            self._cover.setVisible(covered)
+            self._cover.raise_()
+
+    def _place_over(self) -> None:
+        self._place_card()
+        if self._cover is not None:
+            place = self._scroll.geometry()
+            place.setRight(self.width() - CARD_GAP_PX)
+            place.setTop(place.bottom() - self._cover_height(place.height()) + 1)
+            self._cover.setGeometry(place)
+
+    def dismiss(self) -> None:
+        """Esc: uncover the plots, else select nothing and close the figures of the range."""
+        if self._cover is not None and self._cover.isVisible():
+            self.cover(covered=False)
+        else:
+            self.clear_selection()
 
     def jump_to_now(self) -> None:
         """End: follow the newest reading again."""
@@ -522,7 +557,7 @@ class PlotStack(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.show_readout(self._readout_wanted)
-        self._place_card()
+        self._place_over()
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() is QEvent.Type.FontChange:

@@ -389,7 +389,7 @@ class RecordingDocument(Document):
         self.run_again.setMinimumHeight(32)
         self.run_again.setToolTip("Put these values into the live dashboard, ready to start")
         self.run_again.clicked.connect(self._again)
-        dashboard.tabs.verdict.again.connect(self._again)
+        dashboard.result.verdict.again.connect(self._again)
         panel = dashboard.panel.layout()
         assert panel is not None
         panel.addWidget(self.run_again)

@@ -1,7 +1,8 @@
 """The style sheet of the window, filled from a palette.
 
-Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-small, error, badge,
-chip, primary, danger. A banner's ground follows its property ``level`` (note, forecast, warning, critical, passed).
+Widgets ask for a look by the property ``role``: card, panel, banner, title, muted, figure, figure-small, verdict,
+error, badge, chip, primary, danger. A banner's ground follows its property ``level`` (note, forecast, warning,
+critical, passed).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ QLabel[role="muted"] { color: $muted; }
 QLabel[role="legend"] { color: $muted; font-size: 8pt; }
 QFrame[role="rule"] { background: $border; }
 QLabel[role="figure"] { font-size: 15pt; font-weight: bold; }
+QLabel[role="verdict"] { font-size: 20pt; font-weight: bold; }
 QLabel[role="figure-small"] { font-weight: bold; }
 QLabel[role="error"] { color: $critical; }
 QLabel[role="bubble"] { color: $critical; background: $panel; border: 1px solid $critical; border-radius: 4px;

@@ -249,6 +249,12 @@ class Table(QWidget):
                 self._widths[position] = width
                 self.view.setColumnWidth(position, width)
 
+    @property
+    def height_of_all(self) -> int:
+        """Logical pixels at which every row is seen."""
+        rows = max(1, len(self.model.rows)) * self.view.verticalHeader().defaultSectionSize()
+        return self.view.horizontalHeader().sizeHint().height() + rows + 2
+
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._fit_text()

@@ -26,6 +26,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import shown_name
+from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.ranks.rows import places_of
@@ -47,7 +48,6 @@ from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import MAX_EVENTS, Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
-from gpudash.ui.dashboard.tabs.verdict_page import VerdictPage
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.ui.widgets.text_size import scaled
@@ -99,13 +99,7 @@ class LowerTabs(QWidget):
         self.stages = self._add(
             "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
         )
-        self.result = Table("Result", _RESULT, "What a run found appears here when it has ended.")
-        self.verdict = VerdictPage()
-        self._results = QStackedWidget()
-        self._results.addWidget(self.result)
-        self._results.addWidget(self.verdict)
-        self.bar.addTab("Result")
-        self._pages.addWidget(self._results)
+        self.result = self._add("Result", _RESULT, "What a run found appears here when it has ended.")
         self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
         self.ranks: RanksTab | None = None
         self.operators = OperatorsTab()
@@ -152,23 +146,14 @@ class LowerTabs(QWidget):
         return self.bar.sizeHint().height() + shown
 
     def current(self) -> Table | RanksTab | None:
-        """The table in front; ``None`` while the output, a profile or a verdict is."""
+        """The table in front; ``None`` while the output or a profile is."""
         page = self._pages.currentWidget()
-        if page is self._results:
-            page = self._results.currentWidget()
         return page if isinstance(page, Table) else self.ranks if page is self.ranks else None
 
     @property
     def output_in_front(self) -> bool:
         """Whether the output is the open tab."""
         return self._pages.currentWidget() is self.output
-
-    def show_result(self) -> None:
-        """Open the result."""
-        self.bar.setCurrentIndex(self._pages.indexOf(self._results))
-        if self._collapsed:
-            self.set_collapsed(False)
-            self.collapsed_changed.emit()
 
     def show_operators(self) -> None:
         """Bring what the profiler found to the front; the bar stays collapsed where it is."""
@@ -200,14 +185,6 @@ class LowerTabs(QWidget):
     def selected_rank(self) -> int | None:
         """The rank that is selected in the table of ranks."""
         return None if self.ranks is None else self.ranks.selected_rank
-
-    def _show_result(self, run: RunView | None) -> None:
-        """What the run found: a verdict, or else a table."""
-        result = {} if run is None else run.result
-        verdict = self.verdict.show_result(result)
-        self._results.setCurrentWidget(self.verdict if verdict else self.result)
-        if not verdict:
-            self.result.show_rows([] if run is None else outcome_rows(result))
 
     def _clicked(self, position: int) -> None:
         if position < 0:
@@ -256,8 +233,8 @@ class LowerTabs(QWidget):
             self.ranks.show_run(store, places)
         elif front is self.stages:
             front.show_rows(stage_rows(store.run, selection))
-        elif self._pages.currentWidget() is self._results:
-            self._show_result(store.run)
+        elif front is self.result:
+            front.show_rows(result_rows(store.run))
         elif front is self.epochs:
             front.show_rows(epoch_rows(store.run, selection))
         elif front is self.processes:
@@ -336,6 +313,14 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
         format_percent(stage.seconds / whole_s) if whole_s else "",
         stage_remark(stage.summary()),
     )
+
+
+def result_rows(run: RunView | None) -> list[Sequence[str]]:
+    """What was asked for, then what the run found; nothing before it has ended."""
+    if run is None or run.running:
+        return []
+    asked = given_name(run.workload, run.device, run.spec)
+    return [("asked for", asked), *outcome_rows(run.result)]
 
 
 def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:

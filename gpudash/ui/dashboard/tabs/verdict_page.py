@@ -32,7 +32,7 @@ SHARES = (("compute", "computing", "gpu"), ("transfer", "copying", "h2d"), ("wai
 Side = Mapping[str, Any]
 
 
-class _Painted(QWidget):
+class Painted(QWidget):
     """Painted in the colours of the theme in force, which it sees by its palette."""
 
     def __init__(self, name: str, height: int = HEIGHT) -> None:
@@ -53,7 +53,7 @@ class _Painted(QWidget):
         self.update()
 
 
-class SpreadBar(_Painted):
+class SpreadBar(Painted):
     """A side's time per step: from the least to the most, the middle half thicker, the median marked.
 
     All bars of a screen reach from 0 to the same time.
@@ -100,7 +100,7 @@ class SpreadBar(_Painted):
         painter.drawRect(QRectF(places[2] - 1, middle - 7, 2, 14))
 
 
-class ShareBar(_Painted):
+class ShareBar(Painted):
     """Where a step's time goes, as a bar as long as the step."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class ShareBar(_Painted):
             left += width
 
 
-class SizesGraph(_Painted):
+class SizesGraph(Painted):
     """Seconds per step over sizes, both axes logarithmic, and the size from which the second side is faster."""
 
     MARGIN = 22
@@ -223,7 +223,7 @@ class VerdictPage(QScrollArea):
         self.setAccessibleName("Verdict of the comparison")
         self.result: Mapping[str, Any] = {}
         self._word = worded_label("good", wraps=False)
-        self.headline = worded_label("figure")
+        self.headline = worded_label("verdict")
         self.trust = worded_label("muted", wraps=False)
         self.because = worded_label("figure-small")
         self.what = worded_label("muted")
@@ -261,7 +261,7 @@ class VerdictPage(QScrollArea):
 
     def _table(self) -> QGridLayout:
         grid = QGridLayout()
-        grid.setHorizontalSpacing(14)
+        grid.setHorizontalSpacing(10)
         grid.setVerticalSpacing(4)
         for column, (title, tip) in enumerate(COLUMNS):
             label = PlainLabel(title)
@@ -286,7 +286,7 @@ class VerdictPage(QScrollArea):
         grid.addWidget(self._ratios["whole"], 3, 2)
         for column in (3, 4):
             grid.setColumnStretch(column, 1)
-            grid.setColumnMinimumWidth(column, 70)
+            grid.setColumnMinimumWidth(column, 60)
         return grid
 
     def show_result(self, result: Mapping[str, Any]) -> bool:

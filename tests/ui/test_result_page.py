@@ -1,0 +1,190 @@
+"""A run's result: in front of the plots at its end, dismissed with one key; its tab begins with what was asked for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+
+from gpudash.telemetry.outcome import run_figures, size_chart
+from gpudash.telemetry.records import RunFinished, RunStarted
+from gpudash.ui.window.main_window import MainWindow
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.test_verdict_page import RESULT as VERDICT
+
+LINK = 31.5e9
+
+
+def rate(
+    source: str, target: str, memory: str, size: int, median: float | None, *, blocking: bool = True
+) -> dict[str, Any]:
+    row = {"from": source, "to": target, "memory": memory, "blocking": blocking, "block_bytes": size}
+    return row | {"bytes_per_second_median": median, "bytes_per_second_iqr": 1e8, "reason": "not on this device"}
+
+
+TRANSFER = {
+    "rates": [
+        rate("cpu", "cuda:0", "pinned", 4 << 20, 20e9),
+        rate("cpu", "cuda:0", "pinned", 1 << 20, 12e9),
+        rate("cpu", "cuda:0", "pinned", 1 << 20, 11e9, blocking=False),
+        rate("cuda:0", "cpu", "pageable", 1 << 20, 6e9),
+        rate("cpu", "cpu", "pinned", 1 << 20, None),
+    ],
+    "link_bytes_per_second": LINK,
+}
+
+
+def product(size: int, dtype: str, flops: float) -> dict[str, Any]:
+    return {"flops_per_second": flops, "seconds_median": 1e-3, "seconds_iqr": 1e-5, "size": size, "dtype": dtype}
+
+
+def ended(session: FakeSession, workload: str, result: Mapping[str, Any], **spec: Any) -> None:
+    """A run of a second that found ``result``."""
+    number = len(session.store.runs) + 1
+    session.running = True
+    session.apply(RunStarted(time_s=session.now_s, run_id=number, workload=workload, device="cuda:0", spec=spec))
+    session.feed(1)
+    session.apply(
+        RunFinished(
+            time_s=session.now_s, run_id=number, status="finished", seconds=1.0, steps=9, result=copy.deepcopy(result)
+        )
+    )
+    session.running = False
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    session = FakeSession([gpu(0)])
+    session.feed(5)
+    return session
+
+
+def test_a_transfer_s_chart_has_a_line_a_way_and_the_link_s_limit(session: FakeSession) -> None:
+    ended(session, "transfer", TRANSFER)
+    run = session.store.run
+    assert run is not None
+    chart = size_chart(run, session.store.runs)
+    assert chart is not None and chart.limit == ("the link on paper", LINK)
+    assert [(line.name, line.style) for line in chart.lines] == [
+        ("cpu → cuda:0, pinned", "solid"),
+        ("cpu → cuda:0, pinned, overlapped", "dot"),
+        ("cuda:0 → cpu, pageable", "dash"),
+    ]
+    assert chart.lines[0].points == ((float(1 << 20), 12e9), (float(4 << 20), 20e9)), "from the smallest up"
+    assert run_figures(run)[:2] == [("best cpu → cuda:0", "20.0 GB/s"), ("best cuda:0 → cpu", "6.00 GB/s")]
+
+
+def test_products_of_the_session_s_runs_are_points_by_type(session: FakeSession) -> None:
+    for size, dtype, flops in ((512, "float32", 1e12), (2048, "bfloat16", 9e12), (1024, "float32", 3e12)):
+        ended(session, "matmul", product(size, dtype, flops))
+    runs = session.store.runs
+    chart = size_chart(runs[-1], runs)
+    assert chart is not None
+    assert {line.name: [size for size, _ in line.points] for line in chart.lines} == {
+        "float32 on cuda:0": [512, 1024],
+        "bfloat16 on cuda:0": [2048],
+    }
+    first = size_chart(runs[0], runs)
+    assert first is not None and len(first.lines) == 1, "what came later is no part of an earlier run's result"
+
+
+def test_training_tells_loss_accuracy_time_and_peak_first(session: FakeSession) -> None:
+    session.start("cuda:0")
+    session.train(5, device="cuda:0")
+    session.end()
+    assert session.store.run is not None
+    names = [name for name, _value in run_figures(session.store.run)]
+    assert names[:3] == ["final loss", "accuracy", "time"] and names[3].startswith("peak")
+
+
+@pytest.mark.parametrize("workload", ["transfer", "matmul"])
+@pytest.mark.parametrize(
+    "result", [{}, {"rates": 3}, {"rates": [{"from": 1}]}, {"flops_per_second": "fast"}, {"flops_per_second": 1.0}]
+)
+def test_a_result_that_makes_no_sense_has_no_chart(session: FakeSession, workload: str, result: dict[str, Any]) -> None:
+    ended(session, workload, result)
+    assert session.store.run is not None
+    assert size_chart(session.store.run, session.store.runs) is None
+    assert ("time", "1.0 s") in run_figures(session.store.run)
+
+
+RESULTS: dict[str, Mapping[str, Any]] = {
+    "transfer": TRANSFER,
+    "matmul": product(1024, "float32", 2e12),
+    "comparison": VERDICT,
+    "pressure": {"allocated_bytes": 1 << 30, "allocations": 8},
+}
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])
+@pytest.mark.parametrize("workload", RESULTS)
+def test_the_result_comes_in_front_at_the_end_and_goes_with_one_key(
+    open_window: OpenWindow, session: FakeSession, workload: str, size: tuple[int, int]
+) -> None:
+    window = open_window(session, size=size)
+    dashboard = window.workspace.dashboard
+    ended(session, workload, RESULTS[workload], devices="cpu,cuda:0")
+    settle(window)
+    page = dashboard.result
+    assert page.isVisible() and dashboard.plots.rect().contains(page.geometry())
+    assert page.verdict.isVisible() == (workload == "comparison")
+    assert page.chart.isVisible() == (workload in ("transfer", "matmul"))
+    assert dashboard.plots.axis.visibleRegion().boundingRect() == dashboard.plots.axis.rect()
+    assert not page.grab().isNull()
+    QTest.keyClick(window.focusWidget(), Qt.Key.Key_Escape)
+    settle(window)
+    assert not page.isVisible()
+    dashboard.plots.plots[0].canvas.setFocus()
+    QTest.keyClick(dashboard.plots.plots[0].canvas, Qt.Key.Key_R)
+    assert page.isVisible(), "R brings it back"
+
+
+def test_the_verdict_is_the_largest_text_of_the_window(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session, size=(1280, 800))
+    ended(session, "comparison", VERDICT, devices="cpu,cuda:0")
+    settle(window)
+    verdict = window.workspace.dashboard.result.verdict
+    assert verdict.headline.fontInfo().pointSizeF() > verdict.because.fontInfo().pointSizeF() * 1.8
+    assert verdict.verticalScrollBar().maximum() == 0, "nothing of it is below the fold"
+
+
+def test_a_result_takes_no_focus_from_what_is_being_typed(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    field = window.workspace.dashboard.panel.form.control("steps")
+    field.setFocus()
+    ended(session, "transfer", TRANSFER)
+    settle(window)
+    assert window.workspace.dashboard.result.isVisible() and field.hasFocus()
+
+
+def test_the_next_run_has_the_plots_to_itself(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    ended(session, "transfer", TRANSFER)
+    settle(window)
+    session.apply(RunStarted(time_s=session.now_s, run_id=9, workload="pressure", device="cuda:0", spec={}))
+    settle(window)
+    assert not window.workspace.dashboard.result.isVisible()
+
+
+def rows_of_result(window: MainWindow) -> list[list[str]]:
+    tabs = window.workspace.dashboard.tabs
+    tabs.set_collapsed(False)
+    tabs.bar.setCurrentIndex(next(place for place in range(tabs.bar.count()) if tabs.bar.tabText(place) == "Result"))
+    settle(window)
+    return [list(row) for row in tabs.result.model.rows]
+
+
+def test_the_result_tab_begins_with_what_was_asked_for(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    assert rows_of_result(window) == []
+    ended(session, "matmul", product(2048, "bfloat16", 2e12), size=2048, dtype="bfloat16")
+    rows = rows_of_result(window)
+    assert rows[0] == ["asked for", "matmul size 2048, dtype bfloat16 on cuda:0"]
+    assert rows[1] == ["arithmetic rate", "2.00 TFLOP/s"]
+    ended(session, "comparison", VERDICT, devices="cpu,cuda:0")
+    assert [row[0] for row in rows_of_result(window)][:2] == ["asked for", "verdict"]
