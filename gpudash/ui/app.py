@@ -24,7 +24,7 @@ from gpudash.system.files import resource
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.colours import Palette
-from gpudash.ui.features import appearance, edit, export, file, first_minute, fleet, help, recordings, view
+from gpudash.ui.features import appearance, edit, export, file, first_minute, fleet, help, palette, recordings, view
 from gpudash.ui.features import run as run_menu
 from gpudash.ui.widgets.theme import Choice, ThemeFollower
 from gpudash.ui.window.main_window import Feature, MainWindow
@@ -57,6 +57,7 @@ FEATURES: tuple[Feature, ...] = (
     view.commands,
     appearance.commands,
     recordings.commands,
+    palette.commands,
     help.commands,
     first_minute.commands,
 )

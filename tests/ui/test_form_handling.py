@@ -170,6 +170,32 @@ def test_during_a_run_nothing_offers_to_start_one(open_window: OpenWindow) -> No
     assert offered() == set()
 
 
+def test_tab_reaches_pause_within_eight_and_goes_through_the_panel_from_its_top_to_its_bottom(
+    open_window: OpenWindow,
+) -> None:
+    session = FakeSession(gpu_problem="No NVIDIA card was found; everything runs on the CPU.")
+    session.feed(2)
+    window = open_window(session)
+    dashboard, panel = window.workspace.dashboard, window.workspace.dashboard.panel
+    for workload in ("pipeline", "training"):
+        choose(panel, workload)
+    open_more(panel)
+    settle(window)
+    window.setFocus()
+    stops: list[QWidget] = []
+    while panel.button not in stops:
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        stops.append(QApplication.focusWidget())
+        assert len(stops) < 60
+    assert dashboard.view_bar.pause in stops[:8]
+    within = [stop for stop in stops if panel.isAncestorOf(stop)]
+    inside = [stop for stop in within if panel.form.isAncestorOf(stop)]
+    places = [stop.mapTo(panel.form, QPoint(0, 0)).y() for stop in inside]
+    assert len(inside) > 15 and places == sorted(places)
+    assert within[0] is panel.workload and within[-1] is panel.button
+    assert within.index(panel.device) < within.index(inside[0])
+
+
 def test_the_form_stays_where_it_was_scrolled_to_while_the_room_below_it_changes(panel: WorkloadPanel) -> None:
     open_more(panel)
     QApplication.processEvents()

@@ -14,14 +14,18 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
+from gpudash.session.recordings.library import Kept, Stamp, save_cache
+from gpudash.specs import TrainingSpec
+from gpudash.telemetry.recording.facts import Facts, RunFacts
 from gpudash.ui.colours import DARK
-from gpudash.ui.features.help import keys_page, open_palette
+from gpudash.ui.features.help import keys_page
+from gpudash.ui.features.palette import open_palette
 from gpudash.ui.widgets.remembered import add_recent
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.ui.window.menus import PLOT_KEYS
 from gpudash.ui.window.palette import ROWS, CommandPalette, PaletteEntry
 from tests.ui.conftest import OpenWindow, settle
-from tests.ui.fake_session import FakeSession
+from tests.ui.fake_session import FakeSession, gpu
 
 Key = Qt.Key
 CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
@@ -124,6 +128,69 @@ def test_the_sheet_tells_what_each_key_does_and_not_why_it_does_nothing_now(wind
     for title in ("File", "Edit", "Run", "View", "Help", "Mouse, in a plot", "In the session library"):
         assert f"<h3>{title}</h3>" in page
     assert "drop a file on the window" in page
+
+
+def use(window: MainWindow, words: str, place: str) -> None:
+    """Find an entry by typing, and choose it."""
+    palette = open_palette(window.workspace)
+    palette.field.setText(words)
+    found = palette.chosen
+    assert found is not None and place in found.place, [(entry.name, entry.place) for entry in palette.shown[:3]]
+    palette.run_chosen()
+    settle(window)
+
+
+def test_it_knows_tables_plots_workloads_presets_and_devices(open_window: OpenWindow) -> None:
+    session = FakeSession([gpu(0)])
+    session.feed(5)
+    window = open_window(session)
+    dashboard, panel = window.workspace.dashboard, window.workspace.dashboard.panel
+    use(window, "events", "Table")
+    assert dashboard.tabs.bar.tabText(dashboard.tabs.bar.currentIndex()) == "Events" and not dashboard.tabs.collapsed
+    use(window, "matrix product", "Workload")
+    assert panel.workload.currentData() == "matmul"
+    use(window, "training: MLP", "Preset")
+    spec = panel.spec()
+    assert isinstance(spec, TrainingSpec) and spec.model == "mlp"
+    use(window, "cpu epyc", "Device")
+    assert panel.device_name == "cpu"
+    shown = len(dashboard.plots.plots)
+    use(window, "utilisation", "Plots")
+    assert len(dashboard.plots.plots) == shown - 1
+
+
+def test_it_knows_the_runs_of_the_session_and_goes_to_their_time(window: MainWindow) -> None:
+    session = window.workspace.session
+    session.start()  # type: ignore[attr-defined]  # the fake session plays a run
+    session.train(5)  # type: ignore[attr-defined]
+    session.end()  # type: ignore[attr-defined]
+    settle(window)
+    use(window, "training on cpu", "Run of this session")
+    begin, end = window.workspace.dashboard.view.range()
+    run = session.store.runs[0]
+    assert (begin, end) == pytest.approx((run.began_s, run.ended_s))
+
+
+def test_it_knows_recorded_runs_by_the_names_they_have_in_the_library(window: MainWindow, tmp_path: Path) -> None:
+    path = tmp_path / "recorded.gpudash"
+    path.write_bytes(b"")
+    run = RunFacts(1, "training", "cuda:0", {"width": 1024})
+    save_cache({path: Kept(Stamp(1_700_000_000_000_000_000, 0, 0), Facts(runs=(run,)))})
+    palette = open_palette(window.workspace)
+    palette.field.setText("width 1024")
+    assert palette.chosen is not None and palette.chosen.name == "training width 1024 on cuda:0"
+    assert palette.chosen.place.startswith("Recorded ") and str(path) in palette.chosen.tip
+    palette.reject()
+
+
+def test_during_a_run_its_form_is_left_alone_and_it_says_so(window: MainWindow) -> None:
+    window.workspace.session.start()  # type: ignore[attr-defined]
+    settle(window)
+    palette = open_palette(window.workspace)
+    for place in ("Workload", "Preset", "Device"):
+        entries = [entry for entry in palette.shown if entry.place == place]
+        assert entries and all("in progress" in entry.why_not for entry in entries)
+    palette.reject()
 
 
 @pytest.mark.parametrize("keys", [(Key.Key_K, CTRL), (Key.Key_P, CTRL | SHIFT)])

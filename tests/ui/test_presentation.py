@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.features.help import open_palette
+from gpudash.ui.features.palette import open_palette
 from gpudash.ui.forms.workload_panel import WIDTH
 from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale

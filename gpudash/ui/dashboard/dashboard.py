@@ -142,6 +142,7 @@ class Dashboard(PlotsPage):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(self.explanation)
+        self.setTabOrder(self.view_bar.smoothing, self.panel.workload)  # Pause comes before the many fields
 
     def _connect(self) -> None:
         self.result.closed.connect(self.plots.dismiss)

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Iterable
 from functools import partial
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyqtgraph
@@ -20,10 +19,8 @@ from gpudash import __version__
 from gpudash.devices.names import shown_name
 from gpudash.session.recordings.samples import samples
 from gpudash.ui.widgets.plain_text import plain_tip
-from gpudash.ui.widgets.remembered import recent_files
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.menus import Command
-from gpudash.ui.window.palette import BETWEEN, CommandPalette, PaletteEntry, command_entries
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -46,14 +43,6 @@ def commands(workspace: Workspace) -> list[Command]:
         separated=True,
     )
     return [
-        Command(
-            "Help",
-            "Command Palette…",
-            "Find a command by a few of its letters",
-            partial(open_palette, workspace),
-            ("Ctrl+K", "Ctrl+Shift+P"),
-            id="help.palette",
-        ),
         Command(
             "Help",
             "Keys",
@@ -110,15 +99,6 @@ def show_guide(workspace: Workspace) -> Guide:
     return guide
 
 
-def open_palette(workspace: Workspace) -> CommandPalette:
-    """Show the palette over the window, with every command of its menus and every file opened last."""
-    entries = [*command_entries(workspace.commands), *_recent(workspace)]
-    palette = CommandPalette(entries, workspace.colours, workspace.window())
-    palette.open()
-    palette.field.setFocus()
-    return palette
-
-
 def copy_diagnostics(workspace: Workspace) -> None:
     """Copy what a bug report needs."""
     session = workspace.session
@@ -161,18 +141,6 @@ def _show_page(workspace: Workspace, title: str, page: str) -> None:
     column.addWidget(buttons)
     dialog.resize(*PAGE_SIZE)
     dialog.open()
-
-
-def _recent(workspace: Workspace) -> list[PaletteEntry]:
-    place = f"File{BETWEEN}Open Recent"
-    return [
-        PaletteEntry(path.name, place, partial(workspace.open, path), tip=f"Open {path}", why_not=_gone(path))
-        for path in recent_files()
-    ]
-
-
-def _gone(path: Path) -> str:
-    return "" if path.exists() else "The file is not there any more."
 
 
 MOUSE = (

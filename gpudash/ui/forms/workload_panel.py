@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
+    QFormLayout,
     QFrame,
     QHBoxLayout,
     QLayout,
     QPushButton,
+    QScrollArea,
     QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
@@ -227,6 +230,18 @@ class WorkloadPanel(QFrame):
             self._forecast = words
             self._update_button()
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._order_tabs()
+
+    def _order_tabs(self) -> None:
+        """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
+        layout = self.layout()
+        assert layout is not None
+        stops = [widget for widget in _in_order(layout) if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        for one, other in pairwise(stops):
+            self.setTabOrder(one, other)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.fit.set_roomy(self.height() >= ROOMY_HEIGHT)
@@ -346,7 +361,7 @@ class WorkloadPanel(QFrame):
             button.setProperty("role", "chip")
             button.setToolTip(plain_tip(preset_words(preset, values)))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-            button.clicked.connect(lambda _checked=False, values=values: self._apply_preset(values))
+            button.clicked.connect(lambda _checked=False, values=values: self.take_preset(name, values))
             self._preset_row.addWidget(button)
         self._preset_row.addStretch(1)
         self._device_changed()
@@ -359,9 +374,13 @@ class WorkloadPanel(QFrame):
             if page is not None:
                 page.setSizePolicy(QSizePolicy.Policy.Preferred, policy)
         self._stack.setCurrentWidget(form)
+        if self.isVisible():
+            self._order_tabs()
         self._scroll.show_top()
 
-    def _apply_preset(self, values: Any) -> None:
+    def take_preset(self, workload: str, values: Mapping[str, Any]) -> None:
+        """Choose a workload, and fill its form with what a preset changes of its defaults."""
+        self.workload.setCurrentIndex(self.workload.findData(workload))
         self.form.set_values(values)
         self._form_changed()
 
@@ -436,6 +455,24 @@ class WorkloadPanel(QFrame):
             return f"{self.form.title(name)}: {why}" if name else why
         problem = next(iter(self.script.script().problems().values()), "")
         return problem or "Run the script and watch it (F5)"
+
+
+def _in_order(layout: QLayout) -> Iterator[QWidget]:
+    """The widgets of a layout and of what lies in it, from the top to the bottom."""
+    if isinstance(layout, QFormLayout):  # by row: its items are in the order in which they were put there
+        rows = ((row, role) for row in range(layout.rowCount()) for role in QFormLayout.ItemRole)
+        items = [layout.itemAt(row, role) for row, role in rows]
+    else:
+        items = [layout.itemAt(place) for place in range(layout.count())]
+    for item in items:
+        widget = None if item is None else item.widget()
+        if widget is not None:
+            yield widget
+            content = widget.widget() if isinstance(widget, QScrollArea) else widget
+            if content is not None and (inside := content.layout()) is not None:
+                yield from _in_order(inside)
+        elif item is not None and (inner := item.layout()) is not None:
+            yield from _in_order(inner)
 
 
 class StartButton(QPushButton):

@@ -1,4 +1,4 @@
-"""The command palette: every command of the menus and every file opened last, found by a few letters."""
+"""The command palette: whatever the window can do or show, found by a few letters of its name."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class CommandPalette(QDialog):
         self._entries = entries
         self._palette = palette
         self.field = QLineEdit()
-        self.field.setPlaceholderText("Type a few letters of a command…")
+        self.field.setPlaceholderText("Type a few letters of a command, tab, plot, workload, device or run…")
         self.field.setAccessibleName("Command")
         self.field.installEventFilter(self)
         self.list = QTreeWidget()
@@ -190,7 +190,7 @@ class CommandPalette(QDialog):
     def _describe(self) -> None:
         entry = self.chosen
         if entry is None:
-            self._words.setText("No command has these letters.")
+            self._words.setText("Nothing has these letters.")
         else:
             refused = f" Not available: {entry.why_not}" if entry.why_not else ""
             self._words.setText(f"{entry.tip.rstrip('.')}.{refused}" if entry.tip else refused.strip())
