@@ -12,6 +12,7 @@ import numpy as np
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
+from tests.unit.memory.snapshot.made import events
 
 UNIT = 512
 
@@ -96,7 +97,7 @@ def rebuilt(c: Mapping[str, np.ndarray[Any, Any]]) -> DeviceSnapshot:
                 device_free=next(free) if name == "oom" else None,
             )
         )
-    return DeviceSnapshot(0, _segments(c, sizes, pools), tuple(trace), _settings(c), STACKS)
+    return DeviceSnapshot(0, _segments(c, sizes, pools), events(trace), _settings(c), STACKS)
 
 
 def _segments(

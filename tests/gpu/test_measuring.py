@@ -21,6 +21,7 @@ from tests.gpu import collect, isolation, operations, out_of_memory, prediction,
 from tests.gpu.child import ROOT, asked
 from tests.gpu.fixtures import columns, rebuilt
 from tests.gpu.recording import Allocation, differences, packed, peak, shown, unpacked
+from tests.unit.memory.snapshot.made import events
 
 SIM = "sim:0"
 
@@ -188,13 +189,13 @@ PROGRAMS = st.lists(
 def test_a_snapshot_taken_apart_into_columns_is_replayed_alike(
     program: list[tuple[str, int, int]], expandable: bool, capacity: int
 ) -> None:
-    events: list[TraceEntry] = []
+    told: list[TraceEntry] = []
     chosen = AllocatorSettings(expandable_segments=expandable)
     stack: list[int] = [0]
 
     def observe(action: str, address: int, size: int, stream: int) -> None:
         free = address if action == "oom" else None
-        events.append(
+        told.append(
             TraceEntry(action, 0 if action == "oom" else address, size, stream, stack=stack[0], device_free=free)
         )
 
@@ -216,7 +217,7 @@ def test_a_snapshot_taken_apart_into_columns_is_replayed_alike(
                 model.record_stream(address, 7)
             model.free(address)
     stacks = ((("model.py", 1, "step"),), (("memory.py", 2, "empty_cache"),))
-    device = DeviceSnapshot(0, tuple(model.segments()), tuple(events), chosen, stacks)
+    device = DeviceSnapshot(0, tuple(model.segments()), events(told), chosen, stacks)
     again = rebuilt(columns(device))
     assert replay(again) == replay(device)
     assert replay(again, capacity=4 * GIB) == replay(device, capacity=4 * GIB)

@@ -16,7 +16,6 @@ from PySide6.QtGui import QColor, QGuiApplication, QKeySequence, QPainter, QPixm
 from PySide6.QtWidgets import QFileDialog, QStackedWidget, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.ui.colours import Palette
@@ -306,7 +305,7 @@ def fullest(snapshot: Snapshot) -> int:
 
     def weight(number: int) -> tuple[bool, int, int]:
         device = snapshot.devices[number]
-        ran_out = bool((columns_of(device).action == OOM).any())
+        ran_out = bool((device.trace.columns.action == OOM).any())
         return ran_out, len(device.trace), sum(segment.total_size for segment in device.segments)
 
     return max(range(len(snapshot.devices)), key=weight)

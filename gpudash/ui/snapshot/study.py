@@ -14,7 +14,7 @@ from gpudash.memory.explaining.call_sites import SourceLine, no_source, stack_li
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.difference import compare
 from gpudash.memory.snapshot.history.groups import ROOT, Paths, tree
-from gpudash.memory.snapshot.history.lives import columns_of, reserved_changes
+from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.session.watching.report_folder import beside
@@ -253,7 +253,7 @@ def device_names(snapshot: Snapshot) -> Sequence[str]:
 
 
 def _device_name(device: DeviceSnapshot) -> str:
-    columns = columns_of(device)
+    columns = device.trace.columns
     changes = np.cumsum(np.append(0, reserved_changes(columns)))
     reserved = sum(segment.total_size for segment in device.segments) - int(changes[-1]) + int(changes.max())
     ran_out = ", out of memory" if (columns.action == OOM).any() else ""

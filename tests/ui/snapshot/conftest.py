@@ -16,7 +16,7 @@ from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import MIB
 from tests.ui.snapshot.opened import FakeOpened
-from tests.unit.memory.snapshot.made import WEIGHTS, Made
+from tests.unit.memory.snapshot.made import WEIGHTS, Made, events
 
 OpenDocument = Callable[..., SnapshotDocument]
 
@@ -51,7 +51,7 @@ def healthy() -> Snapshot:
 @pytest.fixture(scope="session")
 def without_history(leaking: Snapshot) -> Snapshot:
     """What is there at the end of the leaking program, and no event."""
-    device = replace(leaking.devices[0], trace=())
+    device = replace(leaking.devices[0], trace=events([]))
     return replace(leaking, devices=(device,), events_in_file=0)
 
 

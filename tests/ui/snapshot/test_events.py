@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
@@ -10,7 +12,6 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.groups import Sites
-from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import Columns, Snapshot
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.snapshot.events_pane import EventsModel, EventsPane, Filter, matching
@@ -85,15 +86,15 @@ def test_filters_let_through_what_they_say(wanted: Filter, expected: list[int]) 
 
 
 def test_segments_are_what_the_device_was_asked_for(leaking: Snapshot) -> None:
-    columns = columns_of(leaking.devices[0])
+    columns = leaking.devices[0].trace.columns
     found = matching(columns, STACKS, Filter(action="segments"))
     assert len(found) and {columns.actions[code] for code in columns.action[found].tolist()} == {"segment_alloc"}
 
 
 def test_without_a_stack_an_event_matches_no_text(leaking: Snapshot) -> None:
-    columns = columns_of(leaking.devices[0])
-    columns.stack[:] = -1
-    assert not len(matching(columns, STACKS, Filter(text="train")))
+    columns = leaking.devices[0].trace.columns
+    without = replace(columns, stack=np.full_like(columns.stack, -1))
+    assert not len(matching(without, STACKS, Filter(text="train")))
 
 
 @pytest.fixture

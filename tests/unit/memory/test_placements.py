@@ -29,6 +29,7 @@ from gpudash.memory.snapshot.replay import placements as replaying
 from gpudash.memory.snapshot.replay.placements import RecordedAllocator, ReplayOutcome, replay
 from gpudash.memory.snapshot.replay.trace_program import compiled
 from gpudash.units import GIB, MIB
+from tests.unit.memory.snapshot.made import events
 
 RECORDED = Path(__file__).parent / "recorded"
 EXPECTED: dict[str, dict[str, int]] = json.loads((RECORDED / "expected.json").read_text())
@@ -51,7 +52,7 @@ def recorded(name: str) -> DeviceSnapshot:
         where, stack = (addresses[address], sizes[size], 0), int(number in emptied)
         names = ("free_requested", "free_completed") if action == 1 else (ACTIONS[action],)
         trace += [TraceEntry(name, *where, stack=stack) for name in names]
-    return DeviceSnapshot(0, _segments(c, sizes), tuple(trace), AllocatorSettings(), STACKS)
+    return DeviceSnapshot(0, _segments(c, sizes), events(trace), AllocatorSettings(), STACKS)
 
 
 def _segments(c: dict[str, np.ndarray], sizes: list[int]) -> tuple[Segment, ...]:
@@ -198,7 +199,7 @@ def test_other_settings_are_replayed_on_a_fresh_card() -> None:
 
 def test_a_request_that_had_been_refused_has_to_be_there_on_another_card() -> None:
     device = recorded("conv-step-tiny")
-    refused = replace(device, trace=(*device.trace, TraceEntry("oom", 0, GIB, 0, device_free=MIB)))
+    refused = replace(device, trace=events([*device.trace, TraceEntry("oom", 0, GIB, 0, device_free=MIB)]))
     assert replay(refused, capacity=GIB).failed_at_event == len(device.trace)
     assert replay(refused, capacity=2 * GIB).fits is True
 
@@ -210,12 +211,12 @@ def test_a_layout_that_never_fitted_says_so() -> None:
 def test_a_trace_that_contradicts_its_segments_is_refused_in_words() -> None:
     device = recorded("conv-step-tiny")
     with pytest.raises(SnapshotError, match=r"segments of the snapshot disagree in 1 of their events and blocks\."):
-        replay(replace(device, trace=(*device.trace, TraceEntry("alloc", BASE + 1, 7, 0))))
+        replay(replace(device, trace=events([*device.trace, TraceEntry("alloc", BASE + 1, 7, 0)])))
 
 
 def test_unknown_events_change_nothing() -> None:
     device = recorded("conv-step-tiny")
-    assert replay(replace(device, trace=(*device.trace, TraceEntry("wonder", 1, 1, 0)))) == replay(device)
+    assert replay(replace(device, trace=events([*device.trace, TraceEntry("wonder", 1, 1, 0)]))) == replay(device)
 
 
 @pytest.mark.parametrize("capacity", [0, -1, 2**50 + 1])
@@ -225,15 +226,15 @@ def test_an_impossible_capacity_is_refused(capacity: int) -> None:
 
 
 def test_a_free_that_waited_for_a_stream_is_replayed_as_one() -> None:
-    events: list[TraceEntry] = []
-    model = CachingAllocator(DeviceMemory(GIB), observer=lambda *event: events.append(TraceEntry(*event)))
+    told: list[TraceEntry] = []
+    model = CachingAllocator(DeviceMemory(GIB), observer=lambda *event: told.append(TraceEntry(*event)))
     first = model.malloc(3 * MIB)
     model.record_stream(first, 1)
     model.free(first)
     model.malloc(3 * MIB)
     model.process_events({1})
     model.malloc(3 * MIB)
-    device = DeviceSnapshot(0, tuple(model.segments()), tuple(events), model.settings, ())
+    device = DeviceSnapshot(0, tuple(model.segments()), events(told), model.settings, ())
     found = replay(device)
     assert found.allocations == found.allocations_at_real_address == 3
     assert replay(device, capacity=GIB).peak_reserved == found.peak_reserved == 20 * MIB
@@ -255,9 +256,9 @@ def test_what_the_model_recorded_is_replayed_to_the_byte(
     program: list[tuple[str, int, int]], card: tuple[bool, int]
 ) -> None:
     expandable, capacity = card
-    events: list[TraceEntry] = []
+    told: list[TraceEntry] = []
     chosen = AllocatorSettings(expandable_segments=expandable)
-    model = CachingAllocator(DeviceMemory(capacity), chosen, observer=lambda *event: events.append(TraceEntry(*event)))
+    model = CachingAllocator(DeviceMemory(capacity), chosen, observer=lambda *event: told.append(TraceEntry(*event)))
     live: list[int] = []
     for what, number, way in program:
         if what == "malloc":
@@ -270,7 +271,7 @@ def test_what_the_model_recorded_is_replayed_to_the_byte(
             if way:
                 model.record_stream(address, 7)
             model.free(address)
-    device = DeviceSnapshot(0, tuple(model.segments()), tuple(events), chosen, ())
+    device = DeviceSnapshot(0, tuple(model.segments()), events(told), chosen, ())
     assert compiled(device)[0].begin == []
     found = replay(device)
     figures = model.statistics()
@@ -285,15 +286,15 @@ def test_what_the_model_recorded_is_replayed_to_the_byte(
 
 
 def test_an_expandable_segment_that_was_unmapped_in_between_is_replayed() -> None:
-    events: list[TraceEntry] = []
+    told: list[TraceEntry] = []
     chosen = AllocatorSettings(expandable_segments=True)
-    model = CachingAllocator(DeviceMemory(150 * MIB), chosen, observer=lambda *event: events.append(TraceEntry(*event)))
+    model = CachingAllocator(DeviceMemory(150 * MIB), chosen, observer=lambda *event: told.append(TraceEntry(*event)))
     kept = [model.malloc(30 * MIB) for _ in range(4)]
     model.free(kept.pop(1))
     model.free(kept.pop(1))
     model.malloc(50 * MIB, stream=1)
-    device = DeviceSnapshot(0, tuple(model.segments()), tuple(events), chosen, ())
-    assert {event.action for event in events} >= {"segment_map", "segment_unmap"}
+    device = DeviceSnapshot(0, tuple(model.segments()), events(told), chosen, ())
+    assert {event.action for event in told} >= {"segment_map", "segment_unmap"}
     assert compiled(device)[0].begin == []
     found = replay(device)
     assert found.allocations == found.allocations_at_real_address == 5

@@ -19,7 +19,7 @@ from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, Memor
 from gpudash.memory.snapshot.history import groups
 from gpudash.memory.snapshot.history.groups import Group, Node, Paths, Sites, tree
 from gpudash.memory.snapshot.history.layout import Layout, placed
-from gpudash.memory.snapshot.history.lives import columns_of, reserved_changes
+from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import (
     ALLOC,
     NONE,
@@ -82,7 +82,7 @@ class History:
         known_steps: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.device = device
-        self.columns: Columns = columns_of(device)
+        self.columns: Columns = device.trace.columns
         self.count = len(self.columns)
         self.time_us = self.columns.time_us
         self._placed = placed(device, with_slack=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
 from gpudash.memory.allocator.blocks import LARGEST_SMALL
-from gpudash.memory.snapshot.history.lives import Ints, Lives, Piece, columns_of, matched, pieces
+from gpudash.memory.snapshot.history.lives import Ints, Lives, Piece, matched, pieces
 from gpudash.memory.snapshot.history.model import NONE, DeviceSnapshot
 
 _CAME, _WENT, _BORN, _DONE = range(4)
@@ -275,7 +275,7 @@ def placed(device: DeviceSnapshot, *, with_slack: bool) -> Placed:
         device: of a snapshot.
         with_slack: whether the lives have the bytes of `Placed.slack` too, as the blocks really had.
     """
-    columns = columns_of(device)
+    columns = device.trace.columns
     lives, unmatched = matched(device, columns)
     held, misplaced = pieces(device, columns)
     slack, mismatched = _measure(lives, held, device.settings, len(columns))

@@ -14,7 +14,6 @@ from gpudash.memory.allocator.blocks import SMALL_SEGMENT, Rounding
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.allocator.settings import LARGE_SEGMENT_SIZE
 from gpudash.memory.snapshot.history.model import (
-    ACTIONS,
     ALLOC,
     FREE_COMPLETED,
     FREE_REQUESTED,
@@ -25,8 +24,6 @@ from gpudash.memory.snapshot.history.model import (
     SEGMENT_UNMAP,
     Columns,
     DeviceSnapshot,
-    EventList,
-    TraceEntry,
 )
 
 Ints = NDArray[np.int64]
@@ -61,38 +58,6 @@ class Lives:
 
     def __len__(self) -> int:
         return len(self.address)
-
-
-def columns_of(device: DeviceSnapshot) -> Columns:
-    """The trace of a device in columns; those it is kept in, where it came from a file."""
-    if isinstance(device.trace, EventList):
-        return device.trace.columns
-    return _columns(list(device.trace))
-
-
-def _columns(trace: list[TraceEntry]) -> Columns:
-    actions = list(ACTIONS)
-    pools: list[tuple[int, ...]] = []
-    for entry in trace:
-        if entry.action not in actions:
-            actions.append(entry.action)
-        if entry.pool_id is not None and entry.pool_id not in pools:
-            pools.append(entry.pool_id)
-    absent = np.full(len(trace), NONE, np.int32)
-    return Columns(
-        action=np.array([actions.index(entry.action) for entry in trace], np.uint8),
-        address=_int64(entry.address for entry in trace),
-        size=_int64(entry.size for entry in trace),
-        stream=_int64(entry.stream for entry in trace),
-        time_us=_int64(NONE if entry.time_us is None else entry.time_us for entry in trace),
-        stack=_int64(NONE if entry.stack is None else entry.stack for entry in trace).astype(np.int32),
-        pool=_int64(NONE if entry.pool_id is None else pools.index(entry.pool_id) for entry in trace).astype(np.int32),
-        device_free=_int64(NONE if entry.device_free is None else entry.device_free for entry in trace),
-        context=absent,
-        metadata=absent,
-        actions=tuple(actions),
-        pools=tuple(pools),
-    )
 
 
 def _int64(values: object) -> Ints:

@@ -177,7 +177,7 @@ class DeviceSnapshot:
     Attributes:
         index: in the file.
         segments: at the time of the snapshot, by address; a block's `owner` is the index of its stack or ``None``.
-        trace: oldest event first; an `EventList` where it came from a file.
+        trace: oldest event first.
         settings: the allocator's.
         stacks: those of the whole snapshot.
         stated_allocated: bytes that the file's segments say are allocated, which their blocks may contradict; ``None``
@@ -186,7 +186,7 @@ class DeviceSnapshot:
 
     index: int
     segments: tuple[Segment, ...]
-    trace: Sequence[TraceEntry]
+    trace: EventList
     settings: AllocatorSettings
     stacks: Sequence[Stack] = field(repr=False)
     stated_allocated: int | None = None

@@ -44,7 +44,6 @@ def store(snapshot: Snapshot, folder: Path) -> None:
 
 
 def _store_device(device: DeviceSnapshot, folder: Path) -> dict[str, Any]:
-    assert isinstance(device.trace, EventList)
     columns = device.trace.columns
     for name in _ARRAYS:
         np.save(folder / f"{device.index}-{name}.npy", getattr(columns, name))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
-from gpudash.memory.snapshot.replay.trace_program import cache_emptied
+from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP
+from gpudash.memory.snapshot.replay.trace_program import releases
 from gpudash.units import MIB, format_count
 
 
@@ -49,19 +47,13 @@ def _asked_after_release(history: History) -> list[int]:
     """Of each release that a request may have caused, what would have been reserved without it; bytes."""
     columns = history.columns
     action, stack = columns.action, columns.stack
-    gone = np.flatnonzero((action == SEGMENT_FREE) | (action == SEGMENT_UNMAP))
-    if not len(gone):
-        return []
-    emptied = set(cache_emptied(columns, history.device))
-    begins = gone[np.append(True, np.diff(gone) > 1)].tolist()
-    ends = gone[np.append(np.diff(gone) > 1, True)].tolist()
     found = []
-    for begin, end in zip(begins, ends, strict=True):
-        after = end + 1
-        if end in emptied or after >= len(action) or action[after] not in (SEGMENT_ALLOC, SEGMENT_MAP):
+    for release in releases(history.device):
+        begin, end = release.begin, release.end
+        if not release.is_retry or action[end] not in (SEGMENT_ALLOC, SEGMENT_MAP):
             continue
-        if (stack[begin : after + 1] == stack[after]).all():
-            found.append(int(history.reserved[begin]) + int(columns.size[after]))
+        if (stack[begin : end + 1] == stack[end]).all():
+            found.append(int(history.reserved[begin]) + int(columns.size[end]))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings, DeviceMemory, Segment
@@ -20,9 +20,8 @@ from gpudash.memory.allocator.blocks import (
 from gpudash.memory.allocator.caching import UNKNOWN, CachingAllocator
 from gpudash.memory.allocator.heap import SMALL_GRANULE, is_free, is_whole
 from gpudash.memory.allocator.layout import SHARED
-from gpudash.memory.snapshot.history.lives import columns_of
-from gpudash.memory.snapshot.history.model import DeviceSnapshot, SnapshotError, TraceEntry
-from gpudash.memory.snapshot.replay.trace_program import cache_emptied, compiled
+from gpudash.memory.snapshot.history.model import ALLOC, DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
 
 
@@ -260,38 +259,6 @@ def replay(
     return _what_if(device, capacity, settings)
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Segments given back one after the other, from event `begin` to before `end`.
-
-    Attributes:
-        is_retry: a request to the card had been refused; otherwise the program emptied the cache.
-    """
-
-    begin: int
-    end: int
-    is_retry: bool
-
-
-def releases(device: DeviceSnapshot) -> list[Release]:
-    """When segments were given back. A retry goes straight on to the card; ``empty_cache`` is told by its stack."""
-    found, trace, place = [], tuple(device.trace), 0
-    while place < len(trace):
-        begin = place
-        while place < len(trace) and trace[place].action in ("segment_free", "segment_unmap"):
-            place += 1
-        if place > begin:
-            goes_on = place < len(trace) and trace[place].action in ("segment_alloc", "segment_map", "oom")
-            found.append(Release(begin, place, goes_on and not _empties_cache(device, trace[begin])))
-        place += 1
-    return found
-
-
-def _empties_cache(device: DeviceSnapshot, entry: TraceEntry) -> bool:
-    stack = () if entry.stack is None else device.stacks[entry.stack]
-    return any("empty_cache" in name.lower() or "emptycache" in name.lower() for _file, _line, name in stack)
-
-
 class _Pools:
     """Which private pool an event is of: as it says, or as the segment of the file says that its address is in."""
 
@@ -315,8 +282,7 @@ class _Check:
 
     def __init__(self, device: DeviceSnapshot) -> None:
         # each entry is made when it is asked for, and all are asked for several times
-        device = replace(device, trace=tuple(device.trace))
-        self._trace = device.trace
+        self._trace = tuple(device.trace)
         self._releases = releases(device)
         self._pools = _Pools(device.segments)
         program, _, _ = compiled(device)
@@ -436,9 +402,9 @@ def _what_if(device: DeviceSnapshot, capacity: int | None, settings: AllocatorSe
     program, _, _ = compiled(device)
     chosen = device.settings if settings is None else settings
     ran = Rerun(program, UNLIMITED if capacity is None else capacity, chosen).run()
-    emptied = len(cache_emptied(columns_of(device), device))
+    emptied = sum(not release.is_retry for release in releases(device))
     return ReplayOutcome(
-        allocations=sum(entry.action == "alloc" for entry in device.trace),
+        allocations=int((device.trace.columns.action == ALLOC).sum()),
         allocations_at_real_address=None,
         segments=ran.segments,
         segments_of_real_size=None,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from gpudash.memory.allocator.trace import GRADIENTS
 from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.history.lives import columns_of
 from gpudash.memory.snapshot.history.model import ALLOC, OOM, Columns, DeviceSnapshot
 from gpudash.memory.snapshot.history.phases import CATEGORIES
 from gpudash.memory.snapshot.replay.trace_program import (
@@ -59,7 +58,7 @@ def what_if_of(device: DeviceSnapshot, history: Callable[[], History]) -> WhatIf
         device: of a snapshot.
         history: makes or gives its history, which is asked for only where the trace ends refused.
     """
-    if not ends_refused(columns_of(device)):
+    if not ends_refused(device.trace.columns):
         return WhatIf(device)
     known = history()
     rest = None if known.disagreeing else with_rest_of_step(known)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gpudash.memory.allocator import AllocatorSettings, Segment
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.snapshot.history.layout import placed
-from gpudash.memory.snapshot.history.lives import Lives, columns_of
+from gpudash.memory.snapshot.history.lives import Lives
 from gpudash.memory.snapshot.history.model import (
     NONE,
     OOM,
@@ -186,7 +186,7 @@ class TraceProgram:
 
 def compiled(device: DeviceSnapshot) -> tuple[TraceProgram, Lives, Ints]:
     """The program of a device's trace, its lives, and the index of the life of each block."""
-    columns = columns_of(device)
+    columns = device.trace.columns
     found = placed(device, with_slack=True)
     lives, before = found.lives, found.layout(-1)
     order = np.concatenate((before.life, _by_birth(lives)))
@@ -266,7 +266,7 @@ def _operations(
     begin = len(specials)
     specials += [(REFUSED, int(columns.stream[event]), 0, int(columns.size[event])) for event in refused]
     parts.append((refused, SPECIAL + begin + np.arange(len(refused))))
-    emptied = np.array(cache_emptied(columns, device), np.int64)
+    emptied = np.array([release.end - 1 for release in releases(device) if not release.is_retry], np.int64)
     parts.append((emptied, _special(specials, EMPTY, np.zeros(len(emptied), np.int64))))
     event = np.concatenate([part[0] for part in parts])
     operation = np.concatenate([part[1] for part in parts])
@@ -298,21 +298,35 @@ def _placed(parts: list[tuple[Ints, Ints]], specials: list[tuple[int, int, int, 
     parts[0] = (born, operation)
 
 
-def cache_emptied(columns: Columns, device: DeviceSnapshot) -> list[int]:
-    """Last events of the releases that were no retries: the program emptied the cache."""
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Segments given back one after the other, from event `begin` to before `end`.
+
+    Attributes:
+        is_retry: a request to the card had been refused; otherwise the program emptied the cache.
+    """
+
+    begin: int
+    end: int
+    is_retry: bool
+
+
+def releases(device: DeviceSnapshot) -> list[Release]:
+    """When segments were given back. A retry goes straight on to the card; ``empty_cache`` is told by its stack."""
+    columns = device.trace.columns
     action = columns.action
     gone = np.flatnonzero((action == SEGMENT_FREE) | (action == SEGMENT_UNMAP))
     if not len(gone):
         return []
-    first = gone[np.append(True, np.diff(gone) > 1)]
-    last = gone[np.append(np.diff(gone) > 1, True)]
+    begins = gone[np.append(True, np.diff(gone) > 1)]
+    ends = gone[np.append(np.diff(gone) > 1, True)] + 1
     found = []
-    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
-        goes_on = end + 1 < len(action) and action[end + 1] in (SEGMENT_ALLOC, SEGMENT_MAP, OOM)
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        goes_on = end < len(action) and action[end] in (SEGMENT_ALLOC, SEGMENT_MAP, OOM)
         stack = int(columns.stack[begin])
         names = () if stack == NONE else (name.lower() for _file, _line, name in device.stacks[stack])
-        if not goes_on or any("empty_cache" in name or "emptycache" in name for name in names):
-            found.append(end)
+        empties = any("empty_cache" in name or "emptycache" in name for name in names)
+        found.append(Release(begin, end, goes_on and not empties))
     return found
 
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory, Segment
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.snapshot.explaining import explain_history
 from gpudash.memory.snapshot.history.history import History
-from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, Snapshot, Stack, TraceEntry
+from gpudash.memory.snapshot.history.model import (
+    ACTIONS,
+    NONE,
+    Annotation,
+    Columns,
+    DeviceSnapshot,
+    EventList,
+    Snapshot,
+    Stack,
+    TraceEntry,
+)
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import GIB
 
@@ -36,6 +48,38 @@ MOVED_GRADIENT = called((f"{TORCH}/nn/modules/module.py", 915, "_apply"), (TRAIN
 KEPT = called((TRAIN, 44, "step"))
 EMPTIES = called((f"{TORCH}/cuda/memory.py", 222, "empty_cache"), (TRAIN, 45, "step"))
 STACKS = (FORWARD, BACKWARD, OPTIMIZER, WEIGHTS, KEPT, EMPTIES, MOVED_GRADIENT)
+
+
+def events(trace: Iterable[TraceEntry]) -> EventList:
+    """A trace of events that were made one by one."""
+    trace = list(trace)
+    actions = list(ACTIONS)
+    pools: list[tuple[int, ...]] = []
+    for entry in trace:
+        if entry.action not in actions:
+            actions.append(entry.action)
+        if entry.pool_id is not None and entry.pool_id not in pools:
+            pools.append(entry.pool_id)
+    absent = np.full(len(trace), NONE, np.int32)
+    columns = Columns(
+        action=np.array([actions.index(entry.action) for entry in trace], np.uint8),
+        address=_int64(entry.address for entry in trace),
+        size=_int64(entry.size for entry in trace),
+        stream=_int64(entry.stream for entry in trace),
+        time_us=_int64(NONE if entry.time_us is None else entry.time_us for entry in trace),
+        stack=_int64(NONE if entry.stack is None else entry.stack for entry in trace).astype(np.int32),
+        pool=_int64(NONE if entry.pool_id is None else pools.index(entry.pool_id) for entry in trace).astype(np.int32),
+        device_free=_int64(NONE if entry.device_free is None else entry.device_free for entry in trace),
+        context=absent,
+        metadata=absent,
+        actions=tuple(actions),
+        pools=tuple(pools),
+    )
+    return EventList(columns)
+
+
+def _int64(values: Iterable[int]) -> np.ndarray:
+    return np.fromiter(values, np.int64)
 
 
 class Made:
@@ -118,7 +162,7 @@ class Made:
 
     def device(self) -> DeviceSnapshot:
         segments: tuple[Segment, ...] = tuple(self.model.segments())
-        return DeviceSnapshot(0, segments, tuple(self.entries), self.settings, STACKS)
+        return DeviceSnapshot(0, segments, events(self.entries), self.settings, STACKS)
 
     def snapshot(self) -> Snapshot:
         device = self.device()

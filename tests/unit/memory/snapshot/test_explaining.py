@@ -16,7 +16,18 @@ from gpudash.memory.snapshot.replay.card_limits import CardLimits, card_limits
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
-from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, STACKS, TRAIN, WEIGHTS, Made, explained
+from tests.unit.memory.snapshot.made import (
+    BACKWARD,
+    FORWARD,
+    KEPT,
+    OPTIMIZER,
+    STACKS,
+    TRAIN,
+    WEIGHTS,
+    Made,
+    events,
+    explained,
+)
 
 LINES = {
     41: "loss = model(batch)",
@@ -171,7 +182,7 @@ def test_any_moment_can_be_explained() -> None:
 
 
 def without_trace(made: Made, trace: tuple[TraceEntry, ...] = ()) -> Snapshot:
-    return replace(made.snapshot(), devices=(replace(made.device(), trace=trace),))
+    return replace(made.snapshot(), devices=(replace(made.device(), trace=events(trace)),))
 
 
 def test_a_snapshot_without_history_says_what_is_missing_and_still_ranks() -> None:
@@ -210,7 +221,7 @@ def test_blocks_from_before_the_recording_are_called_so() -> None:
 
 def test_a_trace_that_contradicts_its_segments_is_explained_without_replays() -> None:
     entry = TraceEntry("alloc", 0x7F0000000000, 4 * MIB, 0, stack=STACKS.index(KEPT))
-    device = DeviceSnapshot(0, (), (entry,), AllocatorSettings(), STACKS)
+    device = DeviceSnapshot(0, (), events([entry]), AllocatorSettings(), STACKS)
     found = explain_history(History(device))
     assert found.remedies == ()
     assert found.remedies_note == "The trace and the segments contradict each other, so that nothing is replayed."
@@ -305,7 +316,7 @@ def test_most_is_said_to_be_from_a_line_only_where_it_is() -> None:
 
 def test_the_parts_add_up_also_where_the_segments_do_not_hold_what_the_trace_allocated() -> None:
     entry = TraceEntry("alloc", 0x7F0000000000, 4 * MIB, 0, stack=STACKS.index(KEPT))
-    found = explain_history(History(DeviceSnapshot(0, (), (entry,), AllocatorSettings(), STACKS)))
+    found = explain_history(History(DeviceSnapshot(0, (), events([entry]), AllocatorSettings(), STACKS)))
     assert (found.capacity_bytes, found.beyond_bytes) == (4 * MIB, 0)
     assert "  together 4 MiB" in report(found)
     assert found.request_words == "How much the card has is not in the file."
@@ -317,7 +328,7 @@ def test_a_block_larger_than_its_segment_contradicts_it() -> None:
     whole = made.device()
     grown = replace(
         whole,
-        trace=tuple(
+        trace=events(
             entry if entry.action.startswith("segment") else entry._replace(size=2**62) for entry in whole.trace
         ),
     )

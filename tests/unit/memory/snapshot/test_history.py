@@ -14,7 +14,7 @@ from gpudash.memory.snapshot.history.difference import compare
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, TraceEntry
 from gpudash.units import KIB, MIB
-from tests.unit.memory.snapshot.made import BACKWARD, BEGAN_US, EVENT_US, FORWARD, OPTIMIZER, STACKS, Made
+from tests.unit.memory.snapshot.made import BACKWARD, BEGAN_US, EVENT_US, FORWARD, OPTIMIZER, STACKS, Made, events
 
 SIZES = st.sampled_from(
     (1, 512, 40 * KIB, MIB, MIB + 1, 3 * MIB, 9 * MIB + 5, 12 * MIB, 19 * MIB + 512 * KIB, 50 * MIB)
@@ -68,10 +68,10 @@ def test_levels_and_map_are_those_of_the_allocator_at_every_moment(
     states = followed(program, made)
     history = History(made.device())
     assert history.disagreeing == 0
-    for events, allocated, reserved, segments in states:
-        assert history.allocated[events] == allocated
-        assert history.reserved[events] == reserved
-        assert shown(history.blocks(events - 1)) == segments
+    for count, allocated, reserved, segments in states:
+        assert history.allocated[count] == allocated
+        assert history.reserved[count] == reserved
+        assert shown(history.blocks(count - 1)) == segments
 
 
 @given(program=STEPS, before=st.lists(st.sampled_from((512, 64 * KIB, 12 * MIB, 40 * MIB)), max_size=8))
@@ -86,9 +86,9 @@ def test_what_was_there_before_the_recording_is_found_again(
     history = History(made.device())
     first = len(there[::2])
     assert first == 0 or history.allocated[0] == sum(before)
-    for events, allocated, reserved, segments in states:
-        assert (history.allocated[events], history.reserved[events]) == (allocated, reserved)
-        assert shown(history.blocks(events - 1)) == segments
+    for count, allocated, reserved, segments in states:
+        assert (history.allocated[count], history.reserved[count]) == (allocated, reserved)
+        assert shown(history.blocks(count - 1)) == segments
 
 
 def test_a_block_handed_out_whole_counts_with_what_was_not_worth_splitting() -> None:
@@ -260,7 +260,7 @@ def test_total_of_a_site_counts_what_its_callees_allocated() -> None:
     made.malloc(2 * MIB, FORWARD)
     device = replace(made.device(), stacks=outer)
     trace = [entry._replace(stack=place % 2) for place, entry in enumerate(device.trace)]
-    history = History(replace(device, trace=tuple(trace)))
+    history = History(replace(device, trace=events(trace)))
     by_line = {group.line: group for group in history.by_site(history.alive(history.last))}
     assert by_line[41].total == by_line[41].bytes + by_line[7].bytes == int(history.allocated[-1])
 
@@ -301,7 +301,7 @@ def test_two_snapshots_are_compared_by_their_lines() -> None:
 
 
 def test_a_device_without_anything_has_an_empty_history() -> None:
-    history = History(DeviceSnapshot(0, (), (), AllocatorSettings(), ()))
+    history = History(DeviceSnapshot(0, (), events([]), AllocatorSettings(), ()))
     assert (history.count, history.peak, history.last) == (0, -1, -1)
     assert not history.is_recorded
     assert history.allocated.tolist() == history.reserved.tolist() == [0]
@@ -314,7 +314,7 @@ def test_an_orphan_free_is_a_block_from_before() -> None:
     block = BlockView(BASE, 20 * MIB, 0, "inactive")
     segment = Segment(BASE, 20 * MIB, 0, False, (0, 0), False, (block,))
     entry = TraceEntry("free_completed", BASE, 20 * MIB, 0)
-    history = History(DeviceSnapshot(0, (segment,), (entry,), AllocatorSettings(), ()))
+    history = History(DeviceSnapshot(0, (segment,), events([entry]), AllocatorSettings(), ()))
     assert history.allocated.tolist() == [20 * MIB, 0]
     assert not history.is_recorded
 
@@ -340,7 +340,7 @@ ENTRIES = st.lists(
 def test_a_trace_that_contradicts_its_segments_is_counted_and_still_shown(entries: list[TraceEntry]) -> None:
     block = BlockView(BASE, 20 * MIB, 0, "inactive")
     segment = Segment(BASE, 20 * MIB, 0, False, (0, 0), False, (block,))
-    history = History(DeviceSnapshot(0, (segment,), tuple(entries), AllocatorSettings(), STACKS))
+    history = History(DeviceSnapshot(0, (segment,), events(entries), AllocatorSettings(), STACKS))
     assert len(history.allocated) == len(entries) + 1
     for moment in (-1, history.peak, history.last):
         history.blocks(moment)
@@ -350,4 +350,4 @@ def test_a_trace_that_contradicts_its_segments_is_counted_and_still_shown(entrie
 
 def test_what_cannot_have_led_to_the_segments_is_counted() -> None:
     entry = TraceEntry("alloc", BASE, 512, 0)
-    assert History(DeviceSnapshot(0, (), (entry,), AllocatorSettings(), ())).disagreeing > 0
+    assert History(DeviceSnapshot(0, (), events([entry]), AllocatorSettings(), ())).disagreeing > 0

@@ -14,7 +14,7 @@ from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, Trac
 from gpudash.memory.snapshot.report_html import report
 from gpudash.memory.snapshot.summary import summary
 from gpudash.units import GIB, MIB
-from tests.unit.memory.snapshot.made import STACKS, WEIGHTS, Made
+from tests.unit.memory.snapshot.made import STACKS, WEIGHTS, Made, events
 from tests.unit.memory.snapshot.test_history import BASE, ENTRIES
 
 DEVICE_KEYS = {
@@ -51,7 +51,7 @@ def trained(capacity: int = 64 * GIB) -> Made:
 
 def contradicting() -> Snapshot:
     entry = TraceEntry("alloc", 0x7F0000000000, 4 * MIB, 0, stack=0)
-    device = DeviceSnapshot(0, (), (entry,), AllocatorSettings(), STACKS)
+    device = DeviceSnapshot(0, (), events([entry]), AllocatorSettings(), STACKS)
     return Snapshot((device,), {}, (), STACKS)
 
 
@@ -103,7 +103,7 @@ def test_retries_and_the_bounds_of_the_card_are_told() -> None:
 
 def test_without_a_trace_nothing_is_said_of_peaks_or_replays() -> None:
     made = trained()
-    told = summary(replace(made.snapshot(), devices=(replace(made.device(), trace=()),)))
+    told = summary(replace(made.snapshot(), devices=(replace(made.device(), trace=events([])),)))
     (device,) = told["devices"]
     assert device["peak_allocated_bytes"] is device["peak_reserved_bytes"] is device["duration_s"] is None
     assert device["retries"] is device["capacity_at_least_bytes"] is None
@@ -121,7 +121,7 @@ def test_a_contradiction_is_a_warning_and_the_peak_unknown() -> None:
 def test_whatever_a_trace_says_it_is_summed_up_and_shown(entries: list[TraceEntry]) -> None:
     block = BlockView(BASE, 20 * MIB, 0, "inactive")
     segment = Segment(BASE, 20 * MIB, 0, False, (0, 0), False, (block,))
-    device = DeviceSnapshot(0, (segment,), tuple(entries), AllocatorSettings(), STACKS)
+    device = DeviceSnapshot(0, (segment,), events(entries), AllocatorSettings(), STACKS)
     snapshot = Snapshot((device,), {}, (), STACKS)
     told = summary(snapshot, capacity=GIB)
     assert len(told["devices"]) == 1
@@ -227,7 +227,7 @@ def test_texts_of_the_file_are_escaped() -> None:
     stacks = ((("<script>alert(1)</script>.py", 1, "<img src=x>"),),)
     made = Made()
     made.malloc(4 * MIB)
-    trace = tuple(entry._replace(stack=0) for entry in made.entries)
+    trace = events(entry._replace(stack=0) for entry in made.entries)
     device = replace(made.device(), trace=trace, stacks=stacks)
     snapshot = replace(made.snapshot(), devices=(device,), stacks=stacks, kind="<b>", warnings=("<i>",))
     tags = {tag for tag, _ in Page(report(snapshot, "<title>")).seen}

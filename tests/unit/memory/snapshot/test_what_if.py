@@ -15,7 +15,7 @@ from gpudash.memory.snapshot.replay.trace_program import Windows, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf, WhatIfAnswer
 from gpudash.units import GIB, KIB, MIB
-from tests.unit.memory.snapshot.made import EMPTIES, Made
+from tests.unit.memory.snapshot.made import EMPTIES, Made, events
 
 SIZES = st.sampled_from((512, 40 * KIB, MIB + 1, 3 * MIB, 9 * MIB + 5, 12 * MIB, 19 * MIB + 512 * KIB, 50 * MIB))
 PROGRAM = st.lists(st.one_of(SIZES, st.integers(-1000, -1)), max_size=80)
@@ -188,7 +188,7 @@ def test_a_capacity_that_is_none_is_refused_in_words() -> None:
 
 
 def test_without_a_trace_nothing_can_be_replayed() -> None:
-    answers = WhatIf(replace(trained(), trace=()))
+    answers = WhatIf(replace(trained(), trace=events([])))
     assert not answers.prepare()
     assert answers.answer(GIB).words == "The snapshot has no trace, so that nothing can be replayed."
 
@@ -273,7 +273,7 @@ def test_an_answer_survives_json() -> None:
     )
 )
 def test_a_trace_that_contradicts_itself_is_replayed_as_far_as_it_goes(rows: list[tuple[str, int]]) -> None:
-    trace = tuple(TraceEntry(action, 2**40 + 4096 * place, 512 * (place + 1), 0) for action, place in rows)
+    trace = events(TraceEntry(action, 2**40 + 4096 * place, 512 * (place + 1), 0) for action, place in rows)
     device = DeviceSnapshot(0, (), trace, AllocatorSettings(), ())
     answer = WhatIf(device).answer(GIB)
     assert answer.words
