@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name, simulated_device
+from gpudash.memory.watching.growth import Forecast
+from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Status
 from gpudash.session.live.programs import program_of
 from gpudash.session.watching.output_log import OutputLog
@@ -84,6 +86,8 @@ class FakeSession:
         self.now_s = 0.0
         self.asked: list[tuple[Any, ...]] = []
         self.estimates = FakeEstimates()
+        self.forecasts: dict[str, Forecast] = {}
+        self.watch = MemoryWatch()
         self.output = OutputLog()
         self.refusal: str | None = None
         for device in self.devices():
@@ -166,8 +170,13 @@ class FakeSession:
             raise RuntimeError(self.refusal)
         self.asked.append(("save_snapshot",))
 
-    def forecast(self, device: str) -> None:
-        """Nothing grows."""
+    def forecast(self, device: str) -> Forecast | None:
+        """What grows is put into `forecasts`, by its memory."""
+        return self.forecasts.get(device)
+
+    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+        """As the session's watch says it, of a memory that it has seen."""
+        return self.watch.standing(warning, ahead)
 
     def set_settings(self, settings: Settings) -> None:
         self.settings = settings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 from PySide6.QtCore import Qt
@@ -11,6 +10,8 @@ from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 
 from gpudash.devices.names import Gpu
+from gpudash.memory.watching.growth import Forecast
+from gpudash.telemetry.records import Sample, Warning
 from gpudash.ui.window.compact_card import CompactCard, CompactCards
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -91,13 +92,26 @@ def test_a_simulated_device_says_so(open_window: OpenWindow) -> None:
     assert "SIMULATED" in card.accessibleName()
 
 
-def test_a_forecast_is_told_in_a_sentence(
-    open_window: OpenWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+def test_card_compact_card_and_strip_tell_the_same_time_and_the_newest_figures(
+    open_window: OpenWindow, session: FakeSession
 ) -> None:
-    ahead = SimpleNamespace(seconds=38.2, bytes_per_second=1e8)
-    monkeypatch.setattr(session, "forecast", lambda _device: ahead)
-    card = card_of(open_window(session))
-    assert card.words == "Fills in about 38 s if it goes on growing."
+    window = open_window(session)
+    compact, key = card_of(window), session.gpus[0].uuid
+    dashboard = window.workspace.dashboard
+    raised = Warning(time_s=session.now_s, level="critical", device=key, text="old", cause=None)
+    session.watch.set_cause(key, "train.py:31, 64 MiB a step,")
+    session.apply(raised)
+    for seconds, used in ((38.2, 20), (7.6, 23)):
+        session.forecasts[key] = Forecast(seconds, seconds, seconds, "capacity", 24 * GIB, 1e8, 0.9)
+        session.watch.observe(Sample(session.now_s, "gpu", key, {"used_bytes": used * GIB, "total_bytes": 24 * GIB}))
+        settle(window)
+        told = f"about {round(seconds)} s"
+        assert f"{used}.0 of 24.0 GiB, full in {told}. It is train.py:31" in dashboard.banner.accessibleName()
+        assert compact.words == f"Fills in {told} if it goes on growing."
+        assert f"full in {round(seconds)} s" in dashboard.cards.facts(key)
+    session.forecasts.clear()
+    settle(window)
+    assert "full in" not in dashboard.banner.accessibleName() + "".join(dashboard.cards.facts(key))
 
 
 def test_every_device_has_its_own_and_the_command_closes_it_again(

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import simulated_gpu
-from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest, other_process
 from gpudash.session import Replay
@@ -25,10 +25,11 @@ from gpudash.ui.explanation.header import RemediesView, remedy_words
 from gpudash.ui.explanation.page import Choice, owner_rows
 from gpudash.ui.explanation.stack import folded
 from gpudash.ui.window.main_window import MainWindow
-from gpudash.units import GIB, MIB
+from gpudash.units import GIB, MIB, format_bytes
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.words import complaints
+from tests.unit.memory.test_explain import leaking, state
 
 CARD = simulated_gpu(0, 2 * GIB)
 TORCH = Frame("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 134, "forward")
@@ -484,3 +485,17 @@ def test_nothing_to_say_takes_no_room(row: RemediesView) -> None:
     assert row.isHidden()
     row.show_remedies([], NOTE, looking=True)
     assert seen(row, QLabel) == ["Looking for what would have fitted…"]
+
+
+def test_what_a_growing_line_holds_is_one_figure_in_the_sentence_the_bar_and_the_table() -> None:
+    """Also with what the step that failed had left already, and with the workspace that the line was first to need."""
+    groups = (*leaking(61), AllocationGroup(16 * MIB, 1, WORKSPACE, 1, "forward", "", "Net", leaking(2)[0].stack))
+    found = explain(state(groups=groups, step=60, reserved=60 * 64 * MIB + 16 * MIB))
+    assert ": by now 3.75 of 8.00 GiB, " in found.headline
+    parts = {part.name: format_bytes(part.bytes) for part in found.parts}
+    assert (parts[ACTIVATIONS], parts[WORKSPACE]) == ("3.75 GiB", "16 MiB")
+    rows = [row.cells for row in owner_rows(found, Choice())]
+    assert [(own, total, where.split("  ")[0]) for own, total, *_, where in rows] == [
+        ("3.75 GiB", "3.75 GiB", "train.py:41 step"),
+        ("16 MiB", "16 MiB", "workspace of cuBLAS, first used at train.py:41 step"),
+    ]

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, is_library, site_of
 from gpudash.telemetry.explanation import Growth, Owner, StackLine, site_name
 
@@ -88,6 +89,8 @@ def owners(
     for group in groups:
         key = site_of(group.stack), library_of(group.stack), group.module, group.category
         sites.by_key[key].add(group)
+        if group.category == WORKSPACE:
+            continue  # the line only was the first to need it
         for place in {(frame.file, frame.line) for frame in group.stack if not is_library(frame)}:
             sites.totals[place] += group.bytes
     ordered = sorted(sites.by_key.items(), key=lambda item: -item[1].bytes)
@@ -177,6 +180,7 @@ def _owner(
     source: SourceLine,
 ) -> Owner:
     stack = () if site_total.largest is None else site_total.largest.stack
+    line_total = 0 if site is None or category == WORKSPACE else totals.get((site.file, site.line), 0)
     return Owner(
         file=None if site is None else site.file,
         line=None if site is None else site.line,
@@ -186,7 +190,7 @@ def _owner(
         category=category,
         bytes=site_total.bytes,
         count=site_total.count,
-        total_bytes=site_total.bytes if site is None else max(site_total.bytes, totals.get((site.file, site.line), 0)),
+        total_bytes=max(site_total.bytes, line_total),
         text="" if site is None else source(site.file, site.line),
         growth_per_step=rate,
         first_step=site_total.first_step,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
+from gpudash.memory.allocator.trace import WORKSPACE
+from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest, site_of
 from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, short
 from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_number, format_pair, memory_unit
 
@@ -157,7 +158,12 @@ def _fragments(state: MemoryState) -> str:
 
 
 def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
-    held = sum(growth.bytes for growth in growing)
+    lines = {(growth.file, growth.line) for growth in growing}
+    held = sum(  # as the table of owners has it: also of the step that is not complete
+        group.bytes
+        for group in state.groups
+        if group.category != WORKSPACE and (site := site_of(group.stack)) and (site.file, site.line) in lines
+    )
     per_step = sum(growth.bytes_per_step for growth in growing)
     first = growing[0]
     others = len(growing) - 1

@@ -39,9 +39,7 @@ def growth_warning(growing: Sequence[Growth], device: str, time_s: float, run_id
     """
     first = growing[0]
     rate = format_bytes(first.bytes_per_step)
-    text = (
-        f"{first.place} keeps {rate} of every step since step {first.first_step}: {format_bytes(first.bytes)} by now."
-    )
+    text = f"{first.place} keeps {rate} of every step since step {first.first_step}."
     return Warning(
         time_s=time_s,
         run_id=run_id,

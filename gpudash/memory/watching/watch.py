@@ -40,10 +40,11 @@ class _Memory:
     growing_s: float = 0.0
     guard_level: int | None = None
     guard_base: int = 0
+    cause: str | None = None
 
 
 class MemoryWatch:
-    """Turns readings into warnings. Belongs to one thread, apart from `forecast`, which any may call.
+    """Turns readings into warnings. Belongs to one thread, apart from `forecast` and `standing`, which any may call.
 
     Args:
         warn_ratio: how full a memory is when a warning is raised.
@@ -101,7 +102,7 @@ class MemoryWatch:
             case RunStarted():
                 self._stepping = {HOST, self.memory_of(event.device) or HOST}
                 for name in self._stepping:
-                    self._memory(name).forecaster.begin_run()
+                    self._begin(name)
             case StepFinished():
                 for name in self._stepping:
                     self._memory(name).forecaster.observe_step(event.time_s, event.step, event.steps)
@@ -111,7 +112,7 @@ class MemoryWatch:
                 self.set_cause(event.device, event.cause)
             case _ if isinstance(event, RunEnded):
                 for name in self._stepping:
-                    self._memory(name).forecaster.begin_run()
+                    self._begin(name)
                 self._stepping = set()
             case _:
                 pass
@@ -121,16 +122,43 @@ class MemoryWatch:
         name = self.memory_of(device)
         if self._stepping and name is not None:
             self._stepping = {*self._stepping, name}
-            self._memory(name).forecaster.begin_run()
+            self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        """What a run did before says nothing about it."""
+        memory = self._memory(name)
+        memory.cause = None
+        memory.forecaster.begin_run()
 
     def set_cause(self, device: str, cause: str | None) -> None:
         """What grows in ``device`` ("host" or a UUID) in this run, for a sentence; ``None`` takes it back."""
-        self._memory(device).forecaster.set_cause(cause)
+        memory = self._memory(device)
+        memory.cause = cause
+        memory.forecaster.set_cause(cause)
 
     def forecast(self, device: str) -> Forecast | None:
         """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` when it does not grow."""
         memory = self._memories.get(device)
         return None if memory is None else memory.ahead
+
+    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+        """What ``warning`` says with the newest figures; ``None`` where nothing is known that is newer.
+
+        Args:
+            warning: of a memory; one that has not passed.
+            ahead: what `forecast` has told of that memory, so that others can show the same.
+        """
+        name = warning.device
+        memory = self._memories.get(name)
+        level = None if memory is None else memory.level
+        if memory is None or level is None or (warning.level == "note" and warning.cause is None):
+            return None
+        if warning.level in ("warning", "critical"):
+            return self._full(name, level, ahead, memory.cause)
+        if warning.level == "forecast" and ahead is not None:
+            return self._filling(name, ahead, level)
+        grows = warning.text if warning.cause is not None else _grows(memory.cause)
+        return f"{grows} {self.describe(name)}: {_pair(level)}{_left(ahead)}.".lstrip()
 
     def _memory(self, name: str) -> _Memory:
         return self._memories.setdefault(name, _Memory())
@@ -162,7 +190,8 @@ class MemoryWatch:
         held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
         memory.height = max(reached, min(before, held))
         if memory.height > before:
-            return self._warning("critical" if memory.height == 2 else "warning", name, level, self._full(name, level))
+            gravity: Gravity = "critical" if memory.height == 2 else "warning"
+            return self._warning(gravity, name, level, self._full(name, level, memory.ahead, memory.cause))
         if before and not memory.height:
             memory.foretold = False
             text = f"{self.describe(name)} is back at {format_percent(ratio)}: {_pair(level)}."
@@ -193,27 +222,27 @@ class MemoryWatch:
         actions = () if gravity == "passed" else ACTIONS
         return Warning(time_s=level.time_s, level=gravity, device=name, text=text, ratio=level.ratio, actions=actions)
 
-    def _full(self, name: str, level: Level) -> str:
+    def _full(self, name: str, level: Level, ahead: Forecast | None, cause: str | None) -> str:
         return " ".join(
             part
             for part in (
-                f"{self.describe(name)} is {format_percent(level.ratio)} full: {_pair(level)}.",
-                self._biggest_user(name),
+                f"{self.describe(name)} is {format_percent(level.ratio)} full: {_pair(level)}{_left(ahead)}.",
+                _grows(cause) or self._biggest_user(name),
                 "Stop the run, free the cache, or close what you do not need.",
             )
             if part
         )
 
     def _filling(self, name: str, ahead: Forecast, level: Level) -> str:
-        low, middle, high = (round(seconds) for seconds in (ahead.seconds_low, ahead.seconds, ahead.seconds_high))
-        seconds = format_duration(ahead.seconds) if ahead.seconds < 1 else f"{middle} s"
+        low, high = round(ahead.seconds_low), round(ahead.seconds_high)
+        seconds = time_left(ahead)
         if ahead.seconds >= 1 and high > low:
             seconds += f" ({low}–{high} s)"
         speed, unit = ahead.bytes_per_second, memory_unit(level.capacity)
         rate = f"+{_rounded(speed, unit)}/s"
         if ahead.bytes_per_step is not None:
             rate += f", +{_rounded(ahead.bytes_per_step, unit)} per step"
-        cause = "" if ahead.cause is None else f" It is {ahead.cause} that grows."
+        cause = "" if ahead.cause is None else f" {_grows(ahead.cause)}"
         if ahead.limit == "guard":
             used = format_pair(level.used, ahead.limit_bytes)
             return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}.{cause}"
@@ -252,6 +281,22 @@ def _memory_of(device: str) -> str | None:
 def _rounded(size: float, unit: str) -> str:
     """``size`` in ``unit``, or in one of its own where it would be nought."""
     return format_bytes(size, unit=None if format_number(size, unit) == "0.00" else unit)
+
+
+def _grows(cause: str | None) -> str:
+    return "" if cause is None else f"It is {cause} that grows."
+
+
+def time_left(ahead: Forecast) -> str:
+    """How long it takes, the same wherever it is told: "24 s"."""
+    return format_duration(ahead.seconds) if not 1 <= ahead.seconds < 59.5 else f"{round(ahead.seconds)} s"
+
+
+def _left(ahead: Forecast | None) -> str:
+    """How long a sentence's memory has: ", full in about 24 s"; "" where that is not foretold."""
+    if ahead is None:
+        return ""
+    return f", {'full' if ahead.limit == 'capacity' else 'at the guard'} in about {time_left(ahead)}"
 
 
 def _pair(level: Level) -> str:

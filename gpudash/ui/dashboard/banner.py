@@ -115,6 +115,16 @@ class Banner(QFrame):
             return
         self._update()
 
+    @property
+    def standing(self) -> list[Warning]:
+        """The warnings that stand, of which the figures may have changed."""
+        return [event for event in self._open.values() if isinstance(event, Warning) and event.level != "passed"]
+
+    def say_now(self, warning: Warning, words: str) -> None:
+        """Bring the words of a warning up to date, where it is in front."""
+        if warning is self._shown and words != self._text.text():
+            self._say(warning, words)
+
     def forget(self) -> None:
         """Say nothing: what was said is of a later moment than the one that is shown now."""
         self._open.clear()
@@ -144,9 +154,8 @@ class Banner(QFrame):
         if gravest is None:
             return
         level = _level(gravest)
-        text, actions = _words(gravest), _actions(gravest)
-        self._text.setText(text)
-        self.setAccessibleName(f"{level}: {text}")
+        actions = _actions(gravest)
+        self._say(gravest, _words(gravest))
         for name, button in self._buttons.items():
             button.setVisible(name in actions and (self.commanding or name not in COMMANDS))
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
@@ -154,6 +163,10 @@ class Banner(QFrame):
             self.setProperty("level", ground)
             self.style().unpolish(self)
             self.style().polish(self)
+
+    def _say(self, event: Attention, text: str) -> None:
+        self._text.setText(text)
+        self.setAccessibleName(f"{_level(event)}: {text}")
 
 
 def _grows(event: Event) -> bool:

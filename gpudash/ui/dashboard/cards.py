@@ -192,6 +192,11 @@ class Card(QFrame):
         self.setAccessibleName(f"{marked}, {content.product}: {words} {content.memory_words}")
         self.setToolTip(plain_tip(f"{self._full_name}\n{content.details}".strip()))
 
+    @property
+    def facts(self) -> Sequence[str]:
+        """The figures that are shown at the right."""
+        return self._facts.text().split(_SEPARATOR)
+
     def resizeEvent(self, event: object) -> None:
         self._fit()
 
@@ -261,6 +266,10 @@ class DeviceCards(QWidget):
         self._compact = compact
         for card in self._cards.values():
             card.set_compact(compact)
+
+    def facts(self, key: str) -> Sequence[str]:
+        """The figures at the right of a device's card, as many as there is room for."""
+        return self._cards[key].facts
 
     def show_contents(self, contents: Sequence[CardContent], selected: str) -> None:
         """Show one card per content, in order; cards are kept while their device is."""

@@ -24,6 +24,8 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import shown_name
+from gpudash.memory.watching.growth import Forecast
+from gpudash.memory.watching.watch import time_left
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison
@@ -31,7 +33,7 @@ from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_vie
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
-from gpudash.ui.dashboard.cards import DeviceCards, device_rows, gpu_card, host_card
+from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
@@ -69,6 +71,7 @@ class Dashboard(PlotsPage):
         fit: predicts what the panel holds; ``None`` over a recording.
         result: what the last run came to, over the plots; Esc takes it away.
         results_in_front: whether it comes there by itself as a run ends.
+        forecasts: memory ("host" or a GPU's UUID) → its forecast, as cards, strip and plots show it.
 
     Signals:
         start_requested: what the panel holds is to be run.
@@ -92,6 +95,7 @@ class Dashboard(PlotsPage):
         super().__init__(session, palette, parent)
         self._selected: str | None = None
         self._awaited_device: str | None = None
+        self.forecasts: dict[str, Forecast | None] = {}
         self._events_seen = 0
         self._rewound = session.store.rewound
         self._balanced: object = None
@@ -335,6 +339,7 @@ class Dashboard(PlotsPage):
         devices = session.devices()
         names = {device.uuid: device.name for device in devices if device.uuid}
         warn = session.settings.warn_ratio
+        self.forecasts = {key: session.forecast(key) for key in ("host", *(gpu.uuid for gpu in session.gpus))}
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -344,14 +349,25 @@ class Dashboard(PlotsPage):
                 rows.append((shown_name(name) if name else f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
             self.tabs.refresh(store, self.view.selection, device_rows(store, rows))
             self.panel.show_run(store.run, session.running, self._loading())
-        self.cards.show_contents(contents, self.selected)
+        self.cards.show_contents([in_time(one, self.forecasts.get(one.key)) for one in contents], self.selected)
+        self._show_standing()
         self.panel.set_devices(devices, session.default_device())
         self.banner.set_running(session.running)
         self.result.verdict.again_button.setEnabled(not session.running)
         words = self.view.status() if self.live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
-        draw_forecast(session, self.plots, self.selected)
+        draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
+
+    def _show_standing(self) -> None:
+        """Bring the warning in the strip up to date, with the time left that the cards show."""
+        live = self.session.live
+        if live is None:
+            return
+        for warning in self.banner.standing:
+            words = live.standing(warning, self.forecasts.get(warning.device))
+            if words is not None:
+                self.banner.say_now(warning, words)
 
     def _loading(self) -> str:
         return "" if self.session.torch_ready else "PyTorch loading…"
@@ -425,9 +441,16 @@ SHOWN_S = 60.0
 """Remaining time below which the plot shows where memory is going."""
 
 
-def draw_forecast(session: DashboardSource, plots: PlotStack, selected: str) -> None:
+def in_time(content: CardContent, ahead: Forecast | None) -> CardContent:
+    """What a card shows, with the time that is left first among its facts once the plot shows where memory is going."""
+    if ahead is None or ahead.seconds > SHOWN_S:
+        return content
+    left = f"{'full' if ahead.limit == 'capacity' else 'guard'} in {time_left(ahead)}"
+    return replace(content, facts=[left, *content.facts])
+
+
+def draw_forecast(session: DashboardSource, plots: PlotStack, selected: str, ahead: Forecast | None) -> None:
     """Draw the forecast of the memory ``selected`` ("host" or a GPU's UUID), or take the line away."""
-    ahead = session.forecast(selected)
     if ahead is None or ahead.seconds > SHOWN_S:
         plots.set_forecast("memory", None)
         return

@@ -11,6 +11,7 @@ from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.explanation_text import evidence_words, growth_words, place, report, total_words
 from gpudash.memory.explaining.wording import innermost
 from gpudash.telemetry.explanation import Explanation, Owner, short
@@ -399,6 +400,8 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
 
 
 def _call_site(owner: Owner) -> str:
+    if owner.category == WORKSPACE:  # the line only was the first to need it, and does not hold it
+        return f"workspace of cuBLAS, first used at {place(owner)}"
     return f"{place(owner)}  {owner.text}" if owner.text else place(owner)
 
 

@@ -10,6 +10,7 @@ from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.memory.watching.watch import time_left
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar, gpu_card, host_card
 from gpudash.ui.dashboard.dashboard import Dashboard
@@ -17,16 +18,13 @@ from gpudash.ui.plots.shaping import Points
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.workspace import Workspace
-from gpudash.units import format_duration, format_pair
+from gpudash.units import format_pair
 
 WIDTH_PX, LINE_PX = 260, 34
 """Of the card and of its curve, at the usual text size."""
 
 SHOWN_S = 60.0
 """Seconds of memory that its curve shows."""
-
-FRAMES = 4
-"""It is brought up to date every so many frames, as the cards of the window are."""
 
 FLAGS = Qt.WindowType.Tool | Qt.WindowType.FramelessWindowHint | Qt.WindowType.WindowStaysOnTopHint
 
@@ -178,7 +176,7 @@ class CompactCards(QObject):
         super().__init__(workspace)
         self._workspace = workspace
         self._cards: dict[str, CompactCard] = {}
-        self._frame = 0
+        self._forecasts: object = None
         workspace.refreshed.connect(self.refresh)
         workspace.closing.connect(self.close)
 
@@ -204,8 +202,9 @@ class CompactCards(QObject):
 
     def refresh(self) -> None:
         """Bring them up to date; called with every frame."""
-        self._frame += 1
-        if self._frame % FRAMES == 0:
+        forecasts = self._workspace.dashboard.forecasts
+        if forecasts is not self._forecasts:  # with the cards of the window, so that both tell the same time
+            self._forecasts = forecasts
             for card in self.cards:
                 self._fill(card)
 
@@ -227,14 +226,10 @@ class CompactCards(QObject):
         if content is None:
             card.close()  # a GPU that was simulated and is so no more
             return
-        ahead = session.forecast(card.key)
-        words = "" if ahead is None else f"Fills in about {_whole(ahead.seconds)} if it goes on growing."
+        ahead = dashboard.forecasts.get(card.key)
+        words = "" if ahead is None else f"Fills in about {time_left(ahead)} if it goes on growing."
         card.line.show_points(points, span, content.total or 1.0, palette)
         card.show_content(content, words, palette)
-
-
-def _whole(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else format_duration(seconds)
 
 
 def _content(dashboard: Dashboard, key: str) -> CardContent | None:

@@ -29,7 +29,7 @@ def test_a_look_without_growth_begins_anew_and_another_line_is_told_as_well() ->
 
 def test_the_warning_names_the_line_its_rate_and_since_when() -> None:
     warning = growth_warning([growth()], "GPU-1", 12.0, 3)
-    assert warning.text == ("train.py:31 (losses.append(loss)) keeps 2 MiB of every step since step 3: 40 MiB by now.")
+    assert warning.text == ("train.py:31 (losses.append(loss)) keeps 2 MiB of every step since step 3.")
     assert (warning.device, warning.run_id, warning.level) == ("GPU-1", 3, "note")
     assert warning.cause == "train.py:31 (losses.append(loss)), 2 MiB a step,"
 

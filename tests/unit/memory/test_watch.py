@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.watching.levels import Guard
-from gpudash.memory.watching.watch import MemoryWatch
+from gpudash.memory.watching.watch import MemoryWatch, time_left
 from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Topic, Warning
 from gpudash.units import GIB, MIB
 
@@ -259,6 +259,33 @@ def test_a_leak_under_steps_is_told_per_step_and_with_its_cause() -> None:
     assert "+0.12 GiB/s, +0.12 GiB per step. It is losses.append at train.py:31 that grows." in foretold.text
     ahead = watch.forecast("host")
     assert ahead is None or ahead.cause == "losses.append at train.py:31"
+
+
+def test_at_every_level_the_warning_names_the_line_and_the_time_left_with_the_newest_figures() -> None:
+    watch = MemoryWatch()
+    watch.observe_event(started())
+    notice = Warning(
+        time_s=0.0, level="note", device="host", text="train.py:31 grows.", cause="train.py:31, 64 MiB a step,"
+    )
+    watch.observe_event(notice)
+    standing = notice
+    raised = {"note"}
+    for tick in range(600):
+        t = tick * 0.1
+        if tick % 10 == 0 and tick:
+            watch.observe_event(step(t, tick // 10))
+        sample = host(t, 2 * GIB + tick * 26 * MIB)
+        for found in told(watch, [sample]):
+            standing = found
+            raised.add(found.level)
+            assert "train.py:31" in found.text
+        ahead = watch.forecast("host")
+        words = watch.standing(standing, ahead) or ""
+        assert "train.py:31" in words
+        used = (2 * GIB + tick * 26 * MIB) / GIB
+        assert f"{used:.2f} of 16.0 GiB" in words or f"{used:.1f} of 16.0 GiB" in words
+        assert ahead is None or f"in about {time_left(ahead)}" in words
+    assert raised == {"note", "forecast", "warning", "critical"}
 
 
 def test_steps_that_keep_nothing_raise_no_forecast() -> None:
