@@ -39,7 +39,7 @@ BACKED = "_sim_storage"
 WITHOUT_NUMBERS = "_sim_without_numbers"
 """Attribute of the host's storages that nobody has computed."""
 
-_on_host: Any = torch._C.StorageBase.__new__
+_on_host: Callable[..., torch.UntypedStorage] = torch._C.StorageBase.__new__
 _over_pointer: Any = torch._C._construct_storage_from_data_pointer
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
@@ -120,9 +120,9 @@ class Storages:
         if block is not None and block.host is not None:
             return block.host
         if not storage.nbytes():
-            return _on_host(torch.UntypedStorage, 0)  # type: ignore[no-any-return]
+            return _on_host(torch.UntypedStorage, 0)
         # torch made it over the pointer of another, as it does when it reads a file
-        return _over_pointer(storage.data_ptr(), CPU, storage.nbytes())  # type: ignore[no-any-return]
+        return _storage(storage.data_ptr(), CPU, storage.nbytes())
 
     def known(self, index: int, host: torch.UntypedStorage) -> torch.UntypedStorage | None:
         """The live storage of device ``index`` that is backed by ``host``."""
@@ -143,7 +143,7 @@ class Storages:
             RuntimeError: torch's, when the host is.
         """
         if size == 0:
-            return _storage(0, card.index, 0)
+            return _storage(0, torch.device(DEVICE, card.index), 0)
         try:
             address = card.allocate(size)
         except AllocationRefused as refused:
@@ -155,7 +155,7 @@ class Storages:
             if host is None:
                 host = block.host = _on_host(torch.UntypedStorage, size)
             pointer = host.data_ptr()
-        storage = _storage(pointer, card.index, size)
+        storage = _storage(pointer, torch.device(DEVICE, card.index), size)
         setattr(storage, BLOCK, block)
         if host is not None:
             setattr(host, BACKED, weakref.ref(storage))
@@ -241,8 +241,8 @@ def _keep(_managed: Any) -> None:
     """The deleter of an imported tensor, which owns nothing."""
 
 
-def _storage(pointer: int, index: int, size: int) -> torch.UntypedStorage:
-    made: torch.UntypedStorage = _over_pointer(pointer, torch.device(DEVICE, index), size)
+def _storage(pointer: int, device: torch.device, size: int) -> torch.UntypedStorage:
+    made: torch.UntypedStorage = _over_pointer(pointer, device, size)
     return made
 
 

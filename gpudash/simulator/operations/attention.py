@@ -20,10 +20,10 @@ from gpudash.simulator.operations.operations import Engine
 WIDEST_IN_REGISTERS = 128
 """Widths above it let the memory-efficient kernel gather a half-precision result in a float32 buffer."""
 
-_math = torch.ops.aten._scaled_dot_product_attention_math
-_flash = torch.ops.aten._scaled_dot_product_flash_attention
-_efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-_cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+_math: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_attention_math
+_flash: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_flash_attention
+_efficient: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_efficient_attention
+_cudnn: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._scaled_dot_product_cudnn_attention
 
 
 def install(engine: Engine) -> list[Any]:
@@ -69,7 +69,7 @@ def attend(
         keeps = _keeps(query, key, value, attn_mask)
         bias = _as_bias(attn_mask, query)
         made = _cudnn(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)
-        return made[0]  # type: ignore[no-any-return]
+        return made[0]
     if chosen == SDPBackend.FLASH_ATTENTION:
         width = query.shape[-1]
         padded = [_padded(tensor, 8) for tensor in (query, key, value)]
@@ -78,9 +78,9 @@ def attend(
     if chosen == SDPBackend.EFFICIENT_ATTENTION:
         keeps = _keeps(query, key, value, attn_mask)
         bias = _bias(query, key, attn_mask)
-        return _efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+        return _efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]
     mask = _as_bias(attn_mask, query)
-    return _math(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
+    return _math(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
 
 
 def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:

@@ -7,6 +7,7 @@ parts are called in the same order, each by its own kernel of the simulated devi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ LONGEST_PERSISTENT, WIDEST_PERSISTENT = 1024, 4096
 """Elements and bytes of a row that the masked softmax reads at once; it takes two more copies for longer ones."""
 
 _attention = torch.ops.aten._native_multi_head_attention
-_masked_softmax = torch.ops.aten._masked_softmax
+_masked_softmax: Callable[..., torch.Tensor] = torch.ops.aten._masked_softmax
 _split = torch.ops.aten._transform_bias_rescale_qkv
 _activated = torch.ops.aten._addmm_activation
 
@@ -210,7 +211,7 @@ class EncoderAttention:
         """In place without a mask."""
         if mask is not None:
             truths = mask.to(torch.bool)
-            return _masked_softmax(scores, truths, scores.dim() - 1, mask_type)  # type: ignore[no-any-return]
+            return _masked_softmax(scores, truths, scores.dim() - 1, mask_type)
         if self._engine.computes:
             numbers = self._engine.like(scores)
             numbers.copy_(numbers.softmax(-1))

@@ -317,13 +317,13 @@ def _by_cudnn(
     return tuple(made)
 
 
-def _softmax_by(kernel: Any) -> Callable[..., torch.Tensor]:
+def _softmax_by(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Softmax by ``kernel``, which takes float16 and gives float32 in one (aten/src/ATen/native/SoftMax.cpp)."""
 
     def softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         if tensor.dtype == torch.float16 and dtype == torch.float32:
-            return kernel(tensor, dim, True)  # type: ignore[no-any-return]
-        return kernel(tensor if dtype is None else tensor.to(dtype), dim, False)  # type: ignore[no-any-return]
+            return kernel(tensor, dim, True)
+        return kernel(tensor if dtype is None else tensor.to(dtype), dim, False)
 
     return softmax
 

@@ -24,6 +24,8 @@ from gpudash.simulator.operations.outcomes import Fresh, Outcomes
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
+_softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._softmax
+_log_softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._log_softmax
 
 MATRIX_PRODUCTS = frozenset(("mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
 """Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
@@ -547,18 +549,19 @@ def _rms_norm_backward(
 def _softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     """Softmax; with ``half_to_float`` the float32 one of a float16 tensor."""
     wide = tensor.float() if half_to_float else tensor
-    return torch.ops.aten._softmax(wide, dim, False)  # type: ignore[no-any-return]
+    return _softmax_alone(wide, dim, False)
 
 
 def _log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     """As `softmax`, its logarithm."""
     wide = tensor.float() if half_to_float else tensor
-    return torch.ops.aten._log_softmax(wide, dim, False)  # type: ignore[no-any-return]
+    return _log_softmax_alone(wide, dim, False)
 
 
 def _softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
     """The gradient of `softmax` for its argument of ``dtype``."""
-    return torch.ops.aten._softmax_backward_data(grad, result, dim, grad.dtype).to(dtype)  # type: ignore[no-any-return]
+    made: torch.Tensor = torch.ops.aten._softmax_backward_data(grad, result, dim, grad.dtype)
+    return made.to(dtype)
 
 
 def _log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:

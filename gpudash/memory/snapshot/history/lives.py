@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -60,8 +60,8 @@ class Lives:
         return len(self.address)
 
 
-def _int64(values: object) -> Ints:
-    return np.fromiter(values, np.int64)  # type: ignore[call-overload, no-any-return]
+def _int64(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int64)
 
 
 def rounded(sizes: Ints, settings: AllocatorSettings) -> Ints:
