@@ -1,6 +1,5 @@
 """``gpudash snapshot FILE``: a memory snapshot summarised, explained and replayed."""
 
-import linecache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +61,7 @@ def snapshot(
     try:
         # meanwhile the file is read
         from gpudash.memory.snapshot.summary import figures, studied
+        from gpudash.memory.watching.growth_notice import source_line
         from gpudash.session.watching.report_folder import beside
 
         known = beside(path)
@@ -69,7 +69,7 @@ def snapshot(
     finally:
         opened.close()
     try:
-        studies = studied(read, capacity, settings, device, _source_line, known)
+        studies = studied(read, capacity, settings, device, source_line, known)
     except ValueError as error:
         raise RequestError(str(error), "gpudash snapshot --help says what can be asked.") from None
     if html is not None:
@@ -138,10 +138,6 @@ def _waited_for(opened: "OpenedSnapshot") -> "Snapshot":
     except SnapshotError as error:
         raise RequestError(str(error), RECORD_AGAIN) from None
     return found
-
-
-def _source_line(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()
 
 
 def _write(path: Path, text: str) -> None:

@@ -67,16 +67,16 @@ GRAPH = "and with it the graph that made it"
 HOST = "keep less of it, or {}.detach().cpu(), which takes 2 MiB of host memory at each step."
 ITSELF = f"keeps {{}} itself, 2 MiB of every step: {HOST}"
 ADVICE = (
-    ("kept.append(loss)", "loss", f"keeps loss, {GRAPH}: keep loss.item() instead."),
-    ("kept.append((step, loss))", "loss", f"keeps loss, {GRAPH}: keep loss.item() instead."),
-    ("sums += loss", "loss", f"adds up loss, {GRAPH}: add loss.detach() instead."),
-    ("table += out", "out", f"adds up out, {GRAPH}: add out.detach() instead."),
-    ("kept.append(out)", "out", f"keeps out, {GRAPH}: {HOST.format('out')}"),
-    ("kept.append(out.detach())", "out.detach()", ITSELF.format("out.detach()", "out")),
-    ("kept.append(embedding)", "embedding", ITSELF.format("embedding", "embedding")),
-    ("kept.append(inputs.square())", "inputs.square()", ITSELF.format("inputs.square()", "inputs.square()")),
+    ("kept.append(loss)", f"keeps loss, {GRAPH}: keep loss.item() instead."),
+    ("kept.append((step, loss))", f"keeps loss, {GRAPH}: keep loss.item() instead."),
+    ("sums += loss", f"adds up loss, {GRAPH}: add loss.detach() instead."),
+    ("table += out", f"adds up out, {GRAPH}: add out.detach() instead."),
+    ("kept.append(out)", f"keeps out, {GRAPH}: {HOST.format('out')}"),
+    ("kept.append(out.detach())", ITSELF.format("out.detach()", "out")),
+    ("kept.append(embedding)", ITSELF.format("embedding", "embedding")),
+    ("kept.append(inputs.square())", ITSELF.format("inputs.square()", "inputs.square()")),
 )
-"""Statement that keeps something, what it keeps, and the advice."""
+"""Statement that keeps something, and the advice."""
 
 
 def trained(home: Path, scripts: list[Path]) -> None:
@@ -92,18 +92,21 @@ def trained(home: Path, scripts: list[Path]) -> None:
 
 def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Path) -> None:
     leaking, mended = [], []
-    for number, (keeps, _, _) in enumerate(ADVICE):
+    for number, (keeps, _) in enumerate(ADVICE):
         leaking.append(tmp_path / f"leak{number}.py")
         leaking[-1].write_text(PROGRAM.format(steps=STEPS, keeps=keeps))
     trained(home, leaking)
-    for script, (keeps, value, advice) in zip(leaking, ADVICE, strict=True):
+    for script, (keeps, advice) in zip(leaking, ADVICE, strict=True):
         found = explained(read_snapshot(Path(f"{script}.pickle")), source=source_line)
         assert found.verdict == "leak"
         assert found.remedies_note.startswith(f"{script.name}:")
+        edit = found.remedies[0]
+        assert (edit.fits, edit.verified_by) == (True, "replay")
+        assert edit.change.startswith(f"{script.name}:") and f", not {keeps}: " in edit.change
         assert advice in found.remedies_note
-        instead = re.search(r"(?:keep|add|or) (\S+\(\))(?: instead|, which)", found.remedies_note)
+        instead = re.search(rf"{script.name}:\d+: write (.*), not ", edit.change)
         assert instead is not None
         mended.append(script.with_name(f"mended-{script.name}"))
-        mended[-1].write_text(PROGRAM.format(steps=STEPS, keeps=keeps.replace(value, instead[1])))
+        mended[-1].write_text(PROGRAM.format(steps=STEPS, keeps=instead[1]))
     trained(home, mended)
     assert [script.name for script in mended if Path(f"{script}.pickle").exists()] == []

@@ -57,7 +57,7 @@ def test_a_leak_on_a_simulated_gpu_is_named_and_the_advice_works(gpudash: Comman
     assert {growth.line for growth in found.growing} <= {12, 13}
     remedy = found.remedies[0]
     assert (remedy.fits, remedy.verified_by) == (True, "replay")
-    assert remedy.change.startswith("let go of what train.py:")
+    assert remedy.change.startswith("train.py:14: write losses.append(loss.item()), not losses.append(loss): ")
     assert found.remedies_note == (
         "train.py:14 (losses.append(loss)) keeps loss, and with it the graph that made it: keep loss.item() instead."
     )

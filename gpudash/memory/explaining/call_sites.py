@@ -13,7 +13,7 @@ from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, is_li
 from gpudash.telemetry.explanation import Growth, Owner, StackLine, site_name
 
 SourceLine = Callable[[str, int], str]
-"""File and line → the text of that line, "" when it cannot be read."""
+"""File and line → the text of that line with the blanks before it, "" when it cannot be read."""
 
 MOST_OWNERS = 40
 """Call sites that are told one by one; what the others hold is added up."""
@@ -122,7 +122,7 @@ def growing_lines(groups: Iterable[AllocationGroup], step: int, source: SourceLi
             file=site.file,
             line=site.line,
             name=site.name,
-            text=source(site.file, site.line),
+            text=source(site.file, site.line).strip(),
             bytes_per_step=rate,
             bytes=sum(steps.values()),
             steps=len(steps),
@@ -191,7 +191,7 @@ def _owner(
         bytes=site_total.bytes,
         count=site_total.count,
         total_bytes=max(site_total.bytes, line_total),
-        text="" if site is None else source(site.file, site.line),
+        text="" if site is None else source(site.file, site.line).strip(),
         growth_per_step=rate,
         first_step=site_total.first_step,
         last_step=site_total.last_step,

@@ -93,7 +93,7 @@ def _where(request: RefusedRequest, source: SourceLine) -> Where:
         file=None if site is None else site.file,
         line=None if site is None else site.line,
         name="" if site is None else site.name,
-        text="" if site is None else source(site.file, site.line),
+        text="" if site is None else source(site.file, site.line).strip(),
     )
 
 

@@ -173,19 +173,20 @@ def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False) -> 
     yield Remedy(words, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
 
 
-def let_go_remedy(growing: Sequence[Growth], peak_before: int, peak: int, fits: bool | None) -> Remedy:
+def let_go_remedy(growing: Sequence[Growth], peak_before: int, peak: int, fits: bool | None, edit: str = "") -> Remedy:
     """Keeping nothing of what some lines keep of every step.
 
     Args:
         growing: the lines, at least one.
         peak_before, peak: reserved with and without what they keep, bytes.
         fits: as of `Remedy`.
+        edit: how the program is to be changed for it; "" where its source does not show that.
     """
     others = len(growing) - 1
     more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
     instead = f"{format_bytes(peak)} at the peak instead of {format_bytes(peak_before)}"
     verb = "keep" if others else "keeps"
-    words = f"let go of what {growing[0].place}{more} {verb}: {instead}"
+    words = f"{edit or f'let go of what {growing[0].place}{more} {verb}'}: {instead}"
     return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY)
 
 

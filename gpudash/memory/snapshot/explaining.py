@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
-from gpudash.memory.explaining.memory_state import MemoryState
+from gpudash.memory.explaining.memory_state import Frame, MemoryState, is_library
 from gpudash.memory.explaining.remedies import (
     larger_remedies,
     let_go_remedy,
@@ -20,13 +23,13 @@ from gpudash.memory.explaining.remedies import (
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Stack
-from gpudash.memory.snapshot.leak_advice import advice
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers
 from gpudash.memory.snapshot.replay.card_limits import capacity_words, card_limits, retry_words
 from gpudash.memory.snapshot.replay.let_go import let_go
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED
 from gpudash.memory.snapshot.replay.what_if import WhatIf
-from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy
+from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy, short
 from gpudash.units import format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
@@ -93,13 +96,16 @@ def explain_history(
         found = replace(found, request_words=f"{found.request_words} {retries}".strip())
     if not history.is_recorded:
         return of_nothing(found) if is_first(state) else found.with_remedies((), _how_to_record(history))
+    leak = _Leak.of(history, at, found.growing, source) if found.growing and _is_replayed(history) else None
     ways = remedies(
         history,
         what_if or what_if_of(history.device, lambda: history),
         found,
         state.capacity if state.request else None,
+        "" if leak is None else leak.edit(history),
     )
-    return found.with_remedies(ways.remedies, ways.note or _note(history, at, found, source))
+    note = ways.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
+    return found.with_remedies(ways.remedies, note)
 
 
 def chosen_moment(history: History) -> int:
@@ -128,6 +134,15 @@ def peak_words(history: History, moment: int, found: Explanation) -> str:
     return f"{words}."
 
 
+MOST_CALLERS = 30
+"""Lines of the program that led to what is kept, whose results are followed."""
+
+NUMBER_BYTES = 8
+"""Of the largest single number."""
+
+Ints = NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """Remedies, and why they may not be enough; "" where they are."""
@@ -136,7 +151,11 @@ class Found:
     note: str = ""
 
 
-def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: int | None) -> Found:
+def _is_replayed(history: History) -> bool:
+    return history.is_recorded and history.count <= MOST_EVENTS and not history.disagreeing
+
+
+def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: int | None, edit: str = "") -> Found:
     """Changes with which the trace passes ``capacity``; without one, changes with which it takes clearly less.
 
     A trace that ends with the refused request goes on with the rest of an earlier step, where it holds one; else a
@@ -147,11 +166,12 @@ def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: in
         what_if: of the same history.
         found: why it failed, or where memory is.
         capacity: bytes that PyTorch could have had, ``None`` when that is not known.
+        edit: how the program is to be changed so that it keeps nothing of every step; "" where that is not known.
     """
-    if not history.is_recorded or history.count > MOST_EVENTS or history.disagreeing:
+    if not _is_replayed(history):
         return Found(())
     failed = capacity is not None and not what_if.run(capacity).fits
-    kept = tuple(_let_go(history, found.growing, capacity if failed else None))
+    kept = tuple(_let_go(history, found.growing, capacity if failed else None, edit))
     if found.verdict == "leak" or is_leaking(found):
         # with anything else the run would only fail later
         return Found(kept)
@@ -178,10 +198,125 @@ def is_leaking(found: Explanation) -> bool:
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 
-def _let_go(history: History, growing: Sequence[Growth], capacity: int | None) -> Iterator[Remedy]:
+def _let_go(history: History, growing: Sequence[Growth], capacity: int | None, edit: str) -> Iterator[Remedy]:
     told = let_go(history, growing, capacity) if growing else None
     if told is not None and told.fits is not False and told.peak < told.peak_before:
-        yield let_go_remedy(growing, told.peak_before, told.peak, told.fits)
+        yield let_go_remedy(growing, told.peak_before, told.peak, told.fits, edit)
+
+
+@dataclass(frozen=True)
+class _Leak:
+    """What a newest complete step has left behind on the lines that grow, and what the source shows of it.
+
+    Attributes:
+        step: lives, the oldest first.
+        keepers: statements that keep the values of steps, and the life of each one's value where the trace has it.
+    """
+
+    step: Ints
+    keepers: Sequence[tuple[Keeper, int | None]]
+
+    @classmethod
+    def of(cls, history: History, moment: int, growing: Sequence[Growth], source: SourceLine) -> _Leak:
+        """As the lines were found growing at a moment, the fastest first."""
+        step = _one_step(history, moment, growing)
+        found = keepers(_makers(history, step, growing), source)
+        return cls(step, [(keeper, _value(history, step, keeper.made)) for keeper in found])
+
+    def edit(self, history: History) -> str:
+        """What to write in place of the first statement that keeps something; "" where the source shows none."""
+        if not self.keepers:
+            return ""
+        keeper, value = self.keepers[0]
+        write = keeper.edit(is_number=_is_number(history, value))
+        where = f"{short(keeper.place[0])}:{keeper.place[1]}"
+        return f"{where}: write {write}" if keeper.is_carried else f"{where}: write {write}, not {keeper.statement}"
+
+    def advice(self, history: History, growing: Sequence[Growth]) -> str:
+        """What the program could keep instead, as far as trace and source show what it keeps."""
+        rest = set(self.step.tolist()) - {value for _, value in self.keepers if value is not None}
+        graph = ("the graph" if len(self.keepers) == 1 else "any graph") if rest else ""
+        sentences = [_instead(keeper, history, value, graph) for keeper, value in self.keepers]
+        return " ".join(sentences) or _unseen(history, self.step, growing[0])
+
+
+def _is_number(history: History, value: int | None) -> bool:
+    return value is not None and bool(history.lives.requested[value] <= NUMBER_BYTES)
+
+
+def _one_step(history: History, moment: int, growing: Sequence[Growth]) -> Ints:
+    """Lives that the newest complete step has left behind on these lines, the oldest first."""
+    lines = {(growth.file, growth.line) for growth in growing}
+    on_them = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
+    alive: Ints = history.alive(moment)
+    alive = alive[on_them[history.site_of(alive)]]
+    steps: Ints = history.step_of(history.lives.born[alive])
+    complete = steps[(steps > 0) & (steps < history.step_at(moment))]
+    if not len(complete):
+        return np.zeros(0, np.int64)
+    found: Ints = alive[steps == complete.max()]
+    oldest_first: Ints = found[np.argsort(history.lives.born[found])]
+    return oldest_first
+
+
+def _makers(history: History, step: Ints, growing: Sequence[Growth]) -> list[Place]:
+    """Lines whose result may be what is kept: those that grow, and those that called them, the outermost first."""
+    called: dict[Place, None] = {}
+    for life in step:
+        for file, line, name in reversed(_stack(history, life)):
+            if not is_library(Frame(file, line, name)):
+                called[file, line] = None
+    own = [(growth.file, growth.line) for growth in growing]
+    return list(dict.fromkeys([*own, *list(called)[:MOST_CALLERS]]))
+
+
+def _stack(history: History, life: int) -> Sequence[tuple[str, int, str]]:
+    number = int(history.lives.stack[life])
+    return history.device.stacks[number] if number >= 0 else ()
+
+
+def _value(history: History, step: Ints, made: Place) -> int | None:
+    """The life of a line's result: what it allocated last of what is still there."""
+    for life in step[::-1]:
+        if any((file, line) == made for file, line, _ in _stack(history, life)):
+            return int(life)
+    return None
+
+
+def _instead(keeper: Keeper, history: History, value: int | None, graph: str) -> str:
+    name, (file, line) = keeper.name, keeper.place
+    place = f"{short(file)}:{line} ({keeper.statement})"
+    if keeper.is_carried:
+        return f"{place} carries the graph of every step on to the next: write {keeper.edit(is_number=False)}."
+    of_graph = f", and with it {graph} that made it" if graph and not keeper.detached else ""
+    if _is_number(history, value):
+        return f"{place} keeps {keeper.text}{of_graph}: keep {name}.item() instead."
+    if keeper.is_added:
+        return f"{place} adds up {keeper.text}{of_graph}: add {name}.detach() instead."
+    size = "" if value is None else f" {format_bytes(int(history.lives.bytes[value]))} of"
+    less = "keep less of it"
+    if keeper.before.endswith("] = "):
+        less += f" (del {keeper.before.removesuffix(' = ')} once no step reads it again)"
+    there = f"{name}.detach().cpu(), which takes{size} host memory at each step"
+    if of_graph:
+        alone = ".detach() alone lets go of the graph"
+        alone += ", and so does torch.no_grad() around the loop" if keeper.without_backward else ""
+        return f"{place} keeps {keeper.text}{of_graph}: {less}, or {there}. {alone}."
+    return f"{place} keeps {keeper.text} itself,{size or ' some of'} every step: {less}, or {there}."
+
+
+def _unseen(history: History, step: Ints, first: Growth) -> str:
+    """Where the source does not show what keeps it."""
+    if len(step) == 1:
+        size = format_bytes(int(history.lives.bytes[step[0]]))
+        return (
+            f"Each step leaves a tensor of {size} from {first.place}: keep less of it, or move it to host memory with "
+            ".detach().cpu()."
+        )
+    return (
+        "A tensor that is kept holds the graph that made it: keep the .item() of a number, or the .detach().cpu() of a "
+        "tensor, which takes host memory instead."
+    )
 
 
 def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
@@ -226,7 +361,8 @@ def _how_to_record(history: History) -> str:
     )
 
 
-def _note(history: History, moment: int, found: Explanation, source: SourceLine) -> str:
+def _why_none(history: History) -> str:
+    """Why nothing is replayed; "" where it is."""
     if history.disagreeing:
         return "The trace and the segments contradict each other, so that nothing is replayed."
     if history.count > MOST_EVENTS:
@@ -234,7 +370,7 @@ def _note(history: History, moment: int, found: Explanation, source: SourceLine)
             f"The trace has {format_count(history.count)} events, too many to try changes on the way: ask what-if "
             "questions."
         )
-    return advice(history, moment, found.growing, source)
+    return ""
 
 
 def _checkpoints(stacks: Sequence[Stack]) -> bool:

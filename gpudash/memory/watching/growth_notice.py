@@ -52,5 +52,5 @@ def growth_warning(growing: Sequence[Growth], device: str, time_s: float, run_id
 
 
 def source_line(file: str, line: int) -> str:
-    """The text of a line of the program; "" when its file cannot be read."""
-    return linecache.getline(file, line).strip()
+    """The text of a line of the program, without the blanks behind it; "" when its file cannot be read."""
+    return linecache.getline(file, line).rstrip()

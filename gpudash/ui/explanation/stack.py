@@ -89,7 +89,7 @@ class StackPanel(QFrame):
             self.text.setPlainText(text or EMPTY)
 
     def _with_source(self, words: str, line: StackLine | None) -> str:
-        source = "" if line is None else self._source(line.file, line.line)
+        source = "" if line is None else self._source(line.file, line.line).strip()
         return f"{words:<{SOURCE_COLUMN}}  │ {source}" if source else words
 
 

@@ -24,7 +24,7 @@ class SourceLines:
         self._files: dict[str, list[str]] = {}
 
     def __call__(self, file: str, line: int) -> str:
-        """The text of a line without the blanks around it; "" when it cannot be read."""
+        """The text of a line without the blanks behind it; "" when it cannot be read."""
         if not file.endswith(".py"):
             return ""
         if file not in self._files:
@@ -32,7 +32,7 @@ class SourceLines:
                 self._files.clear()
             self._files[file] = _lines(Path(file))
         lines = self._files[file]
-        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        return lines[line - 1].rstrip() if 0 < line <= len(lines) else ""
 
 
 def _lines(path: Path) -> list[str]:

@@ -196,7 +196,7 @@ def test_lines_of_the_program_are_read_where_they_are(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("import torch\n    loss = net(x)\n", encoding="utf-8")
     lines = SourceLines()
-    assert lines(str(file), 2) == "loss = net(x)"
+    assert lines(str(file), 2) == "    loss = net(x)"
     assert lines(str(file), 99) == lines("relative.py", 1) == lines(str(tmp_path / "absent.py"), 1) == ""
     assert lines(str(tmp_path / "notes.txt"), 1) == lines(str(file), 0) == ""
 

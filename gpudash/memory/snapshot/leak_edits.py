@@ -1,0 +1,400 @@
+"""What a program's source shows of a leak: the statement that keeps a value of every step, and what to write instead.
+
+Nothing is known here of memory: which lines make what stays is told, and where their values go is read from the syntax
+of the file. A line without such a statement, or a file that cannot be read, has none.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpudash.memory.explaining.call_sites import SourceLine
+
+MOST_KEEPERS = 3
+"""Lines that keep something, of which advice is given."""
+
+MOST_LINES = 20_000
+"""Of a file that is parsed."""
+
+EMPTY_LINES = 200
+"""So many in a row are taken for the end of a file."""
+
+COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "update"})
+"""Methods by which a collection takes a value in."""
+
+EMPTIES = frozenset({"clear", "pop", "popitem", "popleft", "remove", "get"})
+"""Methods by which it gives one back."""
+
+LEAVES = frozenset({"cpu", "item", "numpy", "tolist", "size", "dim", "numel"})
+"""Methods whose result is not in the device's memory."""
+
+ON_HOST = frozenset({"bool", "float", "format", "int", "len", "repr", "str", "type"})
+"""Functions of which the same is true."""
+
+Place = tuple[str, int]
+"""File and line."""
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """A statement that keeps a value of every step.
+
+    Attributes:
+        place: where it begins.
+        statement: its text, in one line.
+        name: what is kept: a variable, or the expression that makes it; ``text`` with calls of detach() and clone().
+        before, after: of the statement around ``text``.
+        detached: whether it is kept without its graph.
+        is_added: to a running sum, and not to a collection.
+        is_carried: whether the variable passes from step to step, so that its graph has all steps in it.
+        without_backward: whether it lies in a loop that never calls backward().
+        made: the line whose result it keeps.
+    """
+
+    place: Place
+    statement: str
+    name: str
+    text: str
+    made: Place
+    before: str = ""
+    after: str = ""
+    detached: bool = False
+    is_added: bool = False
+    is_carried: bool = False
+    without_backward: bool = False
+
+    def edit(self, *, is_number: bool) -> str:
+        """What to write: the statement with what it should keep.
+
+        Args:
+            is_number: whether the value is a single number.
+        """
+        if self.is_carried:
+            names = self.name.split(", ")
+            return f"{self.name} = {', '.join(f'{name}.detach()' for name in names)} where a step begins"
+        if is_number:
+            kept = f"{self.name}.item()"
+        elif self.is_added:
+            kept = f"{self.name}.detach()"
+        elif self.without_backward and not self.detached:
+            return f"{self.before}{self.name}.cpu(){self.after} under torch.no_grad()"
+        else:
+            kept = f"{self.name}.detach().cpu()"
+        return f"{self.before}{kept}{self.after}"
+
+
+def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
+    """Statements that keep what is made, or else what is worked out of it, or else carry it on from step to step.
+
+    Args:
+        makers: lines whose result may be what is kept, those first that most likely are.
+        source: reads lines of the program.
+    """
+    found: dict[Place, Keeper] = {}
+    modules = {file: _parsed("\n".join(_lines(file, source))) for file in dict.fromkeys(file for file, _ in makers)}
+    for rule in (_kept_of, _derived_of, _carried_of):
+        for file, line in makers:
+            module = modules[file]
+            path = [] if module is None else _path(module, line)
+            if not path or not isinstance(path[-1], ast.stmt):
+                continue
+            for keeper in rule(file, path):
+                found.setdefault(keeper.place, keeper)
+        if found:
+            break
+    return list(found.values())[:MOST_KEEPERS]
+
+
+def _lines(file: str, source: SourceLine) -> list[str]:
+    found: list[str] = []
+    empty = 0
+    while len(found) < MOST_LINES and empty < EMPTY_LINES:
+        found.append(source(file, len(found) + 1))
+        empty = 0 if found[-1] else empty + 1
+    return found
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _path(module: ast.Module, line: int) -> list[ast.AST]:
+    """The nodes that hold a line, down to its statement; empty where there is none."""
+    path: list[ast.AST] = [module]
+    while True:
+        inner = next(
+            (
+                child
+                for child in ast.iter_child_nodes(path[-1])
+                if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
+                and _first(child) <= line <= (getattr(child, "end_lineno", None) or _first(child))
+            ),
+            None,
+        )
+        if inner is None:
+            return path[1:] and path
+        path.append(inner)
+
+
+def _first(node: ast.AST) -> int:
+    return node.pattern.lineno if isinstance(node, ast.match_case) else int(getattr(node, "lineno", 0))
+
+
+def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> Iterator[Keeper]:
+    """Statements that keep what the last of ``path`` makes.
+
+    Args:
+        derived: whether also those that keep what is worked out of it.
+    """
+    maker = path[-1]
+    assert isinstance(maker, ast.stmt)
+    place = (file, maker.lineno)
+    yield from _keeping(file, path, path, place, None)
+    made = dict.fromkeys(_assigned(maker), place)
+    for behind in _behind(path) if made else ():
+        statement = behind[-1]
+        assert isinstance(statement, ast.stmt)
+        yield from _keeping(file, behind, path, place, made)
+        names = _assigned(statement)
+        value = getattr(statement, "value", None)
+        if value is not None and made.keys() & names and _is_plain(value):
+            made = {name: there for name, there in made.items() if name not in names}
+        elif derived and value is not None and made.keys() & _used(value) and not _is_plain(value):
+            made.update(dict.fromkeys(names, (file, statement.lineno)))
+
+
+def _derived_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
+    return _kept_of(file, path, derived=True)
+
+
+def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
+    """A variable that each step makes out of its own last value, so that the graph goes on from step to step."""
+    statement, loops = path[-1], [node for node in path if isinstance(node, ast.For | ast.While)]
+    if not isinstance(statement, ast.Assign) or not loops or _is_without_graph(path):
+        return
+    scope = next(node for node in reversed(path) if isinstance(node, ast.FunctionDef | ast.Module))
+    outermost = next(loop for loop in loops if loop in list(ast.walk(scope)))
+    trains = _calls(outermost, "backward") or _calls(outermost, "step")
+    if isinstance(scope, ast.FunctionDef) and not trains:
+        return
+    carried = [name for name in _assigned(statement) if name in _used(statement.value)]
+    for other in (node for node in ast.walk(outermost) if isinstance(node, ast.Assign) and node is not statement):
+        anew = _assigned(other)
+        carried = [name for name in carried if name not in anew or name in _graph_of(other.value)]
+    carried = [name for name in carried if not _is_detached_in(outermost, name) and not _is_plain(statement.value)]
+    if carried:
+        text, names = _one_line(statement), ", ".join(carried)
+        place = (file, statement.lineno)
+        yield Keeper(place, text, names, names, place, is_carried=True)
+
+
+def _graph_of(value: ast.expr) -> set[str]:
+    """Names whose graph goes on in a value; those of a call of detach() do not."""
+    if any(isinstance(node, ast.Call) and "detach" in ast.unparse(node.func) for node in ast.walk(value)):
+        return set()
+    return set() if "repackage" in ast.unparse(value) else _used(value)
+
+
+def _is_detached_in(loop: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr.startswith("detach")
+        and ast.unparse(node.func.value).startswith(name)
+        for node in ast.walk(loop)
+    )
+
+
+def _behind(path: Sequence[ast.AST]) -> Iterator[list[ast.AST]]:
+    """Paths of the statements behind the last of ``path``, as far as its function goes."""
+    place = next(
+        place for place in range(len(path) - 1, -1, -1) if isinstance(path[place], ast.FunctionDef | ast.Module)
+    )
+    last = path[-1]
+    assert isinstance(last, ast.stmt)
+    for found in _statements(list(path[: place + 1])):
+        if getattr(found[-1], "lineno", 0) > (last.end_lineno or last.lineno):
+            yield found
+
+
+def _statements(path: list[ast.AST]) -> Iterator[list[ast.AST]]:
+    """Paths of the statements in a block, but not of the functions and classes in it."""
+    for child in ast.iter_child_nodes(path[-1]):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            inner = [*path, child]
+            if isinstance(child, ast.stmt):
+                yield inner
+            yield from _statements(inner)
+
+
+def _keeping(
+    file: str, path: Sequence[ast.AST], of: Sequence[ast.AST], made: Place, names: dict[str, Place] | None
+) -> Iterator[Keeper]:
+    """What a statement keeps of the variables that hold the value, or without ``names`` of what it makes itself."""
+    line = _first(path[-1])
+    text = _one_line(path[-1])
+    for container, expression, is_added in _stored(ast.parse(text).body[0]) if not hasattr(path[-1], "body") else ():
+        inner, detached = _without_detach(expression)
+        known = isinstance(inner, ast.Name | ast.Attribute | ast.Subscript)
+        name = ast.unparse(inner)
+        if names is None:
+            keeps = isinstance(inner, ast.Call | ast.BinOp) and not _is_plain(inner)
+        else:
+            keeps = known and name in names
+        if not keeps or _is_bounded(container, path):
+            continue
+        before, after = text.encode()[: expression.col_offset], text.encode()[expression.end_col_offset :]
+        loops = [node for node in (*path, *of) if isinstance(node, ast.For | ast.While)]
+        yield Keeper(
+            place=(file, line),
+            statement=text,
+            name=name if known or isinstance(inner, ast.Call) else f"({name})",
+            text=ast.unparse(expression),
+            made=made if names is None else names[name],
+            before=before.decode(),
+            after=after.decode(),
+            detached=detached or _is_without_graph(path),
+            is_added=is_added,
+            without_backward=bool(loops) and not any(_calls(loop, "backward") for loop in loops),
+        )
+
+
+def _stored(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
+    """Where a statement puts something, what, and whether it is added up there."""
+    if isinstance(statement, ast.AugAssign):
+        inside = list(_parts(statement.value))
+        yield from ((statement.target, part, inside == [statement.value]) for part in inside)
+    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target, value = statement.targets[0], statement.value
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+            if ast.unparse(value.left) == ast.unparse(target):
+                inside = list(_parts(value.right))
+                yield from ((target, part, inside == [value.right]) for part in inside)
+        elif isinstance(target, ast.Subscript):
+            yield from ((target, part, False) for part in _parts(value))
+    elif isinstance(statement, ast.Expr) and _method(statement.value) in COLLECTS:
+        call = statement.value
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        yield from ((call.func.value, part, False) for value in call.args for part in _parts(value))
+
+
+def _parts(expression: ast.expr) -> Iterator[ast.expr]:
+    """An expression, or what stands in it where it is a tuple, list or dictionary."""
+    if isinstance(expression, ast.Tuple | ast.List | ast.Set):
+        for element in expression.elts:
+            yield from _parts(element)
+    elif isinstance(expression, ast.Dict):
+        for element in expression.values:
+            yield from _parts(element)
+    else:
+        yield expression
+
+
+def _is_bounded(container: ast.expr, path: Sequence[ast.AST]) -> bool:
+    """Whether what a container takes in does not stay: it begins anew, or gives back, or replaces what it has."""
+    if isinstance(container, ast.Subscript):
+        if isinstance(container.slice, ast.Constant) or any(isinstance(n, ast.Mod) for n in ast.walk(container.slice)):
+            return True
+        container = container.value
+    name = ast.unparse(container)
+    for node in path[:1]:
+        if any(_makes_bounded(other, name) for other in ast.walk(node)):
+            return True
+    for loop in (node for node in path if isinstance(node, ast.For | ast.While)):
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Assign | ast.AnnAssign) and name in _assigned(node) and node is not path[-1]:
+                return True
+            if isinstance(node, ast.Delete) and any(ast.unparse(target).startswith(name) for target in node.targets):
+                return True
+            if _method(node) in EMPTIES and ast.unparse(node).startswith(f"{name}."):
+                return True
+    return False
+
+
+def _makes_bounded(node: ast.AST, name: str) -> bool:
+    """Whether a statement makes a queue of this name that keeps a number of values."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or name not in _assigned(node):
+        return False
+    call = node.value
+    return isinstance(call, ast.Call) and (
+        any(word.arg in ("maxlen", "maxsize") for word in call.keywords)
+        or (ast.unparse(call.func).endswith("deque") and len(call.args) == 2)
+    )
+
+
+def _is_plain(expression: ast.AST) -> bool:
+    """Whether a value is for certain none in the device's memory: numbers, text, what has left it."""
+    match expression:
+        case ast.Constant() | ast.JoinedStr() | ast.Compare():
+            return True
+        case ast.Attribute(attr="shape" | "dtype" | "device" | "grad_fn"):
+            return True
+        case ast.Call(func=ast.Name(id=name)) if name in ON_HOST:
+            return True
+        case ast.Call(func=ast.Name(id="round" | "sum" | "min" | "max"), args=[first, *_]):
+            return _is_plain(first)
+        case ast.Call(func=ast.Attribute(value=value, attr=name)):
+            return name in LEAVES or (_is_plain(value) and name not in ("to", "cuda"))
+        case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.UnaryOp(operand=value):
+            return _is_plain(value)
+        case ast.BinOp(left=left, right=right):
+            return _is_plain(left) and _is_plain(right)
+        case ast.IfExp(body=left, orelse=right):
+            return _is_plain(left) and _is_plain(right)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return all(map(_is_plain, parts))
+    return False
+
+
+def _is_without_graph(path: Sequence[ast.AST]) -> bool:
+    """Whether a statement runs under torch.no_grad() or torch.inference_mode()."""
+    told = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
+    told += [ast.unparse(mark) for node in path if isinstance(node, ast.FunctionDef) for mark in node.decorator_list]
+    return any("no_grad" in words or "inference_mode" in words for words in told)
+
+
+def _calls(node: ast.AST, method: str) -> bool:
+    return any(_method(inner) == method for inner in ast.walk(node))
+
+
+def _assigned(statement: ast.AST) -> set[str]:
+    """Variables and attributes that a statement makes, as they are written."""
+    targets: Sequence[ast.expr] = ()
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        targets = (statement.target,)
+    return {ast.unparse(part) for target in targets for part in _parts(target)}
+
+
+def _used(value: ast.AST) -> set[str]:
+    """Variables and attributes that an expression reads, as they are written."""
+    return {ast.unparse(node) for node in ast.walk(value) if isinstance(node, ast.Name | ast.Attribute)}
+
+
+def _without_detach(expression: ast.expr) -> tuple[ast.expr, bool]:
+    """What is called upon to detach or clone itself, and whether it detaches."""
+    if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
+        method = expression.func.attr
+        if method in ("detach", "clone"):
+            inner, detached = _without_detach(expression.func.value)
+            return inner, detached or method == "detach"
+    return expression, False
+
+
+def _method(expression: ast.AST) -> str:
+    """Name of the method that is called last; "" when none is."""
+    if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
+        return expression.func.attr
+    return ""
+
+
+def _one_line(statement: ast.AST) -> str:
+    return " ".join(ast.unparse(statement).split())

@@ -1,0 +1,247 @@
+"""What keeps a value of every step is found in a program's source, with what to write instead, and nothing else is."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from gpudash.memory.snapshot.leak_edits import EMPTY_LINES, Keeper, keepers
+
+GROWS = "# grows"
+
+
+def found(program: str) -> list[Keeper]:
+    """What is found in a program, whose lines that make what stays are marked."""
+    lines = textwrap.dedent(program).strip("\n").splitlines()
+    makers = [("train.py", number) for number, line in enumerate(lines, 1) if GROWS in line]
+    assert makers
+    return keepers(makers, lambda _file, line: lines[line - 1] if line <= len(lines) else "")
+
+
+LOOP = """
+losses, total, history, logs = [], 0.0, {{}}, []
+for step, (x, y) in enumerate(loader):
+    out = model(x)
+    loss = criterion(out, y)  # grows
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {}
+"""
+
+LEAKING = {
+    "append": (LOOP.format("losses.append(loss)"), "losses.append(loss.item())"),
+    "sum": (LOOP.format("total += loss"), "total += loss.item()"),
+    "sum written out": (LOOP.format("total = total + loss"), "total = total + loss.item()"),
+    "weighted": (LOOP.format("total += loss * len(x)  # grows"), "total += (loss * len(x)).item()"),
+    "list sum": (LOOP.format("losses += [loss]"), "losses += [loss.item()]"),
+    "new list": (LOOP.format("losses = losses + [loss]"), "losses = losses + [loss.item()]"),
+    "pair": (LOOP.format("losses.append((step, loss))"), "losses.append((step, loss.item()))"),
+    "dictionary": (
+        LOOP.format("logs.append({'loss': loss, 'step': step})"),
+        "logs.append({'loss': loss.item(), 'step': step})",
+    ),
+    "by step": (LOOP.format("history[step] = loss"), "history[step] = loss.item()"),
+    "by name": (
+        LOOP.format("history.setdefault('loss', []).append(loss)"),
+        "history.setdefault('loss', []).append(loss.item())",
+    ),
+    "attribute": (LOOP.format("self.losses.append(loss)"), "self.losses.append(loss.item())"),
+    "detached": (LOOP.format("losses.append(loss.detach())"), "losses.append(loss.item())"),
+    "condition": (LOOP.format("if step % 10 == 0: losses.append(loss)"), "losses.append(loss.item())"),
+    "several lines": (
+        LOOP.format("losses.append(\n        loss,\n    )"),
+        "losses.append(loss.item())",
+    ),
+    "renamed": (LOOP.format("value = loss\n    losses.append(value)"), "losses.append(value.item())"),
+    "attribute made": (
+        """
+        for x in loader:
+            self.loss = criterion(model(x))  # grows
+            self.loss.backward()
+            self.losses.append(self.loss)
+        """,
+        "self.losses.append(self.loss.item())",
+    ),
+    "in a function": (
+        """
+        def train(loader):
+            for x in loader:
+                loss = model(x)  # grows
+                loss.backward()
+                losses.append(loss)
+        """,
+        "losses.append(loss.item())",
+    ),
+    "queue without end": (
+        """
+        from collections import deque
+        recent = deque()
+        for x in loader:
+            loss = model(x)  # grows
+            loss.backward()
+            recent.append(loss)
+        """,
+        "recent.append(loss.item())",
+    ),
+}
+
+TENSORS = {
+    "outputs of an evaluation": (
+        """
+        for x in loader:
+            outputs.append(model(x))  # grows
+        """,
+        "outputs.append(model(x).cpu()) under torch.no_grad()",
+    ),
+    "outputs without a graph": (
+        """
+        with torch.no_grad():
+            for x in loader:
+                out = model(x)  # grows
+                outputs.append(out)
+        """,
+        "outputs.append(out.detach().cpu())",
+    ),
+    "activations of a hook": (
+        """
+        def hook(module, inputs, output):
+            kept = output * 2  # grows
+            activations[len(activations)] = kept
+        """,
+        "activations[len(activations)] = kept.detach().cpu()",
+    ),
+    "memory of a step": (
+        """
+        for step, x in enumerate(loader):
+            out = model(x)  # grows
+            out.sum().backward()
+            history[step] = out
+        """,
+        "history[step] = out.detach().cpu()",
+    ),
+    "running sum of tensors": (
+        """
+        for x in loader:
+            out = model(x)  # grows
+            out.sum().backward()
+            table += out
+        """,
+        "table += out.detach()",
+    ),
+}
+
+
+@pytest.mark.parametrize(("program", "instead"), LEAKING.values(), ids=LEAKING)
+def test_a_number_that_is_kept_is_kept_as_a_number(program: str, instead: str) -> None:
+    assert [keeper.edit(is_number=True) for keeper in found(program)] == [instead]
+
+
+@pytest.mark.parametrize(("program", "instead"), TENSORS.values(), ids=TENSORS)
+def test_a_tensor_that_is_kept_is_kept_without_its_graph_and_elsewhere(program: str, instead: str) -> None:
+    assert [keeper.edit(is_number=False) for keeper in found(program)] == [instead]
+
+
+CARRIED = {
+    "hidden": ("hidden = model(x, hidden)", "hidden = hidden.detach() where a step begins"),
+    "pair": ("out, hidden = model(x, hidden)", "hidden = hidden.detach() where a step begins"),
+    "moving average": ("mean = 0.9 * mean + 0.1 * model(x)", "mean = mean.detach() where a step begins"),
+}
+
+
+@pytest.mark.parametrize(("line", "instead"), CARRIED.values(), ids=CARRIED)
+def test_what_passes_from_step_to_step_is_cut_from_its_past(line: str, instead: str) -> None:
+    program = f"for x in loader:\n    {line}  # grows\n    criterion(x).backward(retain_graph=True)\n"
+    assert [keeper.edit(is_number=False) for keeper in found(program)] == [instead]
+
+
+HARMLESS = {
+    "item": LOOP.format("losses.append(loss.item())"),
+    "float": LOOP.format("total += float(loss)"),
+    "rounded": LOOP.format("losses.append(round(loss.item(), 3))"),
+    "host": LOOP.format("losses.append(loss.detach().cpu())"),
+    "array": LOOP.format("losses.append(loss.detach().cpu().numpy())"),
+    "text": LOOP.format("logs.append(f'{step}: {loss}')"),
+    "printed": LOOP.format("print(step, loss)"),
+    "count": LOOP.format("total += 1"),
+    "size": LOOP.format("total += out.shape[0]"),
+    "weighted number": LOOP.format("total += loss.item() * len(x)"),
+    "turned into a number": LOOP.format("loss = loss.item()\n    losses.append(loss)"),
+    "last value": LOOP.format("history['loss'] = loss"),
+    "ring": LOOP.format("history[step % 10] = loss"),
+    "attribute": LOOP.format("self.last = loss"),
+    "something else": LOOP.format("losses.append(step)"),
+    "of the same step": LOOP.format("parts = []\n    parts.append(loss)"),
+    "emptied": LOOP.format("losses.append(loss)\n    losses.clear()"),
+    "taken out": LOOP.format("losses.append(loss)\n    if len(losses) > 5: losses.pop(0)"),
+    "deleted": LOOP.format("history[step] = loss\n    del history[step]"),
+    "bounded queue": "recent = deque(maxlen=10)\n" + LOOP.format("recent.append(loss)"),
+    "bounded queue by place": "recent = deque([], 10)\n" + LOOP.format("recent.append(loss)"),
+    "detached hidden": """
+        for x in loader:
+            hidden = hidden.detach()
+            out, hidden = model(x, hidden)  # grows
+            out.sum().backward()
+        """,
+    "repackaged hidden": """
+        for x in loader:
+            hidden = repackage_hidden(hidden)
+            out, hidden = model(x, hidden)  # grows
+            out.sum().backward()
+        """,
+    "layers of a model": """
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)  # grows
+            return x
+        """,
+    "layers in the loop": """
+        for x in loader:
+            h = x
+            for layer in layers:
+                h = layer(h)  # grows
+            h.sum().backward()
+        """,
+    "hidden without a graph": """
+        with torch.no_grad():
+            for x in loader:
+                hidden = model(x, hidden)  # grows
+        """,
+    "no Python": "for each x {\n  loss = f(x)  # grows\n  kept.append(loss)\n}",
+}
+
+
+@pytest.mark.parametrize("program", HARMLESS.values(), ids=HARMLESS)
+def test_what_keeps_nothing_is_not_blamed(program: str) -> None:
+    assert found(program) == []
+
+
+def test_there_are_twenty_of_either_at_least() -> None:
+    assert len(LEAKING) + len(TENSORS) + len(CARRIED) >= 20 and len(HARMLESS) >= 20
+
+
+def test_a_file_that_cannot_be_read_shows_nothing() -> None:
+    asked: list[int] = []
+    assert keepers([("/gone/train.py", 20)], lambda _file, line: asked.append(line) or "") == []
+    assert len(asked) <= EMPTY_LINES + 1
+
+
+def test_a_line_that_keeps_something_is_told_with_its_own_text_around_it() -> None:
+    (keeper,) = found(LOOP.format("losses.append(loss)"))
+    assert (keeper.place, keeper.statement) == (("train.py", 8), "losses.append(loss)")
+    assert not keeper.detached and not keeper.without_backward
+
+
+def test_lines_in_a_function_that_a_loop_calls_are_followed_to_what_keeps_their_result() -> None:
+    program = """
+    def step(x):
+        out = model(x)  # grows
+        return out.sum()
+
+    for x in loader:
+        loss = step(x)  # grows
+        loss.backward()
+        losses.append(loss)
+    """
+    assert [keeper.edit(is_number=True) for keeper in found(program)] == ["losses.append(loss.item())"]
