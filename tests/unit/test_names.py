@@ -30,3 +30,16 @@ def test_no_two_public_classes_have_one_name_unless_one_is_the_others_parent() -
         if len(classes) > 1 and not any(name in bases for _place, bases in classes)
     }
     assert twice.keys() == MEANT.keys(), twice
+
+
+def test_a_topic_of_a_note_is_a_member_of_topic_and_no_word_of_its_own() -> None:
+    words = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for call in (
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+        ):
+            about = [keyword.value for keyword in call.keywords if keyword.arg == "topic"]
+            if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value).endswith(("context", "_news")):
+                about += call.args[:1] if call.func.attr == "note" else []
+            words += [f"{path.name}: {topic.value}" for topic in about if isinstance(topic, ast.Constant)]
+    assert words == []

@@ -1,7 +1,8 @@
-"""Names of recordings, and which of them leave when there are too many."""
+"""Names of recordings, which of them leave when there are too many, and how long the trash keeps them."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -13,9 +14,21 @@ import pytest
 
 from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.recording.recorder import Recorder, log_files
-from gpudash.telemetry.recording.retention import prune, prune_reports, trash_folder
+from gpudash.telemetry.recording.retention import (
+    INDEX,
+    KEPT_S,
+    empty_trash,
+    move_to_trash,
+    prune,
+    prune_reports,
+    purge_trash,
+    trash_folder,
+)
+from tests.unit.telemetry.recordings import dated, record
 
 NOON = datetime(2025, 3, 4, 12, 5, 6).astimezone()
+
+DAY_S = 86400.0
 
 
 def test_a_recording_is_named_by_moment_and_workload(tmp_path: Path) -> None:
@@ -135,3 +148,73 @@ def test_reports_of_one_name_do_not_replace_each_other_in_the_trash(tmp_path: Pa
         prune_reports(folder, 0, 1)
     assert sorted(path.name for path in trash_folder(folder).iterdir()) == ["train", "train-2"]
     assert prune_reports(tmp_path / "none", 0, 1) == []
+
+
+@pytest.fixture
+def trash(tmp_path: Path) -> Path:
+    """A trash with a recording that is years old and has just been deleted."""
+    folder = tmp_path / "trash"
+    move_to_trash(dated(record(tmp_path / "recordings" / "a.gpudash"), 1000.0), folder)
+    return folder
+
+
+def in_trash(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.name != INDEX)
+
+
+def test_what_is_deleted_stays_30_days_from_when_it_was_deleted(trash: Path) -> None:
+    assert purge_trash(trash, 50 * 365 * DAY_S) == []
+    assert purge_trash(trash, 50 * 365 * DAY_S + KEPT_S) == []
+    assert purge_trash(trash, 50 * 365 * DAY_S + KEPT_S + 1) == ["a.gpudash"]
+    assert in_trash(trash) == []
+
+
+def test_a_report_goes_with_everything_in_its_folder(trash: Path) -> None:
+    (trash / "report").mkdir()
+    (trash / "report" / "snapshot.pickle").write_bytes(b"x")
+    purge_trash(trash, 0.0)
+    assert sorted(purge_trash(trash, 31 * DAY_S)) == ["a.gpudash", "report"]
+    assert in_trash(trash) == []
+
+
+def test_a_link_goes_and_what_it_leads_to_stays(trash: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (trash / "link").symlink_to(tmp_path / "kept")
+    assert empty_trash(trash) == []
+    assert in_trash(trash) == []
+    assert (tmp_path / "kept" / "file").exists()
+
+
+def test_what_was_restored_and_deleted_again_begins_anew(trash: Path) -> None:
+    purge_trash(trash, 0.0)
+    content = (trash / "a.gpudash").read_bytes()
+    (trash / "a.gpudash").unlink()
+    purge_trash(trash, 29 * DAY_S)
+    (trash / "a.gpudash").write_bytes(content)
+    purge_trash(trash, 29.5 * DAY_S)
+    assert purge_trash(trash, 31 * DAY_S) == []
+
+
+@pytest.mark.parametrize("index", ["", "[1]", "{", '{"a.gpudash": "long ago"}', '{"a.gpudash": 1e300}'])
+def test_an_index_that_cannot_be_read_keeps_everything_longer(trash: Path, index: str) -> None:
+    (trash / INDEX).write_text(index)
+    assert purge_trash(trash, 40 * DAY_S) == []
+    assert json.loads((trash / INDEX).read_text()) == {"a.gpudash": 40 * DAY_S}
+
+
+def test_what_cannot_be_deleted_is_named_and_stays(trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError
+
+    purge_trash(trash, 0.0)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert empty_trash(trash) == ["a.gpudash"]
+    assert purge_trash(trash, 31 * DAY_S) == []
+    assert in_trash(trash) == ["a.gpudash"]
+
+
+def test_no_trash_needs_nothing(tmp_path: Path) -> None:
+    assert purge_trash(tmp_path / "trash", 0.0) == []
+    assert empty_trash(tmp_path / "trash") == []
+    assert not (tmp_path / "trash").exists()
