@@ -29,28 +29,12 @@ def test_the_default_pipeline_gives_the_matrix_and_its_four_stages(gpudash: Comm
 
 
 def test_training_learns_the_text(gpudash: Command) -> None:
-    outcome = gpudash("run", "training", "--model", "transformer", "--steps", "300", "--device", "cpu", "--json")
+    outcome = gpudash("run", "training", "--model", "transformer", "--steps", "80", "--device", "cpu", "--json")
     assert outcome.code == 0
     document = outcome.document
     loss = document["metrics"]["loss"]
     assert loss["last_20_median"] <= 0.55 * loss["first"]
     assert loss["last_20_median"] < document["result"]["unigram_entropy"]
-
-
-def test_training_without_a_learning_rate_learns_nothing(gpudash: Command) -> None:
-    flags = ("--steps", "60", "--learning-rate", "0", "--device", "cpu", "--json")
-    document = gpudash("run", "training", *flags).document
-    loss = document["metrics"]["loss"]
-    assert loss["last_20_median"] > 0.55 * loss["first"]
-    assert loss["last_20_median"] > document["result"]["unigram_entropy"]
-
-
-def test_the_same_seed_gives_the_same_losses_to_the_last_bit(gpudash: Command) -> None:
-    flags = ("--steps", "8", "--epochs", "1", "--device", "cpu", "--threads", "1", "--json")
-    first, second = (gpudash("run", "training", *flags).document["metrics"]["loss"] for _run in range(2))
-    other = gpudash("run", "training", *flags, "--seed", "1").document["metrics"]["loss"]
-    assert first == second
-    assert first != other
 
 
 def test_a_wrong_request_is_one_sentence_or_one_document_and_exit_2(gpudash: Command) -> None:

@@ -45,15 +45,23 @@ def test_a_gpu_that_was_asked_for_by_name_is_asked_for_by_name(capsys: pytest.Ca
     assert "simulate(8589934592, 'h100')  # a GPU's name, or bytes;" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("pattern", ["ramp", "leak", "sawtooth", "fragmentation", "spike"])
+LIMITS = [
+    (["--simulate", "1GiB", "--memory-cap", "512MiB"], 512 * MIB),
+    (["--simulate", "1GiB", "--memory-cap", "50%"], 512 * MIB),
+    (["--simulate", "1GiB", "--simulate-others", "500MiB"], 224 * MIB),
+    (["--device", "cuda:0", "--memory-cap", "512MiB"], 512 * MIB),
+    (["--device", "cuda:0"], 2 * GIB),
+]
+
+
 @pytest.mark.parametrize(
-    ("flags", "room"),
+    ("pattern", "flags", "room"),
     [
-        (["--device", "sim:0", "--simulate", "1GiB", "--memory-cap", "512MiB"], 512 * MIB),
-        (["--device", "sim:0", "--simulate", "1GiB", "--memory-cap", "50%"], 512 * MIB),
-        (["--device", "sim:0", "--simulate", "1GiB", "--simulate-others", "500MiB"], 224 * MIB),
-        (["--device", "cuda:0", "--memory-cap", "512MiB"], 512 * MIB),
-        (["--device", "cuda:0"], 2 * GIB),
+        *(("leak", *limit) for limit in LIMITS),
+        *(
+            (pattern, *limit)
+            for pattern, limit in zip(("ramp", "sawtooth", "fragmentation", "spike"), LIMITS, strict=False)
+        ),
     ],
 )
 def test_a_pressure_without_a_cap_of_its_own_ends_below_what_there_is(

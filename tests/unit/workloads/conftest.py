@@ -90,10 +90,16 @@ def told() -> Told:
     return Told()
 
 
+def context_on(device: str = "cpu", told: Told | None = None, **known: Any) -> Context:
+    """A context whose clock stands still; what it tells is in ``told``."""
+    told = Told() if told is None else told
+    return Context(torch.device(device), run_id=1, emit=told.append, clock=lambda: 0.0, wishes=told.wishes, **known)
+
+
 @pytest.fixture
 def context(told: Told) -> Context:
     """A context on the CPU whose clock stands still."""
-    return Context(torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: 0.0, wishes=told.wishes)
+    return context_on(told=told)
 
 
 class Custom(Spec):

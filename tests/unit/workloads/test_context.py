@@ -12,7 +12,7 @@ from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, 
 from gpudash.workloads.running.context import Context, Traffic
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
 from gpudash.workloads.running.stages import Stages
-from tests.unit.workloads.conftest import Told
+from tests.unit.workloads.conftest import Told, context_on
 
 
 def test_the_first_execution_of_a_stage_is_told_when_the_next_begins(context: Context, told: Told) -> None:
@@ -127,13 +127,7 @@ def test_an_announced_allocation_asks_the_guard_of_the_memory_it_names_or_of_the
         asked.append((size, memory))
         return f"no {memory}" if size > 5 else None
 
-    context = Context(
-        torch.device("meta"),
-        run_id=1,
-        emit=told.append,
-        clock=lambda: 0.0,
-        refuse=refuse,
-    )
+    context = context_on("meta", told=told, refuse=refuse)
     context.about_to_allocate(5, "cpu")
 
     with pytest.raises(GuardRefused, match="no cpu"):

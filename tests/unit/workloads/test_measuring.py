@@ -22,7 +22,7 @@ from gpudash.workloads.programs import pressure as pressure_patterns
 from gpudash.workloads.running.context import Context, MemoryLevel
 from gpudash.workloads.running.run_errors import Cancelled
 from gpudash.workloads.running.timing import median_and_iqr
-from tests.unit.workloads.conftest import Bench, Custom, Told
+from tests.unit.workloads.conftest import Bench, Custom, Told, context_on
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50))
@@ -61,7 +61,7 @@ def test_on_the_cpu_host_to_host_is_measured_and_the_rest_says_why_not(context: 
 
 
 def test_the_link_is_unknown_unless_given_and_the_best_is_told(told: Told) -> None:
-    context = Context(torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: 0.0, link_bytes_per_second=31.5e9)
+    context = context_on(told=told, link_bytes_per_second=31.5e9)
     result = transferred(context, directions="h2h", memory="pageable", blocking="blocking")
 
     assert result["link_bytes_per_second"] == 31.5e9
@@ -179,13 +179,7 @@ def test_a_ramp_without_cap_and_reading_says_to_name_one(bench: Bench) -> None:
 
 
 def test_a_ramp_above_its_level_already_allocates_nothing(told: Told) -> None:
-    context = Context(
-        torch.device("cpu"),
-        run_id=1,
-        emit=told.append,
-        clock=lambda: 0.0,
-        memory=lambda: MemoryLevel(95 * GIB, 5 * GIB, 100 * GIB),
-    )
+    context = context_on(told=told, memory=lambda: MemoryLevel(95 * GIB, 5 * GIB, 100 * GIB))
     result = pressure.run(PressureSpec(), context)
 
     assert result["allocations"] == 0

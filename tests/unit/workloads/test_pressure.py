@@ -25,7 +25,7 @@ from gpudash.workloads.programs import pressure as pressure_leak
 from gpudash.workloads.programs import pressure as pressure_patterns
 from gpudash.workloads.running.context import Context, MemoryLevel
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
-from tests.unit.workloads.conftest import Told
+from tests.unit.workloads.conftest import Told, context_on
 
 PATTERNS = ["ramp", "leak", "sawtooth", "fragmentation", "spike"]
 FAST: dict[str, Any] = {"step": "1MiB", "rate": 1000, "hold": 0}
@@ -95,7 +95,7 @@ def test_every_pattern_stays_within_its_cap_and_ends_on_the_cpu(context: Context
 @settings(deadline=None, max_examples=40)
 @given(pattern=st.sampled_from(PATTERNS), step=st.integers(2000, 200_000), cap=st.integers(1024, 100_000))
 def test_no_pattern_passes_its_cap_whatever_the_step(pattern: str, step: int, cap: int) -> None:
-    context = Context(torch.device("cpu"), run_id=1, emit=[].append, clock=lambda: 0.0)
+    context = context_on()
     context.wait = lambda seconds: None  # type: ignore[method-assign]
     context.free_cache = lambda: None  # type: ignore[method-assign]
 
@@ -225,7 +225,7 @@ def test_the_pages_of_a_simulated_gpu_are_not_written_and_those_of_the_cpu_are(
 
 def test_a_leaks_step_keeps_what_its_loss_needs_for_another_backward_pass() -> None:
     samples, sizes = 1000, {}
-    context = Context(torch.device("cpu"), run_id=1, emit=[].append, clock=lambda: 0.0)
+    context = context_on()
     inputs, targets = pressure_leak._batch(samples, 0, context)
     model = pressure_leak.small_model()
     losses: list[torch.Tensor] = []
@@ -265,13 +265,7 @@ def test_the_line_that_leaks_is_one_of_an_ordinary_training_step() -> None:
 
 def test_the_guard_ends_any_pattern(told: Told) -> None:
     for pattern in PATTERNS:
-        context = Context(
-            torch.device("cpu"),
-            run_id=1,
-            emit=told.append,
-            clock=lambda: 0.0,
-            refuse=lambda size, memory: "no" if size >= 500_000 else None,
-        )
+        context = context_on(told=told, refuse=lambda size, memory: "no" if size >= 500_000 else None)
         with pytest.raises(GuardRefused):
             pressure.run(spec_of(pattern=pattern, cap="4MiB"), context)
 

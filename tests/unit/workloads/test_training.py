@@ -18,7 +18,7 @@ from gpudash.workloads.programs.training import audit, make_interruptible, model
 from gpudash.workloads.programs.training_step import Mlp, Transformer
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, WorkloadError
-from tests.unit.workloads.conftest import Told
+from tests.unit.workloads.conftest import Told, context_on
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 2, "batch": 4, "sequence": 16, "steps": 6}
 MLP: dict[str, Any] = {"model": "mlp", "width": 32, "depth": 2, "batch": 32, "steps": 60}
@@ -73,18 +73,20 @@ def test_a_learning_rate_of_nothing_teaches_nothing(context: Context, told: Told
 def test_the_same_seed_gives_the_same_losses_bit_for_bit(values: dict[str, Any]) -> None:
     def losses(seed: int) -> list[float | None]:
         told = Told()
-        context = Context(torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: 0.0)
+        context = context_on(told=told)
         return [step.loss for step in trained(told, context, **values, seed=seed)[1]]
 
     assert losses(3) == losses(3) != losses(4)
 
 
-@pytest.mark.parametrize("batches", ["resident", "moved", "pingpong"])
-@pytest.mark.parametrize("model", ["transformer", "mlp", "cnn"])
+@pytest.mark.parametrize(
+    ("model", "batches"),
+    [("transformer", "resident"), ("transformer", "pingpong"), ("mlp", "pingpong"), ("cnn", "resident")],
+)
 def test_where_the_batches_live_changes_no_loss(model: str, batches: str) -> None:
     def losses(batches: str) -> list[float | None]:
         told = Told()
-        context = Context(torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: 0.0)
+        context = context_on(told=told)
         return [step.loss for step in trained(told, context, **{**SMALL, "model": model}, batches=batches)[1]]
 
     assert losses(batches) == losses("moved")
@@ -102,11 +104,8 @@ def test_epochs_have_means_times_and_a_word_each(context: Context, told: Told) -
 def test_keeping_intermediates_announces_what_it_keeps(told: Told) -> None:
     def asked(**values: Any) -> int:
         sizes: list[int] = []
-        context = Context(
-            torch.device("cpu"),
-            run_id=1,
-            emit=told.append,
-            clock=lambda: 0.0,
+        context = context_on(
+            told=told,
             refuse=lambda size, memory: sizes.append(size),  # type: ignore[func-returns-value]
         )
         run(TrainingSpec(**SMALL, **values), context)
@@ -117,9 +116,7 @@ def test_keeping_intermediates_announces_what_it_keeps(told: Told) -> None:
 
 
 def test_memory_is_announced_before_the_model_is_made(told: Told) -> None:
-    context = Context(
-        torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: 0.0, refuse=lambda size, memory: f"no {size}"
-    )
+    context = context_on(told=told, refuse=lambda size, memory: f"no {size}")
 
     with pytest.raises(GuardRefused) as refusal:
         model_of(TrainingSpec(width=16384, depth=256), 96, context)
@@ -131,11 +128,8 @@ def test_resident_batches_are_announced_and_copied_once_as_a_told_stage(
     told: Told, mode: Literal["train", "inference"]
 ) -> None:
     asked: list[tuple[int, str]] = []
-    context = Context(
-        torch.device("cpu"),
-        run_id=1,
-        emit=told.append,
-        clock=lambda: 0.0,
+    context = context_on(
+        told=told,
         refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
     )
     trained(told, context, **SMALL, mode=mode, batches="resident")
@@ -164,11 +158,9 @@ def test_resident_batches_that_move_with_the_model_are_announced_and_told(told: 
     from gpudash.workloads.programs import training
 
     asked: list[tuple[int, str]] = []
-    context = Context(
-        torch.device("meta"),
-        run_id=1,
-        emit=told.append,
-        clock=lambda: 0.0,
+    context = context_on(
+        "meta",
+        told=told,
         refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
     )
     spec = TrainingSpec(**SMALL, batches="resident", move_at_epoch=2)
@@ -185,12 +177,8 @@ def test_resident_batches_that_move_with_the_model_are_announced_and_told(told: 
 
 
 def test_the_hosts_memory_for_a_batch_of_text_is_asked_for_on_any_device(told: Told) -> None:
-    context = Context(
-        torch.device("meta"),
-        run_id=1,
-        emit=told.append,
-        clock=lambda: 0.0,
-        refuse=lambda size, memory: f"{memory} has no {size}" if size > 2**33 else None,
+    context = context_on(
+        "meta", told=told, refuse=lambda size, memory: f"{memory} has no {size}" if size > 2**33 else None
     )
 
     with pytest.raises(GuardRefused, match="cpu has no"):

@@ -1,8 +1,9 @@
-"""A comparison as it runs, on a real worker and on a context alone."""
+"""Whether two devices found the same."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from gpudash.specs import ComparisonSpec, Spec, build
 from gpudash.telemetry.records import EpochFinished, Note, RunFinished, StageFinished, StepFinished
 from gpudash.workloads.programs import comparison as comparison_module
 from gpudash.workloads.programs import comparison_side
-from gpudash.workloads.programs.comparison import run
+from gpudash.workloads.programs.comparison import COMPARED_STEPS, of_losses, of_results, run, tolerance
 from gpudash.workloads.running import run as running
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled
@@ -273,3 +274,41 @@ def test_seed_and_data_are_the_same_on_both_sides_and_torchs_threads_are_put_bac
 def test_the_limit_ends_a_comparison_that_stays_unsure(context: Context) -> None:
     found = run(comparison(limit=1.0, half_width=0.001, fields=MLP), context)
     assert found["repetitions"] >= 2
+
+
+LOSSES = [2.0 - 0.01 * step for step in range(30)]
+
+
+def test_losses_within_the_precision_agree_and_the_tolerance_is_told() -> None:
+    other = [loss * (1 + 1e-6) for loss in LOSSES]
+    found = of_losses((LOSSES, [0.5] * 30), (other, [0.5] * 30), "fp32")
+    assert found.agrees is True
+    assert found.tolerance == tolerance("fp32")
+    assert "2e-04" in found.words
+    assert found.accuracy == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(("precision", "agrees"), [("fp32", False), ("bf16", True)])
+def test_the_tolerance_is_the_precisions_own(precision: str, agrees: bool) -> None:
+    other = [loss * 1.01 for loss in LOSSES]
+    assert of_losses((LOSSES, []), (other, []), precision).agrees is agrees
+
+
+def test_only_the_first_steps_are_compared() -> None:
+    other = [*LOSSES[:COMPARED_STEPS], *[9.0] * 20]
+    assert of_losses((LOSSES, []), (other, []), "fp32").agrees is True
+
+
+def test_a_loss_that_is_nan_on_one_side_only_differs() -> None:
+    assert of_losses(([1.0, math.nan], []), ([1.0, 2.0], []), "fp32").agrees is False
+    assert of_losses(([1.0, math.nan], []), ([1.0, math.nan], []), "fp32").agrees is True
+
+
+def test_results_are_compared_by_their_values() -> None:
+    assert of_results({"values": [[1.0, 2.0]]}, {"values": [[1.0, 2.0]]}, "float32").agrees is True
+    assert of_results({"values": [[1.0, 2.0]]}, {"values": [[1.0, 2.1]]}, "float32").agrees is False
+
+
+def test_a_workload_that_tells_nothing_neither_agrees_nor_differs() -> None:
+    assert of_losses(([], []), ([], []), "fp32").agrees is None
+    assert of_results({}, {}, "float32").agrees is None

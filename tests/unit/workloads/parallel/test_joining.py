@@ -1,16 +1,40 @@
-"""What ranks tell becomes the records of one run."""
+"""What ranks tell becomes one run: joined steps, who holds the others up, and why ranks ended."""
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
 from gpudash.devices.names import Device
 from gpudash.specs import TrainingSpec, build
-from gpudash.telemetry.records import EpochFinished, Note, Record, Sample, StageFinished, StepFinished
+from gpudash.system.processes import TORCH_IMPORT_S
+from gpudash.telemetry.records import (
+    EpochFinished,
+    Note,
+    OutOfMemory,
+    Record,
+    RunFailed,
+    Sample,
+    StageFinished,
+    StepFinished,
+)
 from gpudash.units import GIB
-from gpudash.workloads.programs.parallel.joining import Joining
+from gpudash.workloads.programs.parallel.joining import (
+    COLLECTIVE,
+    Ended,
+    HeldUp,
+    Joining,
+    Standing,
+    cause_of,
+    ending_of_cause,
+    held_up,
+    overdue,
+    waited_s,
+    why_that_one,
+)
+from gpudash.workloads.running.run_errors import Progress
 
 FACTS = {"item": "sample", "parameters": 10}
 
@@ -191,3 +215,175 @@ def test_memory_is_not_compared_before_all_ranks_have_settled() -> None:
     for rank in (0, 1):
         bench.step(rank, 5, 1.0)
     assert bench.joining.result()["memory_imbalance"]["rank"] == 1
+
+
+def rank(number: int, step: int, phase: str, since_s: float = 0.0, heard_s: float = 10.0, where: str = "") -> Standing:
+    found = Standing(number, "cpu", pid=100 + number)
+    found.stands(step, phase, where, since_s)
+    found.heard_s = heard_s
+    return found
+
+
+def test_the_rank_that_still_computes_is_named_with_the_place_where_it_stands() -> None:
+    found = held_up([rank(0, 5, COLLECTIVE, 3.0), rank(1, 5, "computing", 3.0, where="mine.py:7 in loop")], 10.0)
+
+    assert found is not None and found.rank == 1
+    assert "Rank 1 (cpu, pid 101) keeps the other rank waiting at step 5" in found.text
+    assert "7.0 s" in found.text and "computing step 5, at mine.py:7 in loop" in found.text
+
+
+def test_a_rank_a_step_behind_is_named_though_it_waits_too() -> None:
+    found = held_up([rank(0, 5, COLLECTIVE), rank(1, 4, COLLECTIVE), rank(2, 5, "computing")], 10.0)
+
+    assert found is not None and found.rank == 1 and "the other ranks" in found.text
+
+
+def test_a_silent_rank_comes_before_one_that_computes() -> None:
+    found = held_up([rank(0, 5, "computing"), rank(1, 5, COLLECTIVE, heard_s=2.0), rank(2, 5, COLLECTIVE)], 10.0)
+
+    assert found is not None and found.rank == 1 and "has said nothing for 8.0 s" in found.text
+
+
+def test_a_rank_that_never_spoke_has_not_begun() -> None:
+    found = held_up([rank(0, 0, COLLECTIVE), Standing(1, "cpu")], 10.0)
+
+    assert found is not None and found.text == "Rank 1 (cpu) has not begun, and the others wait for it."
+
+
+def test_nobody_is_named_where_all_compute_all_wait_or_all_are_silent() -> None:
+    assert held_up([rank(0, 5, "computing"), rank(1, 5, "computing")], 10.0) is None
+    assert held_up([rank(0, 5, COLLECTIVE), rank(1, 5, COLLECTIVE)], 10.0) is None
+    assert held_up([rank(0, 5, "computing", heard_s=1.0), rank(1, 5, "computing", heard_s=1.0)], 10.0) is None
+
+
+def test_waiting_is_counted_from_the_arrival_at_the_collective() -> None:
+    waiting = rank(0, 5, COLLECTIVE, 3.0)
+    waiting.stands(5, COLLECTIVE, "", 9.0)
+    assert waited_s([waiting, rank(1, 5, "computing")], 10.0) == 7.0
+    assert waited_s([rank(0, 5, "computing")], 10.0) == 0.0
+
+
+def test_a_rank_that_is_slow_to_begin_is_waited_for_longer_than_one_that_trains() -> None:
+    both = [rank(0, 0, COLLECTIVE, since_s=0.0, heard_s=30.0), rank(1, 0, "starting", heard_s=30.0)]
+    assert not overdue(both, 30.0, patience_s=5.0, grace_s=10.0)
+    assert overdue(both, TORCH_IMPORT_S + 10.1, patience_s=5.0, grace_s=10.0)
+    for one in both:
+        one.ready = True
+    assert overdue(both, 30.0, patience_s=5.0, grace_s=10.0) and not overdue(both, 15.0, patience_s=5.0, grace_s=10.0)
+
+
+def test_ranks_that_have_all_fallen_silent_are_overdue() -> None:
+    both = [rank(0, 3, "computing", heard_s=10.0), rank(1, 3, "computing", heard_s=10.0)]
+    for one in both:
+        one.ready = True
+    assert overdue(both, 25.1, 5.0, 10.0) and not overdue(both, 24.9, 5.0, 10.0)
+    both[1].heard_s = 20.0
+    assert not overdue(both, 25.1, 5.0, 10.0)
+
+
+GONE: dict[str, Any] = {"error": "RuntimeError", "message": "Connection closed by peer", "because_of": "gone"}
+OWN: dict[str, Any] = {"error": "ValueError", "message": "no such row", "where": "mine.py:3 in rows"}
+FULL: dict[str, Any] = {"error": "OutOfMemoryError", "message": "...", "full": "cuda", "requested_bytes": 2 * GIB}
+
+
+def ranks(count: int = 2, device: str = "cpu") -> list[Standing]:
+    names = [device if device == "cpu" else f"{device}:{rank}" for rank in range(count)]
+    return [Standing(rank, name, pid=100 + rank, step=5, steps=4) for rank, name in enumerate(names)]
+
+
+def test_an_error_of_its_own_comes_before_the_connections_that_it_broke() -> None:
+    cause = cause_of(Ended(failed=[(0, GONE), (1, OWN)]), ranks(), memory_was_full=False, printed="")
+
+    assert (cause.rank, cause.error) == (1, "ValueError")
+    expected = "Rank 1 (cpu, pid 101) failed in step 5 at mine.py:3 in rows by ValueError: no such row."
+    assert cause.message == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "words"),
+    [
+        (-signal.SIGKILL, "killed", "was killed from outside after step 4 (SIGKILL)"),
+        (-signal.SIGSEGV, "crashed", "crashed after step 4 (Segmentation fault, SIGSEGV)"),
+        (7, "exited", "ended itself after step 4 with exit code 7"),
+    ],
+)
+def test_a_rank_that_fell_without_a_word_is_named_by_how(code: int, error: str, words: str) -> None:
+    ended = Ended(failed=[(0, GONE)], fell={0: 1, 1: code}, gone=[1])
+
+    cause = cause_of(ended, ranks(), memory_was_full=False, printed="what was printed")
+
+    assert (cause.rank, cause.error, cause.details) == (1, error, "what was printed")
+    assert words in cause.message
+
+
+def test_a_rank_that_torchrun_ended_after_another_is_not_to_blame() -> None:
+    ended = Ended(fell={0: -signal.SIGTERM, 1: -signal.SIGKILL}, gone=[0, 1])
+    assert cause_of(ended, ranks(), memory_was_full=False, printed="").rank == 1
+
+
+def test_a_rank_that_the_system_killed_for_memory_is_an_out_of_memory() -> None:
+    cause = cause_of(Ended(fell={1: -9}, gone=[1]), ranks(), memory_was_full=True, printed="")
+    ending = ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {}))
+
+    assert isinstance(ending, OutOfMemory) and ending.error == "host" and "killed rank 1" in ending.message
+
+
+def test_who_held_the_others_up_is_named_before_its_process_that_was_ended_for_it() -> None:
+    ended = Ended(
+        failed=[(0, {**GONE, "because_of": "late"})], fell={1: -9}, gone=[1], late=HeldUp(1, "Rank 1 stands.")
+    )
+    cause = cause_of(ended, ranks(), memory_was_full=False, printed="")
+
+    assert (cause.rank, cause.error, cause.message) == (1, "hang", "Rank 1 stands.")
+    assert isinstance(ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {})), RunFailed)
+
+
+@pytest.mark.parametrize(
+    ("ended", "error", "rank"),
+    [
+        (Ended(gone=[1]), "gone", 1),
+        (Ended(failed=[(0, GONE)]), "lost", 0),
+        (Ended(), "torchrun", None),
+    ],
+)
+def test_what_nobody_knows_is_not_made_up(ended: Ended, error: str, rank: int | None) -> None:
+    cause = cause_of(ended, ranks(), memory_was_full=False, printed="")
+    assert (cause.error, cause.rank) == (error, rank)
+
+
+def test_an_out_of_memory_names_the_rank_the_request_and_why_it() -> None:
+    standings = ranks(device="cuda")
+    standings[0].memory = {"total_bytes": 24 * GIB}
+    cause = cause_of(
+        Ended(failed=[(1, {**FULL, "total_bytes": 16 * GIB})]), standings, memory_was_full=False, printed=""
+    )
+    ending = ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {}))
+
+    assert isinstance(ending, OutOfMemory) and ending.requested_bytes == 2 * GIB
+    assert "Rank 1 (cuda:1, pid 101) ran out of the memory of cuda:1 in step 5" in ending.message
+    assert "the smallest: 16.0 GiB, the others' have 24.0 GiB or more" in ending.message
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "words"),
+    [
+        ({"limit_bytes": GIB}, {"limit_bytes": None}, "limited to 1.00 GiB of address space, the others' are not"),
+        (
+            {"total_bytes": 8 * GIB, "free_bytes": 0, "reserved_bytes": 3 * GIB},
+            {"total_bytes": 8 * GIB, "free_bytes": 4 * GIB, "reserved_bytes": 3 * GIB},
+            "Other processes hold 5.00 GiB of its device, and at most 1.00 GiB",
+        ),
+        (
+            {"allocated_bytes": 4 * GIB},
+            {"peak_allocated_bytes": 3 * GIB},
+            "It held 4.00 GiB itself, and no other rank more than 3.00 GiB",
+        ),
+        ({"allocated_bytes": 3 * GIB}, {"peak_allocated_bytes": 3 * GIB}, "was the first to find no room"),
+    ],
+)
+def test_why_memory_ran_out_on_this_rank_is_told_by_what_sets_it_apart(
+    own: dict[str, Any], other: dict[str, Any], words: str
+) -> None:
+    standings = ranks(device="cuda")
+    standings[0].memory = other
+    assert words in why_that_one(1, own, standings)
