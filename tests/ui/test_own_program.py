@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QFileDialog, QLabel, QMessageBox, QWidget
 
 from gpudash.session import Replay
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Warning
-from gpudash.ui.forms.script import Script
-from gpudash.ui.forms.script_form import ScriptForm
+from gpudash.ui.forms.script_form import Script, ScriptForm
 from gpudash.ui.widgets.remembered import recall
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -46,6 +45,12 @@ def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
     path.write_text("print(1)")
     return path
+
+
+def bubbles(form: QWidget) -> list[str]:
+    """What is said at the fields for everybody to see."""
+    labels = form.findChildren(QLabel)
+    return [label.text() for label in labels if label.property("role") == "bubble" and label.isVisible()]
 
 
 def choose(window: MainWindow, script: Path | None = None) -> ScriptForm:
@@ -96,7 +101,7 @@ def test_start_waits_for_a_script_and_says_so(window: MainWindow, script: Path) 
     )
     start = window.menus.actions["run.start"]
     assert not start.isEnabled() and "Choose the script" in start.toolTip()
-    assert not form._errors["file"].isVisible()
+    assert bubbles(form) == []
     form.file.setText(str(script))
     settle(window)
     assert window.workspace.dashboard.panel.button.isEnabled() and start.isEnabled()
@@ -105,11 +110,11 @@ def test_start_waits_for_a_script_and_says_so(window: MainWindow, script: Path) 
 def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) -> None:
     form = choose(window, script)
     form.arguments.setText("'open")
-    assert form._errors["arguments"].text() == "A quote is opened and not closed."
-    assert form._errors["arguments"].isVisible() and form.arguments.property("invalid") is True
+    assert form.error_words("arguments") == "A quote is opened and not closed."
+    assert bubbles(form) == [form.error_words("arguments")] and form.arguments.property("invalid") is True
     assert not window.workspace.dashboard.panel.button.isEnabled()
     form.arguments.setText("")
-    assert not form._errors["arguments"].isVisible() and window.workspace.dashboard.panel.button.isEnabled()
+    assert bubbles(form) == [] and window.workspace.dashboard.panel.button.isEnabled()
 
 
 def test_f5_starts_what_the_form_holds_and_remembers_it(window: MainWindow, session: FakeSession, script: Path) -> None:
@@ -368,8 +373,12 @@ def test_no_word_of_the_form_is_cut(
     form.environment.setPlainText("B")
     form.simulate.setEditText("1 apple")
     settle(window)
-    assert sum(error.isVisible() for error in form._errors.values()) == 6
-    assert complaints(window) == []
+    for name in ("file", "arguments", "folder", "environment", "python", "simulate"):
+        field = getattr(form, name)
+        field.setFocus()
+        settle(window)
+        assert field.property("invalid") is True and bubbles(form) == [form.error_words(name)]
+        assert complaints(window) == []
 
 
 def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
@@ -391,7 +400,7 @@ def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
     form = window.workspace.dashboard.panel.script
     assert form.isVisible() and not form.file.isEnabled() and not window.workspace.dashboard.panel.button.isVisible()
     assert (form.file.text(), form.arguments.text(), form.folder.text()) == ("gone.py", "-v", "/elsewhere")
-    assert not any(error.isVisible() for error in form._errors.values())
+    assert bubbles(form) == []
     assert (
         window.workspace.dashboard.tabs.output_in_front
         and window.workspace.dashboard.tabs.output.text.toPlainText() == "hello\noh"

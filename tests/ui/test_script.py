@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpudash.devices.known_gpus import KnownGpu
 from gpudash.session.watching.request import found_python
-from gpudash.ui.forms.script import Script, python_words
+from gpudash.ui.forms.script_form import Script, python_words
 from gpudash.units import GIB
 
 

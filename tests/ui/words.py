@@ -78,7 +78,8 @@ def _scrolled(widget: QWidget) -> bool:
 
 
 def _covered(window: QWidget) -> Iterator[str]:
-    for first, second in combinations(words(window), 2):
+    lying = [word for word in words(window) if word.widget.property("role") != "bubble"]  # those lie over others
+    for first, second in combinations(lying, 2):
         if first.place.intersects(second.place):
             yield f"{first.text!r} covers {second.text!r}"
 

@@ -8,7 +8,7 @@ from gpudash.devices.names import Device
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.device_forms import ParallelForm
 from gpudash.ui.forms.run_progress import PID, WATCH
-from gpudash.ui.forms.script import Script
+from gpudash.ui.forms.script_form import Script
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 

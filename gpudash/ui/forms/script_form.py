@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ from PySide6.QtWidgets import (
     QFileDialog,
     QGridLayout,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QToolButton,
@@ -22,10 +23,10 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
-from gpudash.session.watching.request import WatchRequest, found_python
-from gpudash.ui.forms.script import Script, python_words
+from gpudash.devices.names import SimulatedCard, card_words, parse_simulated, read_card
+from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
-from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.fields import ChoiceField, ErrorBubbles
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 
@@ -80,10 +81,10 @@ class ScriptForm(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._recorded = False
-        self._errors: dict[str, QLabel] = {}
+        self._errors = ErrorBubbles(self)
         self._browse: list[QToolButton] = []
         self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM)
         self._grid.setHorizontalSpacing(10)
         self._grid.setVerticalSpacing(2)
         self._grid.setColumnMinimumWidth(0, LABEL_PX)
@@ -127,17 +128,12 @@ class ScriptForm(QWidget):
         box.addWidget(control, 1)
         if ask is not None:
             box.addWidget(self._browse_button(name, ask))
-        error = PlainLabel()
-        error.setProperty("role", "error")
-        error.setWordWrap(True)
-        error.hide()
         row = self._grid.rowCount()
         tall = isinstance(control, QPlainTextEdit)
         label.setContentsMargins(0, 7 if tall else 2, 0, 0)
         self._grid.addWidget(label, row, 0, Qt.AlignmentFlag.AlignTop if tall else Qt.AlignmentFlag.AlignVCenter)
         self._grid.addLayout(box, row, 1)
-        self._grid.addWidget(error, row + 1, 1)
-        self._errors[name] = error
+        self._errors.add(name, control)
         if isinstance(control, (QLineEdit, QPlainTextEdit)):
             control.textChanged.connect(self._changed)
         elif isinstance(control, QComboBox):
@@ -211,6 +207,10 @@ class ScriptForm(QWidget):
         """Whether the script can be run."""
         return not self.script().problems()
 
+    def error_words(self, name: str) -> str:
+        """What is said at a field; "" while it is right."""
+        return self._errors.words(name)
+
     def set_locked(self, locked: bool) -> None:
         """Keep the values readable but not editable, while the script runs."""
         fields = (self.file, self.arguments, self.folder, self.python, self.simulate, self.memory_history)
@@ -222,14 +222,7 @@ class ScriptForm(QWidget):
         problems = {} if self._recorded else script.problems()  # what was run may be on another computer
         if not script.file:
             problems.pop("file", None)  # an empty form is no mistake; the button says what is missing
-        for name, error in self._errors.items():
-            error.setText(problems.get(name, ""))
-            error.setVisible(name in problems)
-            control = getattr(self, name)
-            if control.property("invalid") != (name in problems):
-                control.setProperty("invalid", name in problems)
-                control.style().unpolish(control)
-                control.style().polish(control)
+        self._errors.show_errors(problems)
         self.file.setPlaceholderText("train.py")
         self.folder.setPlaceholderText("the script's folder")
         self.environment.setPlaceholderText("NAME=value")
@@ -255,3 +248,165 @@ class ScriptForm(QWidget):
         chosen, _kind = QFileDialog.getOpenFileName(self, "Python interpreter", self.python.text() or "/usr/bin")
         if chosen:
             self.python.setText(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What the form holds, as text.
+
+    Attributes:
+        file: the script.
+        arguments: as they would be typed in a shell.
+        folder: to run in; "" is the script's own.
+        environment: NAME=value, several of them in lines or between spaces, quoted as in a shell.
+        python: the interpreter; "" is `found_python`.
+        simulate: size or name of a simulated GPU; "" for none.
+        memory_history: whether every allocation is written down with its call stack.
+    """
+
+    file: str = ""
+    arguments: str = ""
+    folder: str = ""
+    environment: str = ""
+    python: str = ""
+    simulate: str = ""
+    memory_history: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """The values for a file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, kept: Any) -> Script:
+        """The values from a file; what is not as it should be has its default."""
+        if not isinstance(kept, dict):
+            return cls()
+        defaults = asdict(cls())
+        usable = {name: kept[name] for name in defaults if type(kept.get(name)) is type(defaults[name])}
+        return cls(**{**defaults, **usable})
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Script:
+        """The values of a recorded run, as far as they can be told from its command."""
+        command = [str(word) for word in spec.get("command") or ()]
+        file = (script_of(command) if command else None) or ""
+        place = command.index(file) if file else 0
+        cards = [card for told in spec.get("simulate") or () if (card := read_card(told)) is not None]
+        variables = spec.get("environment") or {}
+        return cls(
+            file=file,
+            arguments=shlex.join(command[place + 1 :]) if command else "",
+            folder=str(spec.get("folder") or ""),
+            environment="\n".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
+            python=shlex.join(command[:place] or command[:1]),
+            simulate=card_words(cards[0]) if cards else "",
+            memory_history=bool(spec.get("memory_history")),
+        )
+
+    def problems(self) -> dict[str, str]:
+        """Field → what is wrong with it, in one sentence."""
+        found = {
+            "file": _file_problem(self.file),
+            "arguments": _quoting_problem(self.arguments),
+            "folder": _folder_problem(self.folder),
+            "environment": _environment_problem(self.environment),
+            "python": _python_problem(self.python),
+            "simulate": _card_problem(self.simulate),
+        }
+        return {name: problem for name, problem in found.items() if problem}
+
+    @property
+    def path(self) -> Path:
+        """The script."""
+        return Path(self.file).expanduser()
+
+    @property
+    def working_folder(self) -> Path:
+        """Where it runs."""
+        return Path(self.folder).expanduser() if self.folder else self.path.absolute().parent
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What is run. The values must have no problems."""
+        return (self._interpreter, str(self.path.absolute()), *shlex.split(self.arguments))
+
+    @property
+    def _interpreter(self) -> str:
+        if not self.python:
+            return found_python(self.file)
+        named = Path(self.python).expanduser()
+        return str(named.absolute()) if len(named.parts) > 1 else self.python  # a bare name is looked up on PATH
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables that are added. The values must have no problems."""
+        parts = (word.partition("=") for word in shlex.split(self.environment))
+        return {name: value for name, _equals, value in parts}
+
+    @property
+    def simulated_card(self) -> SimulatedCard | None:
+        """The simulated GPU. The values must have no problems."""
+        return parse_simulated(self.simulate) if self.simulate else None
+
+
+def python_words(python: str, script: Script) -> str:
+    """A short name for an interpreter: from the script's folder on where it lies in there, else the program alone."""
+    folder = script.path.absolute().parent
+    path = Path(python)
+    return str(path.relative_to(folder)) if script.file and path.is_relative_to(folder) else path.name
+
+
+def _file_problem(text: str) -> str:
+    if not text:
+        return "Choose the script to run."
+    path = Path(text).expanduser()
+    if not path.exists():
+        return f"There is no file {text}."
+    return "" if path.is_file() else f"{text} is a folder; name the script in it."
+
+
+def _quoting_problem(text: str) -> str:
+    try:
+        shlex.split(text)
+    except ValueError:
+        return "A quote is opened and not closed."
+    return ""
+
+
+def _folder_problem(text: str) -> str:
+    if not text:
+        return ""
+    path = Path(text).expanduser()
+    if not path.exists():
+        return f"There is no folder {text}."
+    return "" if path.is_dir() else f"{text} is a file, not a folder."
+
+
+def _environment_problem(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return "A quote is opened and not closed."
+    for word in words:
+        name, equals, _value = word.partition("=")
+        if not equals or not name:
+            return f"{word!r} is not NAME=value."
+        if name.startswith("GPUDASH_"):
+            return f"{name} is set by gpudash itself."
+    return ""
+
+
+def _python_problem(text: str) -> str:
+    if not text or shutil.which(Path(text).expanduser()):
+        return ""
+    return f"{text} is not a program that can be run."
+
+
+def _card_problem(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        parse_simulated(text)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import QEvent, QPoint, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QComboBox, QFormLayout, QFrame, QLabel, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
-from gpudash.specs import Spec, invalid_fields
+from gpudash.specs import Spec, flag, invalid_fields
 from gpudash.ui.widgets.fields import (
     Control,
+    ErrorBubbles,
     disable_choices,
     is_bytes,
     make_control,
@@ -28,9 +29,6 @@ from gpudash.ui.widgets.remembered import recall, remember
 
 LABEL_WIDTH = 118
 """Logical pixels of the label column, the same in every form so that nothing moves when the workload changes."""
-
-ERROR_ROOM = 34
-"""Logical pixels below the last field, in which what is wrong with it can be read."""
 
 
 class SpecForm(QWidget):
@@ -64,7 +62,7 @@ class SpecForm(QWidget):
         self._controls: dict[str, Control] = {}
         self._defaults: dict[str, Any] = {}
         self._labels: dict[str, QLabel] = {}
-        self._errors: dict[str, QLabel] = {}
+        self._errors = ErrorBubbles(self)
         self._essentials, self._others = _rows(), _rows()
         self._folded = QWidget()
         self._folded.setLayout(self._others)
@@ -87,7 +85,7 @@ class SpecForm(QWidget):
             for name in shown:
                 self._add(name, self._essentials if group is None else self._others)
         outer = QVBoxLayout(self)  # in the order in which Tab goes through it
-        outer.setContentsMargins(0, 0, 0, ERROR_ROOM)
+        outer.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM)
         outer.setSpacing(6)
         outer.addLayout(self._essentials)
         outer.addWidget(self.more)
@@ -168,7 +166,7 @@ class SpecForm(QWidget):
 
     def error_words(self, name: str) -> str:
         """What is said at a field; "" while it is right."""
-        return self._errors[name].text()
+        return self._errors.words(name)
 
     def title(self, name: str) -> str:
         """What a field is called."""
@@ -195,17 +193,13 @@ class SpecForm(QWidget):
         label.setProperty("role", "muted")
         label.setBuddy(control)
         label.setMinimumWidth(LABEL_WIDTH)
-        error = PlainLabel("", self)
-        error.setProperty("role", "bubble")
-        error.setWordWrap(True)
-        error.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        error.hide()
         if name in self.hidden:
             control.setParent(self)
             control.hide()
         else:
             rows.addRow(label, control)
-        self._controls[name], self._labels[name], self._errors[name] = control, label, error
+        self._controls[name], self._labels[name] = control, label
+        self._errors.add(name, control)
         on_change(control, self._check_and_tell)
 
     def _problems(self, spec: Spec) -> list[str]:
@@ -228,16 +222,9 @@ class SpecForm(QWidget):
 
     def _check(self) -> None:
         errors = self.errors()
-        for name, control in self._controls.items():
-            message = errors.get(name, "")
-            self._errors[name].setText(message.removeprefix(f"--{name.replace('_', '-')} "))
-            if control.property("invalid") != bool(message):
-                control.setProperty("invalid", bool(message))
-                control.style().unpolish(control)
-                control.style().polish(control)
+        self._errors.show_errors({name: words.removeprefix(f"{flag(name)} ") for name, words in errors.items()})
         self._allow()
         self._say_more(errors)
-        self._place_errors()
 
     def _allow(self) -> None:
         """Let what matters be changed, unless the form is locked; the tooltip of the rest says what it takes."""
@@ -261,26 +248,6 @@ class SpecForm(QWidget):
         said = f": correct {wrong[0]}" if wrong else f", {len(changed)} changed" if changed else ""
         self.more.setText(f"{self.more_title}{said}")
         self.more.setVisible(bool(behind))
-
-    def _place_errors(self) -> None:
-        for name, bubble in self._errors.items():
-            control = self._controls[name]
-            shown = bool(bubble.text()) and control.isVisibleTo(self)
-            bubble.setVisible(shown)
-            if shown:
-                corner = control.mapTo(self, QPoint(0, control.height() + 1))
-                bubble.setGeometry(corner.x(), corner.y(), control.width(), bubble.heightForWidth(control.width()))
-                bubble.raise_()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._place_errors()
-
-    def event(self, event: QEvent) -> bool:
-        done = super().event(event)
-        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Show):
-            self._place_errors()
-        return done
 
 
 class StillScrollArea(QScrollArea):

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QStandardItemModel, QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import GIB, KIB, MIB, format_bytes
@@ -30,6 +30,69 @@ class ChoiceField(QComboBox):
             super().wheelEvent(event)
         else:
             event.ignore()
+
+
+_OF_FORM = (QEvent.Type.LayoutRequest, QEvent.Type.Resize, QEvent.Type.Show)
+_OF_FIELD = (QEvent.Type.FocusIn, QEvent.Type.FocusOut)
+"""What happens to a form and its fields that may move what is said."""
+
+
+class ErrorBubbles(QObject):
+    """Says what is wrong with a field of a form: below it, over what is there, so that nothing moves.
+
+    All wrong fields are marked; it is said of the one with the focus, else of the first.
+
+    Args:
+        form: which the fields lie in.
+    """
+
+    ROOM = 34
+    """Logical pixels that a form leaves below its last field for what is wrong with that one."""
+
+    def __init__(self, form: QWidget) -> None:
+        super().__init__(form)
+        self._form = form
+        self._fields: dict[str, tuple[QWidget, QLabel]] = {}
+        form.installEventFilter(self)
+
+    def add(self, name: str, control: QWidget) -> None:
+        """Have a field called ``name``."""
+        bubble = PlainLabel("", self._form)
+        bubble.setProperty("role", "bubble")
+        bubble.setWordWrap(True)
+        bubble.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        bubble.hide()
+        self._fields[name] = control, bubble
+        control.installEventFilter(self)
+
+    def words(self, name: str) -> str:
+        """What is wrong with a field, in front of somebody or not; "" while it is right."""
+        return self._fields[name][1].text()
+
+    def show_errors(self, errors: Mapping[str, str]) -> None:
+        """Mark the fields in ``errors`` with what is wrong with them, and no others."""
+        for name, (control, bubble) in self._fields.items():
+            bubble.setText(errors.get(name, ""))
+            if control.property("invalid") != (name in errors):
+                control.setProperty("invalid", name in errors)
+                control.style().unpolish(control)
+                control.style().polish(control)
+        self._place()
+
+    def _place(self) -> None:
+        seen = [field for field in self._fields.values() if field[1].text() and field[0].isVisibleTo(self._form)]
+        said = next((field for field in seen if field[0].hasFocus()), seen[0] if seen else None)
+        for control, bubble in self._fields.values():
+            bubble.setVisible(said is not None and bubble is said[1])
+            if not bubble.isHidden():
+                corner = control.mapTo(self._form, QPoint(0, control.height() + 1))
+                bubble.setGeometry(corner.x(), corner.y(), control.width(), bubble.heightForWidth(control.width()))
+                bubble.raise_()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (_OF_FORM if watched is self._form else _OF_FIELD):
+            self._place()
+        return False
 
 
 def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
