@@ -245,7 +245,7 @@ def _keeping(
         known = isinstance(inner, ast.Name | ast.Attribute | ast.Subscript)
         name = ast.unparse(inner)
         if names is None:
-            keeps = isinstance(inner, ast.Call | ast.BinOp) and not _is_plain(inner)
+            keeps = known or (isinstance(inner, ast.Call | ast.BinOp) and not _is_plain(inner))
         else:
             keeps = known and name in names
         if not keeps or _is_bounded(container, path):

@@ -37,6 +37,6 @@ def test_the_warning_names_the_line_its_rate_and_since_when() -> None:
 def test_a_line_is_read_from_its_file_where_that_is_there(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("a = 1\n    b = 2  \n")
-    assert source_line(str(file), 2) == "b = 2"
+    assert source_line(str(file), 2) == "    b = 2"
     assert source_line(str(file), 9) == ""
     assert source_line(str(tmp_path / "none.py"), 1) == ""

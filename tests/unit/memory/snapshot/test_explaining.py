@@ -53,7 +53,7 @@ def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() 
     assert found.requested_bytes is not None
     assert found.missing_bytes > 0
     remedy = found.remedies[0]
-    assert remedy.change.startswith("let go of what train.py:44 (losses.append(loss)) keeps: ")
+    assert remedy.change.startswith("train.py:44: write losses.append(loss.detach().cpu()), not losses.append(loss): ")
     assert remedy.verified_by == "replay"
     assert remedy.fits is True
     assert remedy.predicted_peak_bytes is not None
