@@ -169,10 +169,10 @@ def _device(study: DeviceStudy) -> dict[str, Any]:
         "capacity_below_bytes": None if limits is None else limits.below,
         "oom": _oom(history, device),
         "top": [
-            {"stack": _frames(device, group.key), "bytes": group.bytes, "count": group.count}
-            for group in history.by_stack(history.alive(at))[:TOP]
+            {"stack": _frames(device, stack), "bytes": size, "count": count}
+            for stack, size, count in history.by_stack(history.alive(at))[:TOP]
         ],
-        "by_category": {group.name: group.bytes for group in history.by_category(history.alive(at))},
+        "by_category": history.by_category(history.alive(at)),
         "explanation": study.found.to_json(),
     }
 

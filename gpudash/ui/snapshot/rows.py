@@ -99,11 +99,11 @@ def holders(held: HeldRow, group: str, places: Places, categories: Sequence[str]
     sums: dict[str, _Sum] = defaultdict(_Sum)
     for name, stack, category, size, count in _tallies(held, group, places, categories):
         sums[name].add(stack, category, size, count)
-    totals = _totals(held, places.sites) if group == "call site" else {}
+    totals = places.sites.totals(held.stack, held.bytes).tolist() if group == "call site" else None
     rows = []
     for name, found in sums.items():
         stack = max(found.stacks, key=lambda number: found.stacks[number])
-        total = totals.get(int(places.sites.of_stack[stack]), 0)
+        total = 0 if totals is None else totals[int(places.sites.of_stack[stack])]
         ordered = sorted(found.categories, key=lambda code: -found.categories[code])
         rows.append(
             Holder(
@@ -276,8 +276,3 @@ def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[i
 def _bound(exponent: int) -> str:
     size = 2**exponent
     return f"{size} B" if size < KIB else format_bytes(size)
-
-
-def _totals(held: HeldRow, sites: Sites) -> dict[int, int]:
-    """Bytes by site, of all blocks that have its line anywhere in their stack."""
-    return {group.key: group.total for group in sites.groups(held.stack, held.bytes)}

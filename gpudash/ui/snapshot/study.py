@@ -188,7 +188,7 @@ class Study:
         if moment == self.home:
             return self.explanation.parts, self.explanation.capacity_bytes + self.explanation.beyond_bytes
         history = self.history
-        parts = [Part("category", group.name, group.bytes) for group in history.by_category(history.alive(moment))]
+        parts = [Part("category", name, size) for name, size in history.by_category(history.alive(moment)).items()]
         live = sum(part.bytes for part in parts)
         waiting = int(history.lives.bytes[history.pending(moment)].sum())
         reserved = self.levels.at(moment)[1]

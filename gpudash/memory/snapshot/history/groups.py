@@ -1,9 +1,8 @@
-"""Blocks added up: by call site, stack, category or size, and as the call tree of what is alive."""
+"""Blocks added up: by call site, and as the call tree of what is alive."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -15,29 +14,6 @@ from gpudash.memory.snapshot.history.model import Frame, Stack, is_python
 from gpudash.telemetry.explanation import NO_STACK, site_name
 
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Blocks that are alike.
-
-    Attributes:
-        key: of the group: the number of the site or stack, the code of the category, the size in bytes.
-        name: what it is called.
-        bytes, count: of its blocks.
-        total: of a site: bytes of all blocks that have its line anywhere in their stack; else as `bytes`.
-        file, line: of the site or of the innermost line of the stack; "" and 0 where there is none.
-        function: in which that is.
-    """
-
-    key: int
-    name: str
-    bytes: int
-    count: int
-    total: int
-    file: str = ""
-    line: int = 0
-    function: str = ""
 
 
 class Sites:
@@ -83,19 +59,17 @@ class Sites:
             self.frames.append(frame)
         return found
 
-    def groups(self, stack: Ints, size: Ints) -> list[Group]:
-        """Blocks by site, the largest first."""
+    def totals(self, stack: Ints, size: Ints) -> Ints:
+        """Bytes by site, of all blocks that have its line anywhere in their stack.
+
+        Args:
+            stack: of each block, -1 without one.
+            size: of each block, bytes.
+        """
         sites = len(self.frames)
-        site = self.of_stack[stack]
-        own = _sums(site, size, sites)
-        count = np.bincount(site, minlength=sites)
+        own = _sums(self.of_stack[stack], size, sites)
         by_stack = _sums(stack, size, len(self._counts) + 1, wrap=True)[:-1]
-        total = _sums(self._flat, np.repeat(by_stack, self._counts), sites)
-        total = np.maximum(total, own)
-        found = np.flatnonzero(count)
-        found = found[np.argsort(-own[found], kind="stable")]
-        rows = zip(found.tolist(), own[found].tolist(), count[found].tolist(), total[found].tolist(), strict=True)
-        return [Group(key, self.name(key), held, blocks, below, *self.frames[key]) for key, held, blocks, below in rows]
+        return np.maximum(_sums(self._flat, np.repeat(by_stack, self._counts), sites), own)
 
     def name(self, site: int) -> str:
         """A site's short name: "train.py:41 step"."""
@@ -106,42 +80,6 @@ def _sums(key: Ints, size: Ints, kinds: int, wrap: bool = False) -> Ints:
     """Bytes by key; exact, since no sum reaches 2**53."""
     places = key % kinds if wrap else key
     return np.bincount(places, weights=size, minlength=kinds).astype(np.int64)
-
-
-def by_stack(stacks: Sequence[Stack], stack: Ints, size: Ints) -> list[Group]:
-    """Blocks by stack, the largest first; the key is the stack's index, -1 without one."""
-    kinds = len(stacks) + 1
-    own, count = _sums(stack, size, kinds, wrap=True), np.bincount(stack % kinds, minlength=kinds)
-    found = np.flatnonzero(count)
-    found = found[np.argsort(-own[found], kind="stable")]
-    groups = []
-    for key, total, blocks in zip(found.tolist(), own[found].tolist(), count[found].tolist(), strict=True):
-        if key == len(stacks):
-            groups.append(Group(-1, NO_STACK, total, blocks, total))
-            continue
-        frame = next(filter(is_python, stacks[key]), ("", 0, ""))
-        groups.append(Group(key, site_name(*frame), total, blocks, total, *frame))
-    return groups
-
-
-def by_category(names: Sequence[str], category: NDArray[np.uint8], size: Ints) -> list[Group]:
-    """Blocks by category, in the order of a bar; the key is the category's code."""
-    own = _sums(category.astype(np.int64), size, len(names))
-    count = np.bincount(category, minlength=len(names))
-    return [
-        Group(code, name, int(own[code]), int(count[code]), int(own[code]))
-        for code, name in enumerate(names)
-        if count[code]
-    ]
-
-
-def by_size(size: Ints) -> list[Group]:
-    """Blocks by their size, that with most bytes first; the key is the size."""
-    sizes, count = np.unique(size, return_counts=True)
-    total = sizes * count
-    order = np.argsort(-total, kind="stable")
-    rows = zip(sizes[order].tolist(), count[order].tolist(), total[order].tolist(), strict=True)
-    return [Group(key, f"{key} B", whole, blocks, whole) for key, blocks, whole in rows]
 
 
 ROOT = 0

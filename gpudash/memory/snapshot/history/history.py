@@ -16,8 +16,7 @@ from gpudash.memory.allocator import Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
 from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest
-from gpudash.memory.snapshot.history import groups
-from gpudash.memory.snapshot.history.groups import Group, Node, Paths, Sites, tree
+from gpudash.memory.snapshot.history.groups import Paths, Sites
 from gpudash.memory.snapshot.history.layout import Layout, placed
 from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import (
@@ -176,28 +175,22 @@ class History:
         self.paths  # noqa: B018 - kept from now on
         self.sites  # noqa: B018 - likewise
 
-    def by_site(self, lives: Ints) -> list[Group]:
-        """Blocks by the line of the program that allocated them, the largest first."""
-        return self.sites.groups(self.lives.stack[lives], self.lives.bytes[lives])
+    def by_stack(self, lives: Ints) -> list[tuple[int, int, int]]:
+        """Stack (-1 for none), bytes and number of the blocks that each allocated, those with most bytes first."""
+        stacks, place = np.unique(self.lives.stack[lives], return_inverse=True)
+        size = np.bincount(place, weights=self.lives.bytes[lives], minlength=len(stacks)).astype(np.int64)
+        order = np.lexsort((stacks < 0, -size))
+        count = np.bincount(place, minlength=len(stacks))
+        return list(zip(stacks[order].tolist(), size[order].tolist(), count[order].tolist(), strict=True))
 
-    def by_stack(self, lives: Ints) -> list[Group]:
-        """Blocks by stack, the largest first."""
-        return groups.by_stack(self.device.stacks, self.lives.stack[lives], self.lives.bytes[lives])
-
-    def by_category(self, lives: Ints) -> list[Group]:
-        """Blocks by category, in the order of a bar."""
-        return groups.by_category(CATEGORIES, self.lives.category[lives], self.lives.bytes[lives])
-
-    def by_size(self, lives: Ints) -> list[Group]:
-        """Blocks by size, that with most bytes first."""
-        return groups.by_size(self.lives.bytes[lives])
-
-    def tree(self, lives: Ints) -> Node:
-        """Blocks by call path, from the outermost call."""
-        return tree(self.paths, self.lives.stack[lives], self.lives.bytes[lives])
+    def by_category(self, lives: Ints) -> dict[str, int]:
+        """Bytes of blocks by category, in the order of a bar."""
+        category = self.lives.category[lives]
+        size = np.bincount(category, weights=self.lives.bytes[lives], minlength=len(CATEGORIES)).astype(np.int64)
+        return {CATEGORIES[code]: int(size[code]) for code in np.unique(category).tolist()}
 
     def site_of(self, lives: Ints) -> Ints:
-        """Key of the call site of each life, as in `by_site`."""
+        """Index in `sites` of the call site of each life."""
         return self.sites.of_stack[self.lives.stack[lives]]
 
     def layout(self, moment: int) -> Layout:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
 from gpudash.memory.snapshot.history.difference import compare
+from gpudash.memory.snapshot.history.groups import Node, tree
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, TraceEntry
 from gpudash.units import KIB, MIB
@@ -33,6 +34,11 @@ Map = list[tuple[int, int, list[tuple[int, int, str]]]]
 
 def shown(segments: list[Segment]) -> Map:
     return [(s.address, s.total_size, [(b.address, b.size, b.state) for b in s.blocks]) for s in segments]
+
+
+def called(history: History, alive: np.ndarray) -> Node:
+    """The call tree of blocks."""
+    return tree(history.paths, history.lives.stack[alive], history.lives.bytes[alive])
 
 
 def followed(program: list[tuple[str, object, object]], made: Made) -> list[tuple[int, int, int, Map]]:
@@ -145,7 +151,7 @@ def test_trained_steps_have_phases_and_categories() -> None:
     assert [band.name for band in history.phases[:3]] == ["forward", "backward", "optimizer"]
     assert len(history.phases) == 15
     assert len(history.steps) == 5
-    peak = {group.name: group.bytes for group in history.by_category(history.alive(history.peak))}
+    peak = history.by_category(history.alive(history.peak))
     assert peak["activations"] == 24 * MIB
     assert peak["temporary"] == 4 * MIB
     assert peak["no stack recorded"] == 30 * MIB
@@ -236,17 +242,20 @@ def test_groups_and_tree_add_up_to_what_is_alive() -> None:
     history = History(made.device())
     alive = history.alive(history.last)
     total = int(history.allocated[-1])
-    for groups in (history.by_site(alive), history.by_stack(alive), history.by_category(alive), history.by_size(alive)):
-        assert sum(group.bytes for group in groups) == total
-        assert sum(group.count for group in groups) == len(alive)
-    root = history.tree(alive)
+    stacks = history.by_stack(alive)
+    assert [(STACKS[stack] if stack >= 0 else None, count) for stack, _size, count in stacks] == [
+        (FORWARD, 2),
+        (None, 2),
+        (BACKWARD, 1),
+    ]
+    assert sum(size for _stack, size, _count in stacks) == sum(history.by_category(alive).values()) == total
+    root = called(history, alive)
     assert (root.bytes, root.count, root.own) == (total, len(alive), 4 * MIB)
     (main,) = root.children
     assert (main.file, main.line, main.bytes) == ("/home/mia/train.py", 90, 9 * MIB)
     assert [child.bytes for child in main.children] == [6 * MIB, 3 * MIB]
-    site = next(group for group in history.by_site(alive) if group.line == 41)
-    assert (site.bytes, site.total, site.count) == (6 * MIB, 6 * MIB, 2)
-    assert set(history.site_of(alive).tolist()) == {group.key for group in history.by_site(alive)}
+    lines = [history.sites.frames[site][1] for site in history.site_of(alive).tolist()]
+    assert sorted(lines) == [0, 0, 41, 41, 42]
 
 
 def test_total_of_a_site_counts_what_its_callees_allocated() -> None:
@@ -261,8 +270,10 @@ def test_total_of_a_site_counts_what_its_callees_allocated() -> None:
     device = replace(made.device(), stacks=outer)
     trace = [entry._replace(stack=place % 2) for place, entry in enumerate(device.trace)]
     history = History(replace(device, trace=events(trace)))
-    by_line = {group.line: group for group in history.by_site(history.alive(history.last))}
-    assert by_line[41].total == by_line[41].bytes + by_line[7].bytes == int(history.allocated[-1])
+    alive = history.alive(history.last)
+    totals = history.sites.totals(history.lives.stack[alive], history.lives.bytes[alive]).tolist()
+    by_line = {line: total for (_file, line, _name), total in zip(history.sites.frames, totals, strict=True)}
+    assert by_line == {7: by_line[7], 41: int(history.allocated[-1]), 0: 0} and 0 < by_line[7] < by_line[41]
 
 
 def test_two_moments_are_compared_in_words() -> None:
@@ -305,8 +316,8 @@ def test_a_device_without_anything_has_an_empty_history() -> None:
     assert (history.count, history.peak, history.last) == (0, -1, -1)
     assert not history.is_recorded
     assert history.allocated.tolist() == history.reserved.tolist() == [0]
-    assert history.by_site(history.alive(-1)) == []
-    assert history.tree(history.alive(-1)).children == ()
+    assert history.by_stack(history.alive(-1)) == [] and history.by_category(history.alive(-1)) == {}
+    assert called(history, history.alive(-1)).children == ()
     assert history.blocks(-1) == []
 
 
@@ -345,7 +356,7 @@ def test_a_trace_that_contradicts_its_segments_is_counted_and_still_shown(entrie
     for moment in (-1, history.peak, history.last):
         history.blocks(moment)
         history.state(moment)
-        assert history.tree(history.alive(moment)).count == len(history.alive(moment))
+        assert called(history, history.alive(moment)).count == len(history.alive(moment))
 
 
 def test_what_cannot_have_led_to_the_segments_is_counted() -> None:

@@ -113,7 +113,7 @@ def test_the_innermost_line_that_tells_gives_the_role(frames: tuple[Frame, ...],
 
 def categories(made: Made) -> dict[str, int]:
     history = History(made.device())
-    return {group.name: group.bytes for group in history.by_category(history.alive(history.last))}
+    return history.by_category(history.alive(history.last))
 
 
 def test_without_frames_of_python_the_backward_pass_is_what_has_no_stack_between() -> None:
