@@ -107,13 +107,13 @@ def _tell(tour: Tour, interruption: Interruption, first: int) -> None:
         if tour.position != shown:
             shown, act, lines = tour.position, None, 0
             console.print()
-            console.print(f"{first + shown}  {tour.scene.title}", style="bold")
-            console.print(_indented(tour.scene.look, 3))
+            console.print(f"{first + shown}  {tour.said(tour.scene.title)}", style="bold")
+            console.print(_indented(tour.said(tour.scene.look), 3))
         state, position = tour.state, tour.position
         tour.tick(time.monotonic())
         if tour.position == position and tour.act is not act and tour.act is not None:
             act = tour.act
-            console.print(_indented(f"· {act.words}", 3))
+            console.print(_indented(f"· {tour.act_words}", 3))
         for line in tour.log[lines:] if tour.position == position else ():
             console.print(_indented(line, 5))
             lines += 1

@@ -6,11 +6,13 @@ not be started. Of a simulated GPU bytes and losses are told, and never a time o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpudash.devices.names import shown_name
+from gpudash.specs import workloads
 from gpudash.units import format_bytes, format_count, format_duration, format_rate, format_throughput
 
 Run = Mapping[str, Any]
@@ -79,14 +81,22 @@ def mistakes(runs: Runs) -> MeasuredScene:
     return MeasuredScene(f"{sentence}; after x.to(device) alone, x was on {where}.", 1 if where == "cpu" else 0)
 
 
+_GPU = re.compile(r"(?<!imulated )\bGPU\b")
+
+
+def of_gpu(words: str, *, simulated: bool) -> str:
+    """``words`` of our own that speak of a GPU, which is called simulated where it is."""
+    return _GPU.sub("simulated GPU", words) if simulated else words
+
+
 def pitfall(run: Run) -> str:
-    """One mistake of scene 2: torch's words and the fix."""
+    """One mistake of scene 2: torch's own words, whole, and what to do instead."""
     found = run["result"].get("pitfall")
     if found is None:
         return ending(run)
-    message = found["message"]
-    words = "torch says nothing." if not message else f"torch: “{_first_sentence(message)}”"
-    return f"{words} {found['remedy']}"
+    message = " ".join((found["message"] or "").split())
+    words = f"torch: “{message}”" if message else "torch says nothing."
+    return f"{words} {of_gpu(found['remedy'], simulated=run['simulated'])}"
 
 
 def copies(runs: Runs) -> MeasuredScene:
@@ -185,12 +195,7 @@ def fixed(runs: Runs) -> MeasuredScene:
     second = runs[1] if len(runs) > 1 else None
     if second is None:
         return MeasuredScene(f"{sentence} No change was found that could be tried.", answer)
-    changed = ", ".join(
-        _changed(name, value, first["spec"].get(name))
-        for name, value in second["spec"].items()
-        if value != first["spec"].get(name)
-    )
-    changed = changed or "a larger memory cap"
+    changed = changed_words(first["workload"], first["spec"], second["spec"]) or "a larger memory cap"
     if second["status"] != "finished":
         return MeasuredScene(f"{sentence} With {changed} it still did not come to its end: {ending(second)}", answer)
     return MeasuredScene(
@@ -207,10 +212,26 @@ def ending(run: Run) -> str:
     return f"{run['status']} after {format_duration(run['seconds'])}"
 
 
-def _changed(name: str, value: Any, before: Any) -> str:
-    """A field that is not what it was, as a person says it."""
-    words = name.replace("_", " ")
-    return f"{words} {'on' if value else 'off'}" if isinstance(value, bool) else f"{words} {value} instead of {before}"
+def changed_words(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The fields of ``after`` that are not as in ``before``: "batches moved instead of resident"; "" without any."""
+    kind = workloads().get(workload)
+    fields = {} if kind is None else kind.model_fields
+    told = []
+    for name, value in after.items():
+        if value != before.get(name):
+            extra = fields[name].json_schema_extra if name in fields else None
+            words = extra.get("words") if isinstance(extra, dict) else None
+            told.append(_changed(name, value, before.get(name), words if isinstance(words, dict) else {}))
+    return ", ".join(told)
+
+
+def _changed(name: str, value: Any, before: Any, words: Mapping[str, Any]) -> str:
+    """A field that is not what it was, as a person says it; ``words`` are those of its choices."""
+    field = name.replace("_", " ")
+    if isinstance(value, bool):
+        return f"{field} {'on' if value else 'off'}"
+    told, was = (words.get(choice, choice) if isinstance(choice, str) else choice for choice in (value, before))
+    return f"{field} {told} instead of {was}"
 
 
 def _times(ratio: float) -> str:
@@ -245,9 +266,3 @@ def _loss(run: Run) -> float | None:
 
 def _speed(run: Run) -> str:
     return format_throughput(run["metrics"].get("throughput", {}).get("median"))
-
-
-def _first_sentence(message: str) -> str:
-    """Enough of torch's words to know them by; some go on for many lines."""
-    first, dot, _rest = " ".join(message.split()).partition(". ")
-    return f"{first}." if dot else first

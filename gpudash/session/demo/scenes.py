@@ -50,7 +50,7 @@ class Act:
     """One run of a scene.
 
     Attributes:
-        words: what it does, in one sentence.
+        words: what it does, in a sentence or two; "{change}" in it is what the fix changes.
         spec: what is run; of a fix, ``None``: the run before with the first remedy that fits.
         where: on which device.
         look: what of the window to look at meanwhile.
@@ -209,7 +209,7 @@ SCENES = (
                 then="explanation",
                 told=ran_out,
             ),
-            Act("The first change that fits is made, and the training runs again.", None, "gpu", memory_cap=CAP),
+            Act("The first change that fits: {change}. With it the training runs again.", None, "gpu", memory_cap=CAP),
         ),
         measured=fixed,
         questions=(

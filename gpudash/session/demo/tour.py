@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from gpudash.devices.names import Device, kind_of
-from gpudash.session.demo.measured import MeasuredScene
+from gpudash.devices.names import Device, kind_of, shown_name
+from gpudash.session.demo.measured import MeasuredScene, changed_words, of_gpu
 from gpudash.session.demo.scenes import SCENES, Act, Place, Scene, SceneQuestion
 from gpudash.specs import Spec, workloads
 from gpudash.specs.memory_cap import MemoryCap
@@ -139,6 +139,7 @@ class Tour:
         self.playing_spec: Spec | None = None
         self.playing_device = ""
         self._session, self._simulate, self._isolate, self._pace = session, simulate, isolate, pace or TourPace()
+        self._before: tuple[Spec, str] | None = None
         self._runs: list[Mapping[str, Any] | None] = []
         self._ended: RunView | None = None
         self._run_id: int | None = None
@@ -174,14 +175,48 @@ class Tour:
         if self.state == "ready" and not self._session.torch_ready:
             return LOADING
         if self.state == "asking" and self.question is not None:
-            return self.question.text
+            return self.said(self.question.text)
         if self.state == "told" and self.measured is not None:
             return f"{self.verdict}{self.measured.sentence}"
         if self.state == "ended":
             return "That was the demo."
         if self._between and self.log:
             return self.log[-1]
-        return self.act.words if self.act is not None and self.state == "playing" else self.scene.look
+        return self.act_words if self.act is not None and self.state == "playing" else self.said(self.scene.look)
+
+    def said(self, words: str) -> str:
+        """``words`` of a scene as they are true of the GPU there is: a simulated one is called so."""
+        return of_gpu(words, simulated=kind_of(self._device("gpu") or "cpu") == "sim")
+
+    @property
+    def act_words(self) -> str:
+        """What the newest act does, in a sentence; of a run that was changed so that it fits, what was changed."""
+        act = self.act
+        if act is None:
+            return ""
+        return self.said(
+            act.words if act.spec is not None else act.words.format(change=self.change or "a larger memory cap")
+        )
+
+    @property
+    def change(self) -> str:
+        """What the newest act changes of the one before: fields, or the device; "" where it is the first."""
+        if self._before is None or self.playing_spec is None:
+            return ""
+        spec, device = self._before
+        if device != self.playing_device:
+            return f"{shown_name(self.playing_device)} instead of {shown_name(device)}"
+        mistakes = {"pitfall"}  # which the act's own sentence names
+        return changed_words(spec.name, spec.model_dump(), self.playing_spec.model_dump(exclude=mistakes))
+
+    @property
+    def step_words(self) -> str:
+        """How far the run that is on has come; "" where none is or it has no steps."""
+        if not self._on:
+            return ""
+        with self._session.store.lock:
+            run = run_of(self._session.store.runs, self._run_id)
+            return "" if run is None or not run.steps else f"Step {run.step} of {run.steps}."
 
     @property
     def verdict(self) -> str:
@@ -189,7 +224,7 @@ class Tour:
         answer = None if self.measured is None else self.measured.answer
         if self.guess is None or answer is None or self.question is None:
             return ""
-        return "Right. " if self.guess == answer else f"Not quite: {self.question.choices[answer]}. "
+        return "Right. " if self.guess == answer else f"Not quite: {self.said(self.question.choices[answer])}. "
 
     @property
     def _between(self) -> bool:
@@ -272,6 +307,7 @@ class Tour:
         self.position = min(max(0, position), len(self.scenes) - 1)
         self.act = self.guess = self.measured = None
         self.log, self._runs, self._since = [], [], None
+        self.playing_spec = self._before = None
         self.question = None
         self.state = "ready"
         if self._session.torch_ready and self._device("gpu") is not None:
@@ -343,6 +379,7 @@ class Tour:
             self._fail(NO_REMEDY)
             return
         cap = None if kind_of(device) == "cpu" else cap
+        self._before = None if self.playing_spec is None else (self.playing_spec, self.playing_device)
         self.playing_spec, self.playing_device = spec, device
         try:
             self._run_id = self._session.start_run(spec, device, None, cap, self._isolate())

@@ -44,6 +44,7 @@ from gpudash.ui.forms.run_again import put_into_panel
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.widgets.text_size import scaled
 
 TITLE = "gpudash"
 """Of the window, while no document is in front."""
@@ -56,6 +57,10 @@ PLOTS_GAP = 4
 
 MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
+
+
+FORWARD_SHARE, BESIDE_PX = 0.6, 140
+"""Share of the plots' height of one that is put forward, and logical pixels that each of the others needs."""
 
 
 class Dashboard(PlotsPage):
@@ -102,6 +107,8 @@ class Dashboard(PlotsPage):
         self._tables_height = 0
         self.results_in_front = True
         self._opened_s = session.store.newest_s
+        self._forward: str | None = None
+        self._tables_share: float | None = None
         self._low: bool | None = None
         self.panel = panel or WorkloadPanel()
         self.tabs = tabs or LowerTabs()
@@ -313,7 +320,26 @@ class Dashboard(PlotsPage):
                 memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
                 for key in beside
             ]
-        return [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
+        found = [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
+        return found if self._forward is None else self._in_front(found)
+
+    def _in_front(self, plots: Sequence[PlotSpec]) -> list[PlotSpec]:
+        """The plot that is put forward, large, and of the others those that have room beside it."""
+        room = int((1 - FORWARD_SHARE) * self.plots.height() / scaled(BESIDE_PX))
+        beside = [plot.id for plot in plots if plot.id != self._forward and not plot.extra][:room]
+        return [
+            replace(plot, extra=False, least_share=FORWARD_SHARE)
+            if plot.id == self._forward
+            else replace(plot, extra=plot.id not in beside, least_share=0.0)
+            for plot in plots
+        ]
+
+    def put_forward(self, plot: str | None, *, tables_share: float | None = None) -> None:
+        """Give one plot most of the plots' height, and the tables a part of the whole; ``None`` as usual."""
+        self._forward = plot
+        if tables_share != self._tables_share:
+            self._tables_share = tables_share
+            self.rebalance()
 
     def _compared(self) -> list[str]:
         """The devices ("host" or a GPU's UUID) of the comparison in view; called under the store's lock."""
@@ -429,6 +455,8 @@ class Dashboard(PlotsPage):
         self._balanced = key
         height = self.splitter.height() - self.splitter.handleWidth()
         open_height = self._tables_height or self.tabs.usual_height(height)
+        if self._tables_share is not None:
+            open_height = round(height * self._tables_share)
         lower = self.tabs.minimumHeight() if self.tabs.collapsed else open_height
         self.splitter.setSizes([max(1, height - lower), lower])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import (
@@ -40,7 +40,6 @@ from shiboken6 import isValid
 from gpudash.session.demo import SCENES, Scene, Tour
 from gpudash.session.demo.scenes import Place
 from gpudash.session.demo.tour import Playing, TourPace
-from gpudash.specs import Spec
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -142,7 +141,8 @@ class DemoBar(QFrame):
     def _make_room(self) -> None:
         """As high as the large sentence's lines and the guesses are."""
         self._lower.setFixedHeight(max(self.skip.sizeHint().height(), self.next.sizeHint().height()))
-        self.caption.setFixedHeight(LINES * QFontMetrics(self._sized(LARGE)).lineSpacing() + 4)
+        self._caption_height = LINES * QFontMetrics(self._sized(LARGE)).lineSpacing() + 4
+        self.caption.setFixedHeight(self._caption_height)
 
     def _do(self, act: Callable[[], None]) -> None:
         act()
@@ -157,14 +157,14 @@ class DemoBar(QFrame):
     def refresh(self) -> None:
         """Show how the tour stands."""
         tour = self._tour
-        shown = (tour.position, tour.state, tour.paused, tour.caption, tour.progress, tour.question, tour.measured)
+        shown = (tour.position, tour.state, tour.paused, tour.caption, self._look_words(), tour.question, tour.measured)
         if shown == self._shown:
             return
         self._shown = shown
         for position, (button, scene) in enumerate(zip(self.steps, tour.scenes, strict=True)):
             number = button.text().partition("  ")[0]
             button.setChecked(position == tour.position)
-            button.setText(f"{number}  {scene.title}" if position == tour.position else number)
+            button.setText(f"{number}  {tour.said(scene.title)}" if position == tour.position else number)
         self._show_question()
         self.look.setText(self._look_words())
         self.pause.setText("Go on   Esc" if tour.paused else "Pause   Esc")
@@ -180,19 +180,24 @@ class DemoBar(QFrame):
         self._lower.setCurrentIndex(0 if question is None else 1)
         if question is not None:
             for button, words in zip(self.choices, question.choices, strict=True):
-                button.setText(words)
-                button.setAccessibleName(f"Guess: {words}")
+                button.setText(self._tour.said(words))
+                button.setAccessibleName(f"Guess: {button.text()}")
 
     def _look_words(self) -> str:
         tour = self._tour
         over, acts = tour.progress
         if tour.paused:
             return "Paused. Nothing new begins until you go on."
+        look = tour.said(tour.scene.look)
         if tour.state == "told":
-            return tour.scene.look
+            return look
         begun = over + 1 if tour.run_is_on else max(1, over)
-        part = f"Run {min(begun, acts)} of {acts}. " if acts > 1 and tour.state == "playing" else ""
-        return f"{part}{tour.scene.look}" if tour.caption != tour.scene.look else part
+        parts = []
+        if tour.state == "playing":
+            parts += [f"Run {min(begun, acts)} of {acts}."] if acts > 1 else []
+            parts += [f"Changed: {tour.change}."] if tour.change else []
+            parts += [tour.step_words]
+        return " ".join(part for part in (*parts, look if tour.caption != look else "") if part)
 
     def _sized(self, factor: float) -> QFont:
         font = QFont(self.font())
@@ -204,15 +209,17 @@ class DemoBar(QFrame):
         """The sentence as large as there is room for."""
         words, width = self._tour.caption, max(200, self.width() - 28)
         factor = LARGE
-        while factor > SMALLEST:
-            metrics = QFontMetrics(self._sized(factor))
-            taken = metrics.boundingRect(0, 0, width, 10_000, int(Qt.TextFlag.TextWordWrap), words)
-            if taken.height() <= self.caption.height():
-                break
-            factor -= 0.1
+        room = self._caption_height
+        while (taken := self._height_of(words, factor, width)) > room and factor > SMALLEST:
+            factor = max(SMALLEST, factor - 0.1)
+        self.caption.setFixedHeight(max(room, taken))  # torch's own words are told whole, however many they are
         # by a style sheet: the window's own would win over a font that is set
         self.caption.setStyleSheet(f"font-size: {self._sized(factor).pointSizeF():.1f}pt; font-weight: 600;")
         self.caption.setText(words)
+
+    def _height_of(self, words: str, factor: float, width: int) -> int:
+        metrics = QFontMetrics(self._sized(factor))
+        return metrics.boundingRect(0, 0, width, 10_000, int(Qt.TextFlag.TextWordWrap), words).height()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -333,8 +340,8 @@ class Demo(QObject):
         if self.tour.state == "ended":
             self.leave()
             return
-        if self.tour.playing_spec is not None and self.tour.act is not None:
-            self._showing.play(self.tour.playing_spec, self.tour.playing_device)
+        if self.tour.playing_spec is not None:
+            self._showing.play_on(self.tour.playing_device)
         self.bar.refresh()
         self._point()
         self._own_escape(not self.tour.paused)
@@ -465,90 +472,79 @@ TABLES: dict[Place, str] = {"stages": "Stages", "result": "Result"}
 """Place → title of its tab."""
 
 
+TABLES_SHARE = 0.55
+"""Share of the height that the tables have while one of them is spoken of."""
+
+
 class Showing:
-    """Puts what is played into the dashboard's panel and opens the table that is spoken of; `restore` takes it back.
+    """Clears the dashboard for what is played: without the form, what is spoken of large; `restore` takes it back.
 
     Args:
         dashboard: the live one.
-        presenting: whether presentation mode hides the tables; they are shown while they are spoken of.
+        presenting: whether presentation mode is on, which hides form and tables itself; these are shown while they are
+            spoken of.
     """
 
     def __init__(self, dashboard: Dashboard, presenting: Callable[[], bool] = lambda: False) -> None:
         self._dashboard = dashboard
         self._presenting = presenting
-        panel, tabs = dashboard.panel, dashboard.tabs
-        self._workload = panel.workload.currentIndex()
-        self._device = panel.device_name
-        self._fields: dict[str, dict[str, Any]] = {}
+        tabs = dashboard.tabs
+        self._device = dashboard.panel.device_name
         self._tab, self._collapsed = tabs.bar.currentIndex(), tabs.collapsed
-        self._played: tuple[Spec, str] | None = None
+        self._played_on = ""
+        dashboard.panel.hide()
 
-    def play(self, spec: Spec, device: str) -> None:
-        """Show ``spec`` in the panel, and the device it runs on in the plots."""
-        panel = self._dashboard.panel
-        row = panel.workload.findData(spec.name)
-        if row < 0 or self._played == (spec, device):
-            return
-        self._played = spec, device
-        panel.workload.setCurrentIndex(row)
-        before = panel.spec()
-        if spec.name not in self._fields and before is not None:
-            self._fields[spec.name] = before.model_dump()
-        panel.take_device(device)
-        panel.change_fields(spec.model_dump())
+    def play_on(self, device: str) -> None:
+        """Show the device that is played on in the plots."""
+        if device != self._played_on:
+            self._played_on = device
+            self._dashboard.panel.take_device(device)
 
     def look_at(self, place: Place) -> QWidget | None:
         """Open what ``place`` names, and return it; ``None`` where it is not there."""
         dashboard = self._dashboard
+        dashboard.panel.hide()  # leaving presentation mode shows it
         if place == "explanation":
             if not dashboard.explanation.open:
                 dashboard.explanation.show_newest()
             return dashboard.explanation.page if dashboard.explanation.open else None
         if dashboard.explanation.open:
             dashboard.explanation.close_page()
-        self._reveal_tables(place in TABLES)
-        if place in TABLES:
+        tables = place in TABLES
+        dashboard.put_forward("memory" if tables or place == "cards" else place, tables_share=TABLES_SHARE)
+        if self._presenting() and dashboard.tabs.isHidden() == tables:
+            dashboard.tabs.setVisible(tables)
+            dashboard.rebalance()
+        if dashboard.tabs.collapsed == tables:
+            dashboard.toggle_tables()
+        if tables:
             self._open_table(TABLES[place])
             return dashboard.tabs
-        if dashboard.tabs.collapsed != self._collapsed:
-            dashboard.toggle_tables()  # where there is little room the plots have it
         plot = dashboard.cards if place == "cards" else dashboard.plots.plot(place)
         if plot is not None:
             _scroll_to(plot)
         return plot
 
-    def _reveal_tables(self, wanted: bool) -> None:
-        tabs = self._dashboard.tabs
-        if self._presenting() and tabs.isHidden() == wanted:
-            tabs.setVisible(wanted)
-            self._dashboard.rebalance()
-            half = self._dashboard.splitter.height() // 2
-            self._dashboard.splitter.setSizes([half, half])  # what is spoken of has room
-
     def _open_table(self, title: str) -> None:
         tabs = self._dashboard.tabs
         row = next((row for row in range(tabs.bar.count()) if tabs.bar.tabText(row) == title), None)
-        if row is None:
-            return
-        tabs.bar.setCurrentIndex(row)
-        if tabs.collapsed:
-            self._dashboard.toggle_tables()
+        if row is not None:
+            tabs.bar.setCurrentIndex(row)
 
     def restore(self) -> None:
         """Show what was shown before."""
-        panel, tabs = self._dashboard.panel, self._dashboard.tabs
-        if self._dashboard.explanation.open:
-            self._dashboard.explanation.close_page()
-        for workload, fields in self._fields.items():
-            panel.workload.setCurrentIndex(panel.workload.findData(workload))
-            panel.change_fields(fields)
-        panel.workload.setCurrentIndex(self._workload)
-        if self._played is not None:
-            panel.take_device(self._device)
-        self._reveal_tables(False)
+        dashboard, tabs = self._dashboard, self._dashboard.tabs
+        if dashboard.explanation.open:
+            dashboard.explanation.close_page()
+        if self._played_on:
+            dashboard.panel.take_device(self._device)
+        dashboard.panel.setVisible(not self._presenting())
+        tabs.setVisible(not self._presenting())
         tabs.bar.setCurrentIndex(self._tab)
         if tabs.collapsed != self._collapsed:
-            self._dashboard.toggle_tables()
+            dashboard.toggle_tables()
+        dashboard.put_forward(None)
+        dashboard.rebalance()
 
 
 def _scroll_to(target: QWidget) -> None:

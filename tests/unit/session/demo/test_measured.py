@@ -11,6 +11,7 @@ from gpudash.session.demo.measured import (
     fixed,
     mistakes,
     moved_and_back,
+    of_gpu,
     ran_out,
 )
 from gpudash.session.demo.measured import (
@@ -50,11 +51,17 @@ def test_where_the_tensor_was_left_answers_the_second_scene(where: str, answer: 
     assert where in told.sentence
 
 
-def test_torchs_words_are_told_up_to_their_first_sentence() -> None:
-    assert told_pitfall(pitfall("leaf", "The .grad is accessed. It is long.")) == (
-        "torch: “The .grad is accessed.” Do that."
+def test_torchs_own_words_are_told_whole() -> None:
+    assert told_pitfall(pitfall("leaf", "The .grad of a GPU is accessed.\nIt is\n  long.")) == (
+        "torch: “The .grad of a GPU is accessed. It is long.” Do that."
     )
     assert told_pitfall(pitfall("current_device", None)) == "torch says nothing. Do that."
+
+
+def test_a_simulated_gpu_is_called_so_in_every_sentence_of_ours() -> None:
+    assert of_gpu("On the GPU, the GPU's memory", simulated=True) == "On the simulated GPU, the simulated GPU's memory"
+    assert of_gpu("a simulated GPU", simulated=True) == "a simulated GPU"
+    assert of_gpu("the GPU", simulated=False) == "the GPU"
 
 
 @pytest.mark.parametrize(("there_and_back", "answer"), [(10, 0), (20, 1), (60, 2)])

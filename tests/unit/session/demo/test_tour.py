@@ -30,7 +30,7 @@ TWO = (scene(act("First."), act("Second.")), scene(act("Third."), title="Two"))
 MENDING = (
     scene(
         Act("It runs out.", TrainingSpec(), "gpu", memory_cap=CAP, may_run_out=True, then="explanation"),
-        Act("It is fixed.", None, "gpu", memory_cap=CAP),
+        Act("The change: {change}.", None, "gpu", memory_cap=CAP),
     ),
 )
 
@@ -252,7 +252,33 @@ def test_running_out_is_wanted_and_the_first_change_that_trains_as_before_mends_
     played.wait(PACE.read)
     fixed = played.session.specs[1]
     assert isinstance(fixed, TrainingSpec) and fixed.depth == 2 and fixed.batch == TrainingSpec().batch
+    assert played.tour.caption == "The change: depth 2 instead of 4."
     assert played.tour.failures == []
+
+
+def test_each_change_from_one_run_to_the_next_is_named() -> None:
+    kept = Act("Moved.", TrainingSpec(), "cpu")
+    played = Played((scene(kept, replace(kept, spec=TrainingSpec(batches="pingpong")), replace(kept, where="gpu")),))
+    changes = []
+    played.start()
+    for _ in range(3):
+        changes.append(played.tour.change)
+        played.session.finish()
+        played.wait().wait(PACE.act)
+    assert changes == ["", "batches ping-pong instead of moved", "sim:0 (SIMULATED) instead of cpu"]
+
+
+@pytest.mark.parametrize(("device", "words"), [(SIM, "It runs on the simulated GPU."), (CUDA, "It runs on the GPU.")])
+def test_a_simulated_gpu_is_called_so_whatever_is_said(device: Device, words: str) -> None:
+    asked = SceneQuestion("Which GPU?", ("the GPU", "b", "c"))
+    played = Played((scene(act("It runs on the GPU."), questions=(asked,)),), CPU, device).start()
+    simulated = device is SIM
+    assert played.tour.caption == ("Which simulated GPU?" if simulated else "Which GPU?")
+    played.tour.take_guess(0)
+    assert played.wait().tour.caption == words
+    played.session.finish()
+    played.wait().wait(PACE.act)
+    assert "Not quite: b. " in played.tour.caption
 
 
 def test_remedies_that_are_still_looked_for_are_waited_for() -> None:
@@ -272,6 +298,7 @@ def test_where_only_a_larger_cap_was_found_that_is_the_mend() -> None:
     played.wait().wait(PACE.read)
     assert played.session.started[1] == ("training", "sim:0", MemoryCap(size=2048))
     assert played.session.specs[1] == played.session.specs[0]
+    assert played.tour.caption == "The change: a larger memory cap."
 
 
 def test_without_a_remedy_the_run_is_not_repeated() -> None:
