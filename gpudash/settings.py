@@ -69,7 +69,7 @@ class Settings(BaseModel):
     )
     reports_keep: int = Field(20, ge=1, description="Number of reports of out-of-memory errors before old ones go")
     theme: Literal["system", "light", "dark"] = Field("system", description="Look of the window")
-    smoothing: float = Field(0.6, ge=0, lt=1, description="Smoothing of loss and accuracy in the plots; 0 is raw")
+    smoothing: float = Field(0.0, ge=0, lt=1, description="Smoothing of loss and accuracy in the plots; 0 is raw")
     window_s: float = Field(60.0, ge=1, le=86400, description="Seconds of history the plots show")
     frames_hz: float = Field(15.0, ge=5, le=30, description="Redraws of the plots a second")
     hints: bool = Field(True, description="Show what can be tried, after the first run")

@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit
+from PySide6.QtWidgets import QApplication, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings.library import Kept, Stamp, save_cache
@@ -281,10 +281,8 @@ def test_twelve_rows_are_seen_whole(palette: CommandPalette) -> None:
 
 
 def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
-    window: MainWindow, session: FakeSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    window: MainWindow, session: FakeSession, qtbot: QtBot
 ) -> None:
-    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("here", True))
-
     def press(key: Qt.Key, modifiers: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
         QTest.keyClick(QApplication.focusWidget() or window, key, modifiers)
         settle(window, 4)
@@ -309,6 +307,8 @@ def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
     press(Key.Key_Left)
     assert window.workspace.dashboard.view.cursor_s is not None
     press(Key.Key_M)
+    QTest.keyClicks(window.workspace.dashboard.plots.mark_field, "here")
+    press(Key.Key_Return)
     assert session.asked[-1] == ("mark", "here", window.workspace.dashboard.view.cursor_s)
     press(Key.Key_O)
     for _ in range(3):

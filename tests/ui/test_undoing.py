@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QInputDialog, QLineEdit
+from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import REMOVED, Marker
@@ -184,11 +184,11 @@ def test_what_the_window_does_by_itself_is_no_step(window: MainWindow) -> None:
     assert window.workspace.undo.undo_text == ""
 
 
-def test_a_mark_is_taken_back_by_a_marker_that_says_so(
-    window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("here", True))
+def test_a_mark_is_taken_back_by_a_marker_that_says_so(window: MainWindow, session: FakeSession) -> None:
     add_mark(window.workspace, 12.5)
+    field = window.workspace.dashboard.plots.mark_field
+    QTest.keyClicks(field, "here")
+    QTest.keyClick(field, Qt.Key.Key_Return)
     assert window.workspace.undo.undo_text == "Mark “here”"
     window.workspace.undo.undo()
     window.workspace.undo.redo()

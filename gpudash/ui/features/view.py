@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QInputDialog, QMenu
+from PySide6.QtWidgets import QMenu
 
 from gpudash.ui.dashboard.view_bar import WINDOWS
 from gpudash.ui.recordings.document import RecordingDocument
@@ -20,6 +20,7 @@ ZOOM = 0.8
 def commands(workspace: Workspace) -> list[Command]:
     """Let the plots ask for marks, and show the kinds that are wanted; the commands that act on the plots in front."""
     workspace.dashboard.mark_requested.connect(partial(add_mark, workspace))
+    workspace.dashboard.plots.mark_named.connect(partial(_set_mark, workspace))
     workspace.serve_pages(lambda page: page.plots.set_hidden_marks(workspace.hidden_marks))
     return [
         *_follow_commands(workspace),
@@ -344,16 +345,19 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
 
 
 def add_mark(workspace: Workspace, time_s: float | None = None) -> None:
-    """Ask for a name and mark ``time_s`` in seconds of the session, else the cursor, else now."""
+    """Ask, in the plots, for the name of a mark at ``time_s``, session time, else at the cursor, else now."""
     session = workspace.session.live
     if session is None:
         return
     if time_s is None:
         cursor = workspace.dashboard.view.cursor_s
         time_s = session.clock() if cursor is None else cursor
-    name, given = QInputDialog.getText(workspace, "Add Mark", f"Name of the mark at {time_s:.3f} s:")
-    if given:
-        label = name.strip() or "mark"
+    workspace.dashboard.plots.name_mark(time_s)
+
+
+def _set_mark(workspace: Workspace, label: str, time_s: float) -> None:
+    session = workspace.session.live
+    if session is not None:
         session.mark(label, time_s)
         undo, redo = partial(session.unmark, label, time_s), partial(session.mark, label, time_s)
         workspace.undo.push(f"Mark “{label}”", undo, redo)

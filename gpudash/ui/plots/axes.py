@@ -273,25 +273,37 @@ def _byte_ticks(low: float, high: float, count: int) -> Ticks:
     return Ticks(tuple((v, _plain(v / size, step)) for v in positions), unit)
 
 
+LEAST_LOG_TICKS = 3
+"""Labelled ticks without which a logarithmic axis cannot be told from a linear one."""
+
+
 def _log_marks(low: float, high: float, count: int) -> tuple[tuple[float, str], ...]:
+    """Parts of powers of ten where they fit, every so many powers where there are many, else even steps within one."""
+    count = max(count, LEAST_LOG_TICKS)
     first, last = math.floor(low), math.ceil(high)
     for leads in ((1, 2, 5), (1, 3), (1,)):
-        marks = [
-            (math.log10(lead) + decade, lead * 10.0**decade)
-            for decade in range(first, last + 1)
-            for lead in leads
-            if low <= math.log10(lead) + decade <= high
-        ]
-        if len(marks) <= max(count, 2):
-            return tuple((position, _log_label(value)) for position, value in marks)
-    stride = math.ceil((last - first) / max(count, 2))
-    return tuple((float(d), _log_label(10.0**d)) for d in range(first, last + 1, stride) if low <= d <= high)
+        values = [lead * 10.0**decade for decade in range(first, last + 1) for lead in leads]
+        marks = [value for value in values if low <= math.log10(value) <= high]
+        if LEAST_LOG_TICKS <= len(marks) <= count:
+            return tuple((math.log10(value), _log_label(value)) for value in marks)
+    powers = [decade for decade in range(first, last + 1) if low <= decade <= high]
+    if len(powers) >= LEAST_LOG_TICKS:
+        stride = max(1, min(math.ceil(len(powers) / count), (len(powers) - 1) // (LEAST_LOG_TICKS - 1)))
+        return tuple((float(decade), _log_label(10.0**decade)) for decade in powers[::stride])
+    for wanted in range(count, count + 8):
+        step = _step(10.0**high - 10.0**low, wanted)
+        marks = [value for value in _multiples(10.0**low, 10.0**high, step) if value > 0]
+        if len(marks) >= LEAST_LOG_TICKS:
+            break
+    return tuple((math.log10(value), _plain(value, step)) for value in marks)
 
 
 def _log_label(value: float) -> str:
     if 1e-3 <= value < 1e4:
         return f"{value:g}"
-    return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)
+    power = math.floor(math.log10(value) + 1e-9)
+    lead = f"{value / 10.0**power:.0f}·".removeprefix("1·")
+    return f"{lead}10{str(power).translate(_SUPERSCRIPTS)}"
 
 
 def _step(span: float, count: int) -> float:

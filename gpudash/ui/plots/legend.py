@@ -1,16 +1,34 @@
-"""The line over a plot: its title, then its curves; a click hides one, "only" isolates it, a chip brings all back."""
+"""The line over a plot: its title, its curves, and at the right the levels that cross it.
+
+A click hides a curve, "only" isolates it, a chip brings all back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 from PySide6.QtCore import QEvent, QMargins, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent, QShowEvent
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontMetrics,
+    QIcon,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPixmap,
+    QResizeEvent,
+    QShowEvent,
+)
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QMenu, QSizePolicy, QToolButton, QWidget
 
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
+from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled
@@ -31,6 +49,19 @@ _DASHED_SWATCHES = {"dash": [2.5, 1.0], "dot": [1.0, 1.0], "dashdot": [2.5, 1.0,
 
 _BEFORE_ENTRIES = 2
 """Places in the row before the first curve: the title and a space."""
+
+
+SWATCH_PX = 18
+"""Room for the piece of line before a level's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelName:
+    """A line across the plot: what it says, its colour as painted, its style."""
+
+    text: str
+    colour: str
+    style: str
 
 
 class Button(QToolButton):
@@ -148,6 +179,67 @@ class LegendEntry(QWidget):
         self.clicked.emit(self.spec.name, alone)
 
 
+class LevelKey(QWidget):
+    """What the lines across a plot are, each beside a piece of it: on the plot their names would lie on curves."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._palette = palette
+        self._count = 0
+        self.levels: Sequence[LevelName] = ()
+        self.setProperty("role", "legend")
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def show_levels(self, levels: Sequence[LevelName]) -> None:
+        """Name these, the most important first."""
+        self.levels = levels
+        words = "\n".join(level.text for level in levels)
+        self.setToolTip(plain_tip(words))
+        self.setAccessibleName(words.replace("\n", ", "))
+        self.update()
+
+    def widths(self) -> list[int]:
+        """Pixels that each level takes."""
+        metrics = QFontMetrics(self._font)
+        return [metrics.horizontalAdvance(level.text) + SWATCH_PX + 14 for level in self.levels]
+
+    def fit(self, room: int) -> int:
+        """Show as many levels as there is room for, the first first; returns the pixels taken."""
+        taken = list(accumulate(self.widths()))
+        self._count = sum(width <= room for width in taken)
+        width = taken[self._count - 1] if self._count else 0
+        self.setFixedSize(width, scaled(HEIGHT_PX))
+        return width
+
+    @property
+    def _font(self) -> QFont:
+        return label_font(self)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        self.paint(painter, self.rect())
+
+    def paint(self, painter: QPainter, place: QRect) -> None:
+        """Paint the levels for which there is room, from the right of ``place``."""
+        painter.setFont(self._font)
+        right, middle = place.right(), place.center().y() + 1
+        for level, width in list(zip(self.levels, self.widths(), strict=True))[: self._count]:
+            left = right - width + 10
+            pen = QPen(QColor(level.colour), 2, PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
+            if level.style in _DASHED_SWATCHES:
+                pen.setDashPattern(_DASHED_SWATCHES[level.style])
+            painter.setPen(pen)
+            painter.drawLine(left, middle, left + SWATCH_PX - 4, middle)
+            painter.setPen(QColor(self._palette.muted))
+            words = QRect(left + SWATCH_PX, place.top(), width, place.height())
+            painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, level.text)
+            right -= width
+
+
 class Legend(QWidget):
     """Title and curves of one plot, and which of them are hidden.
 
@@ -190,6 +282,8 @@ class Legend(QWidget):
         self._row.addSpacing(4)
         self._row.addWidget(self._chip)
         self._row.addStretch(1)
+        self._levels = LevelKey(palette, self)
+        self._row.addWidget(self._levels)
         self._set_entries(curves)
 
     @property
@@ -235,8 +329,20 @@ class Legend(QWidget):
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
+        self._levels.set_palette(palette)
         for entry in self._entries:
             entry.set_palette(palette)
+
+    @property
+    def levels(self) -> list[str]:
+        """What is said of the lines across the plot."""
+        return [level.text for level in self._levels.levels]
+
+    def set_levels(self, levels: Sequence[LevelName]) -> None:
+        """Say what the lines across the plot are."""
+        if list(levels) != list(self._levels.levels):
+            self._levels.show_levels(list(levels))
+            self._fit()
 
     def set_insets(self, left: float, right: float) -> None:
         """Begin and end where the plot area does."""
@@ -271,6 +377,8 @@ class Legend(QWidget):
         for entry in self._entries:
             if entry.isVisible() and entry.spec.name not in self._hidden:
                 entry.paint(painter, self._palette)
+        self._levels.set_palette(self._palette)
+        self._levels.paint(painter, self._levels.geometry())
         if self._more.isVisible():
             write_words(painter, self._more, self._more.text(), self._more.geometry(), self._palette.muted)
 
@@ -287,11 +395,12 @@ class Legend(QWidget):
             self._fit()
 
     def _fit(self) -> None:
-        """Give up the room for "only" first, then let the last entries go into a menu; no word is ever cut."""
+        """Give up the room for "only" first, then levels, then let the last entries go into a menu; no word is cut."""
         margins = self._row.contentsMargins()
         chip = self._chip.sizeHint().width() + 4 if self._hidden else 0
         room = self.width() - margins.left() - margins.right() - chip - self._title.sizeHint().width() - 10
         widths = [entry.least_width for entry in self._entries]
+        room -= self._levels.fit(room - sum(widths))
         roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
         shown = len(widths)
         if not roomy and sum(widths) > room:

@@ -196,7 +196,7 @@ _MARK_COLOURS = {"user": "accent", "warning": "warn", "source": "critical"}
 
 @dataclass(frozen=True, slots=True)
 class PlotLevel:
-    """A line across the plot at a drawn value."""
+    """A line across the plot at a drawn value; `colour` as painted. The legend says what it is."""
 
     text: str
     value: float
@@ -258,7 +258,7 @@ class PlotOverlay(Layer):
     def show_content(self, geometry: Geometry, content: OverlayContent) -> None:
         """Draw this from now on."""
         self._geometry, self._content = geometry, content
-        self.labels = [*self._mark_labels(), *self._level_labels()]
+        self.labels = self._mark_labels()
         self.update()
 
     def _mark_labels(self) -> list[Label]:
@@ -273,29 +273,6 @@ class PlotOverlay(Layer):
             for mark in self._content.marks
             if mark.text
         ]
-
-    def _level_labels(self) -> list[Label]:
-        """Labels at the right end over their lines; one that would cover another moves left of it.
-
-        A level above the plot is told at its upper edge, behind an arrow.
-        """
-        assert self._geometry is not None
-        area, height = self._geometry.area, self._metrics.height()
-        placed: list[Label] = []
-        for level in self._content.levels:
-            y = self._geometry.y_of(level.value)
-            if y > area.bottom():
-                continue
-            text = level.text if y >= area.top() else f"↑ {level.text}"
-            width = self._metrics.horizontalAdvance(text) + 6
-            top = y - height - 1 if y - height - 1 >= area.top() else max(y, area.top()) + 1
-            rect = QRectF(area.right() - width - 2, top, width, height)
-            for other in placed:
-                if rect.intersects(other.rect):
-                    rect.moveRight(other.rect.left() - 4)
-            if rect.left() >= area.left():
-                placed.append(Label(text, rect))
-        return placed
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         if self._geometry is None:
@@ -332,12 +309,6 @@ class PlotOverlay(Layer):
             if area.top() <= y <= area.bottom():
                 painter.setPen(QPen(QColor(level.colour), 1, PEN_STYLES[level.style]))
                 painter.drawLine(QLineF(area.left(), y, area.right(), y))
-        ground = QColor(self._palette.panel)
-        ground.setAlphaF(0.85)
-        painter.setPen(QColor(self._palette.text))
-        for label in self._level_labels():
-            painter.fillRect(label.rect, ground)
-            painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)
 
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
         area = geometry.area

@@ -15,7 +15,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, format_value, time_ticks, value_ticks
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.layers import Label
-from gpudash.ui.plots.legend import Legend
+from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.reading import PlotData, PlotRequest, Row
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
@@ -27,6 +27,9 @@ RIGHT_HIGH = 1.04
 
 _LINE_PX = 28.0
 """Height for one tick of a y axis."""
+
+MOST_TICKS = 10
+"""Ticks of a y axis however high the plot: more are not read."""
 
 
 class TimePlot(QWidget):
@@ -260,8 +263,15 @@ class TimePlot(QWidget):
 
     def _draw_overlay(self, geometry: Geometry, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
         area, overlay = geometry.area, self.canvas.overlay
+        levels = self._levels()
+        self.legend.set_levels(
+            [
+                LevelName(f"{'↑ ' * (level.value > geometry.y_high)}{level.text}", level.colour, level.style)
+                for level in levels
+            ]
+        )
         content = OverlayContent(
-            levels=self._levels(),
+            levels=levels,
             marks=place(marks, geometry.x_of, area.left(), area.right(), overlay.text_width, overlay.elided),
             mark_labels=self._shows_mark_labels,
             selection=self._view.selection,
@@ -353,15 +363,20 @@ class TimePlot(QWidget):
                     highs.append(self._level(value))
         return (min(lows), max(highs)) if lows else (math.nan, math.nan)
 
+    @property
+    def _tick_count(self) -> int:
+        height = self.canvas.area.height() or MIN_HEIGHT_PX
+        return min(MOST_TICKS, max(2, int(height / scaled(_LINE_PX))))
+
     def _left_ticks(self) -> Ticks:
-        count = max(2, int((self.canvas.area.height() or MIN_HEIGHT_PX) / scaled(_LINE_PX)))
+        count = self._tick_count
         low, high = self.y_range
         return value_ticks(self.spec.unit, low, high, count, log=self._scale.log, unit_name=self.spec.unit_name)
 
     def _right_ticks(self) -> Ticks | None:
         if not any(curve.axis == "right" for curve in self.visible_curves):
             return None
-        count = max(2, int((self.canvas.area.height() or MIN_HEIGHT_PX) / scaled(_LINE_PX)))
+        count = self._tick_count
         ticks = value_ticks("ratio", 0.0, RIGHT_HIGH, count)
         return Ticks(tuple((v / RIGHT_HIGH, text) for v, text in ticks.marks), ticks.name)
 

@@ -10,12 +10,13 @@ import math
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetricsF, QIcon, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QIcon, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
     QHBoxLayout,
     QHeaderView,
+    QLineEdit,
     QSizePolicy,
     QTableWidget,
     QTableWidgetItem,
@@ -156,6 +157,58 @@ def _time_text(time_s: float) -> str:
     if time_s < 60:
         return f"{time_s:.2f} s"
     return f"{format_clock(int(time_s))}.{int(time_s * 10) % 10}"
+
+
+MARK_PX = 190
+"""Width of the field in which a mark is named."""
+
+
+class MarkField(QLineEdit):
+    """Names a mark where it is: Enter sets it, Esc and leaving the field do not.
+
+    Signals:
+        named: the name, and the mark's time in the session.
+    """
+
+    named = Signal(str, float)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.time_s = 0.0
+        self.setPlaceholderText("name of the mark, Enter")
+        self.setAccessibleName("Name of the mark")
+        self.setFixedWidth(scaled(MARK_PX))
+        self.returnPressed.connect(self._done)
+        self.hide()
+
+    def ask(self, time_s: float) -> None:
+        """Ask for the name of a mark at this time."""
+        self.time_s = time_s
+        self.clear()
+        self.show()
+        self.raise_()
+        self.setFocus()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.ShortcutOverride:
+            event.accept()  # while a name is typed no key means anything else
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.hide()
+        else:
+            super().keyPressEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        if event.reason() is not Qt.FocusReason.PopupFocusReason:
+            self.hide()
+
+    def _done(self) -> None:
+        self.hide()
+        self.named.emit(self.text().strip() or "mark", self.time_s)
 
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")

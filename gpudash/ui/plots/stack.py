@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
@@ -31,7 +31,7 @@ from gpudash.ui.plots.menu import PlotChoice, PlotMenu
 from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
-from gpudash.ui.plots.readout import Readout, SelectionStrip
+from gpudash.ui.plots.readout import MarkField, Readout, SelectionStrip
 from gpudash.ui.plots.time_axis import SessionOverview, TimeAxis
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.remembered import recall_of, remember_of
@@ -68,12 +68,14 @@ class PlotStack(QFrame):
 
     Signals:
         mark_requested: session time at which the user wants a mark.
+        mark_named: the name of a mark that was asked for, and its session time.
         hidden_changed: a curve was hidden or shown.
         told: one sentence on something that was copied or saved.
         failed: one sentence on something that could not be.
     """
 
     mark_requested = Signal(float)
+    mark_named = Signal(str, float)
     hidden_changed = Signal()
     told = Signal(str)
     failed = Signal(str)
@@ -92,6 +94,8 @@ class PlotStack(QFrame):
         self.view = view
         self.readout = Readout(palette)
         self.strip = SelectionStrip(palette, self)
+        self.mark_field = MarkField(self)
+        self.mark_field.named.connect(self._mark_named)
         self.axis = TimeAxis(palette)
         self.overview = SessionOverview(view, palette)
         self._palette = palette
@@ -361,6 +365,29 @@ class PlotStack(QFrame):
         cursor = self.view.cursor_s
         self.mark_requested.emit(self.store.newest_s if cursor is None else cursor)
 
+    def name_mark(self, time_s: float) -> None:
+        """Ask for the name of a mark in the place where it will be; `mark_named` tells it."""
+        start, end = self.view.range()
+        if not start <= time_s <= end:
+            self._bring_into_view(time_s)
+        self.mark_field.ask(time_s)
+        self._place_mark_field()
+
+    def _mark_named(self, name: str, time_s: float) -> None:
+        if self.plots:
+            self.plots[0].canvas.setFocus()
+        self.mark_named.emit(name, time_s)
+
+    def _place_mark_field(self) -> None:
+        """Keep the field at its moment, over the first plot."""
+        geometry = self.plots[0].geometry_now if self.plots else None
+        if geometry is None or not self.mark_field.isVisible():
+            return
+        canvas, field = self.plots[0].canvas, self.mark_field
+        left = canvas.mapTo(self, QPoint(round(geometry.x_of(field.time_s)), 0))
+        room = self._scroll.geometry().right() - field.width()
+        field.move(min(max(left.x() + 2, self._scroll.x()), room), max(left.y(), self._scroll.y()))
+
     def toggle_log(self) -> None:
         """L: logarithmic axis for the focused plot, else for every plot that may have one."""
         focused = self.focused
@@ -485,6 +512,7 @@ class PlotStack(QFrame):
             plot.draw(frame.marks, rows[plot.spec.id] if cursor is not None else ())
             if plot.geometry_now is not None:
                 self.axis.show_ticks(plot.geometry_now, plot.time_ticks)
+        self._place_mark_field()
         self.readout.show_rows(cursor, newest, frame.groups, live=self.view.live)
         self.strip.show_range(self.view.selection, self.view.range())
         if frame.statistics is not None:

@@ -251,7 +251,7 @@ def test_memory_begins_at_zero_and_shows_the_capacity(drawn: PlotStack) -> None:
     low, high = plot.y_range
     assert low == 0.0 and high > 8 * GIB
     assert [level.value for level in plot.canvas.overlay._content.levels] == [8 * GIB]
-    assert "capacity 8.00 GiB" in [label.text for label in plot.labels()]
+    assert plot.legend.levels == ["capacity 8.00 GiB"]
 
 
 def test_the_capacity_stays_while_its_source_is_lost(stack: PlotStack, feed: Feed, store: Store) -> None:
@@ -281,3 +281,32 @@ def test_accuracy_reads_on_its_own_axis_from_0_to_100(drawn: PlotStack) -> None:
     item = plot.canvas._raw["accuracy"]
     _, y = item.getData()
     assert geometry.y_of(float(y[-1])) == pytest.approx(hundred, abs=2.0)
+
+
+@given(st.floats(-6.0, 6.0), st.floats(0.02, 9.0), st.integers(2, 12))
+def test_a_logarithmic_axis_has_at_least_three_labelled_ticks(low: float, decades: float, count: int) -> None:
+    ticks = value_ticks("nats", low, low + decades, count, log=True).marks
+    assert len(ticks) >= 3 and len({text for _, text in ticks}) == len(ticks)
+    assert all(low - 1e-9 <= position <= low + decades + 1e-9 for position, _ in ticks)
+
+
+def test_a_loss_of_little_range_has_three_ticks_on_its_logarithmic_axis(stack: PlotStack, store: Store) -> None:
+    for number in range(50):
+        store._append(("run", "loss", None), number * 0.1, 2.31 + 0.05 * math.sin(number))
+    store.newest_s = 5.0
+    stack.toggle_log()
+    refresh(stack)
+    left = [label for label in stack.plots[2].labels() if label.rect.right() < stack.plots[2].canvas.area.left()]
+    assert len([label for label in left if not label.turned]) >= 3
+
+
+@pytest.mark.parametrize("size", [(500, 420), (900, 560), (1600, 1100)])
+def test_no_label_lies_where_curves_are_drawn(drawn: PlotStack, view: TimeView, size: tuple[int, int]) -> None:
+    drawn.resize(*size)
+    for zoomed in (1.0, 0.05):
+        drawn.plots[0].zoom_y(zoomed, 0)
+        refresh(drawn)
+        for plot in drawn.plots:
+            area = plot.canvas.area.adjusted(1, 1, -1, -1)
+            assert [label.text for label in plot.labels() if label.rect.intersects(area)] == []
+    assert drawn.plots[0].legend.levels == ["↑ capacity 8.00 GiB"]

@@ -48,7 +48,7 @@ def test_a_spike_of_one_sample_is_a_drawn_pixel_at_every_zoom(stack: PlotStack, 
         canvas, geometry = stack.plots[0].canvas, stack.plots[0].geometry_now
         assert geometry is not None
         picture = canvas.grab().toImage()
-        x, y = geometry.x_of(312.34), geometry.y_of(0.9)
+        x, y = geometry.x_of(312.34), geometry.y_of(0.97)
         near = [picture.pixelColor(round(x) + dx, round(y) + dy) for dx in range(-2, 3) for dy in range(-2, 3)]
         assert any(_nearer(pixel, colour, ground) for pixel in near), view.window_s
         view.zoom(0.5, 312.34)

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import (
@@ -169,3 +170,23 @@ def test_brackets_jump_between_marks_and_m_asks_for_one_at_the_cursor(
     drawn.jump_mark(1)
     assert view.cursor_s == 12.0
     assert asked == [20.0, 18.0]
+
+
+def test_a_mark_is_named_in_its_place_and_no_key_means_anything_else_meanwhile(
+    drawn: PlotStack, view: TimeView, qtbot: QtBot
+) -> None:
+    named: list[tuple[str, float]] = []
+    drawn.mark_named.connect(lambda name, time_s: named.append((name, time_s)))
+    drawn.name_mark(15.0)
+    refresh(drawn)
+    field, plot = drawn.mark_field, drawn.plots[0]
+    geometry = plot.geometry_now
+    assert geometry is not None and field.isVisible() and field.hasFocus()
+    assert field.x() == pytest.approx(plot.canvas.mapTo(drawn, QPoint(0, 0)).x() + geometry.x_of(15.0), abs=4)
+    qtbot.keyClicks(field, "my [m] mark")
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert named == [("my [m] mark", 15.0)] and not field.isVisible() and plot.canvas.hasFocus()
+    drawn.name_mark(2.0)
+    assert view.range()[0] <= 2.0, "what is out of view is brought there"
+    qtbot.keyClick(field, Qt.Key.Key_Escape)
+    assert len(named) == 1 and not field.isVisible()
