@@ -143,7 +143,8 @@ class FakeSession:
     def start_run(self, spec: Spec, device: str, *, isolate: bool | None = None) -> int:
         self.asked.append(("start", spec.name, device) if isolate is None else ("start", spec.name, device, isolate))
         self.running = True
-        self.apply(RunStarted(time_s=self.now_s, run_id=1, workload=spec.name, device=device, spec=spec.model_dump()))
+        fields = spec.model_dump(mode="json")
+        self.apply(RunStarted(time_s=self.now_s, run_id=1, workload=spec.name, device=device, spec=fields))
         return 1
 
     def watch(self, request: WatchRequest) -> int:

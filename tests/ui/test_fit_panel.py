@@ -286,7 +286,7 @@ def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(
 ) -> None:
     tell(window, session, SHORT)
     open_details(window)
-    session.start("cuda:0")
+    window.workspace.dashboard.panel.button.click()
     wait(window, clock, 60)
     assert len(session.estimates.questions) == 1
     button = row_of(window, SMALLER_BATCH).button
@@ -306,6 +306,18 @@ def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(
     assert fit.headline == "✕ does not fit, 3.10 GiB short"
     button = row_of(window, SMALLER_BATCH).button
     assert button is not None and button.isEnabled()
+
+
+def test_a_run_of_other_values_is_not_held_against_the_prediction_of_the_form(
+    window: MainWindow, session: FakeSession, clock: Clock
+) -> None:
+    tell(window, session, SHORT)
+    session.start("cuda:0")
+    run = session.store.run
+    assert run is not None
+    run.memory.raise_to("reserved_bytes", 2 * GIB)
+    wait(window, clock, 60)
+    assert window.workspace.dashboard.panel.fit.headline == "✕ does not fit, 3.10 GiB short"
 
 
 def test_a_run_that_begins_before_its_prediction_gets_it_all_the_same(

@@ -77,9 +77,16 @@ class FitFollower:
             self._due = self._clock()
 
     def _show_reached(self) -> None:
-        store = self._session.store
+        """Hold the prediction against the run that it is of; a run of other values has nothing to do with it."""
+        store, spec = self._session.store, self._panel.spec()
+        if spec is None:
+            return
+        asked = (spec.name, self._asked_device, spec.model_dump(mode="json"))
         with store.lock:
-            reserved = None if store.run is None else store.run.peak_reserved_bytes
+            run = store.run
+            if run is None or (run.workload, run.device, run.spec) != asked:
+                return
+            reserved = run.peak_reserved_bytes
         self._panel.fit.show_reached(reserved)
 
     def _ask(self) -> None:
