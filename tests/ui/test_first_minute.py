@@ -171,19 +171,30 @@ def test_nothing_is_said_while_something_is_shown(window: MainWindow, session: F
 
 def test_nothing_is_said_in_presentation_mode(window: MainWindow, session: FakeSession, qapp: QApplication) -> None:
     strip, hints = part(window, FirstMinute).strip, part(window, FirstMinute).hints
-    session.start()
-    session.end()
-    settle(window)
-    assert strip.isVisible() and hints.isVisible()
-    try:
-        window.menus.actions["view.presentation"].trigger()
+    for told in (strip, hints):
+        assert told.isVisible()
+        try:
+            window.menus.actions["view.presentation"].trigger()
+            settle(window)
+            assert not strip.isVisible() and not hints.isVisible()
+            window.menus.actions["view.presentation"].trigger()
+        finally:
+            set_text_scale(1.0)
         settle(window)
-        assert not strip.isVisible() and not hints.isVisible()
-        window.menus.actions["view.presentation"].trigger()
-    finally:
-        set_text_scale(1.0)
-    settle(window)
-    assert strip.isVisible() and hints.isVisible()
+        assert told.isVisible()
+        session.start()
+        session.end()
+        settle(window)
+
+
+def test_after_the_first_run_the_strip_has_gone_to_the_status_line(
+    open_window: OpenWindow, window: MainWindow, session: FakeSession
+) -> None:
+    run_once(session, window)
+    assert not part(window, FirstMinute).strip.isVisible()
+    assert CAUSES[0].rstrip(".") in window.workspace.dashboard.status_line._right.toolTip()
+    again = open_window(FakeSession(gpu_problem=CAUSES[0]))
+    assert not part(again, FirstMinute).strip.isVisible()
 
 
 def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSession) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Status
-from gpudash.ui.dashboard.status_line import StatusLine
+from gpudash.ui.dashboard.status_line import LATE_WORDS, StatusLine
 
 STATUS = Status(
     recording=Path("/somewhere/2026-11-21-101500-session.gpudash"),
@@ -39,7 +39,7 @@ def said(line: StatusLine) -> tuple[str, str]:
 def test_it_says_what_is_recorded_how_fast_and_at_what_cost(line: StatusLine) -> None:
     line.show_status(STATUS, "Live", None, "")
     assert said(line) == (
-        "Live   ● recording 2026-11-21-101500-session.gpudash  3 MiB   sampling 20 Hz · 2 missed · 0.4 % of one core",
+        "Live   ● recording 2026-11-21-101500-session.gpudash  3 MiB   sampling 20 Hz · 0.4 % of one core",
         "NVML 580.159 · torch 2.13.0",
     )
 
@@ -76,3 +76,22 @@ def test_a_passing_message_gives_way_again(line: StatusLine) -> None:
     line._forget.timeout.emit()
     line._forget.stop()
     assert said(line) == before
+
+
+def test_missed_readings_are_told_in_words_and_only_when_they_matter(qtbot: QtBot) -> None:
+    now = [0.0]
+    line = StatusLine(clock=lambda: now[0])
+    qtbot.addWidget(line)
+    line.resize(1600, 26)
+
+    def after(seconds: float, missed: int) -> str:
+        for _ in range(4):
+            now[0] += seconds / 4
+            line.show_status(replace(STATUS, missed=missed), "Live", None, "")
+        return said(line)[0]
+
+    assert LATE_WORDS not in after(10.0, 700), "many, but long ago"
+    assert LATE_WORDS not in after(10.0, 710), "one of twenty"
+    assert LATE_WORDS in after(10.0, 810), "every second one"
+    assert "810 readings were missed" in line._left.toolTip()
+    assert LATE_WORDS not in after(20.0, 812)

@@ -149,3 +149,13 @@ def test_a_stage_shows_what_the_pipeline_learned_of_its_tensor(qtbot: QtBot) -> 
         ),
     )
     assert stage_rows(store.run)[0][-1] == "same object; leaf; first values 1, 2"
+
+
+def test_a_column_without_a_value_in_any_row_is_not_shown(qtbot: QtBot) -> None:
+    table = Table("t", (Column("a"), Column("b"), Column("c", wide=True)), "empty")
+    qtbot.addWidget(table)
+    table.show_rows([("1", "", ""), ("2", "", "x")])
+    assert [table.view.isColumnHidden(place) for place in range(3)] == [False, True, False]
+    table.show_rows([("1", "now", ""), ("2", "", "x")])
+    assert not table.view.isColumnHidden(1) and table.view.columnWidth(1) > 20
+    assert table.text().splitlines()[0] == "a\tb\tc", "what is copied has every column"

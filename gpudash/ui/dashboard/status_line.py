@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QResizeEvent
@@ -23,11 +25,23 @@ MARGIN_PX = 12
 _BETWEEN = "   "
 
 
-class StatusLine(QWidget):
-    """The session at the left, the machine at the right. Where there is little room the left side says less."""
+WATCHED_S, LATE_SHARE = 10.0, 0.2
+"""Seconds over which missed readings are looked at, and the share of them from which on they matter."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+LATE_WORDS = "readings come late, the machine is busy"
+
+
+class StatusLine(QWidget):
+    """The session at the left, the machine at the right. Where there is little room the left side says less.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, parent: QWidget | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(parent)
+        self._clock = clock
+        self._missed: deque[tuple[float, int]] = deque()
         self._left, self._right = PlainLabel(), PlainLabel()
         row = QHBoxLayout(self)
         row.setContentsMargins(MARGIN_PX, 3, MARGIN_PX, 3)
@@ -66,7 +80,7 @@ class StatusLine(QWidget):
             gpu_problem: why no GPU can be used.
             loading: what is still being loaded, or "".
         """
-        versions = (view,) if status is None else _session_words(status, view)
+        versions = (view,) if status is None else _session_words(status, view, late=self._late(status))
         machine = " · ".join(
             part
             for part in (
@@ -80,8 +94,18 @@ class StatusLine(QWidget):
             self._versions, self._machine = versions, machine
             self._fit()
         place = str(status.recording) if status is not None and status.recording is not None else ""
-        self._left.setToolTip(plain_tip(f"{versions[0]}\n{place}".strip()))
+        missed = "" if status is None else f"{status.missed} readings were missed since the start"
+        self._left.setToolTip(plain_tip("\n".join(filter(None, (versions[0], place, missed)))))
         self._right.setToolTip(plain_tip(machine))
+
+    def _late(self, status: Status) -> bool:
+        """Whether so many readings were missed of late that curves have holes to be seen."""
+        now = self._clock()
+        self._missed.append((now, status.missed))
+        while now - self._missed[0][0] > WATCHED_S:
+            self._missed.popleft()
+        since, before = self._missed[0]
+        return now - since > WATCHED_S / 2 and status.missed - before > LATE_SHARE * status.rate_hz * (now - since)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
@@ -100,11 +124,11 @@ class StatusLine(QWidget):
                 label.setText(text)
 
 
-def _session_words(status: Status, view: str) -> tuple[str, ...]:
+def _session_words(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
     """The session in words, from the longest version to the shortest."""
     rate = f"sampling {status.rate_hz:g} Hz"
-    missed, cost = f"{status.missed} missed", f"{status.own_cpu_ratio * 100:.1f} % of one core"
-    whole = f"{rate} · {missed} · {cost}"
+    rate = f"{rate} · {LATE_WORDS}" if late else rate
+    whole = f"{rate} · {status.own_cpu_ratio * 100:.1f} % of one core"
     if status.recording is None:
         told = ("not recording",) * 2
     else:
@@ -113,7 +137,7 @@ def _session_words(status: Status, view: str) -> tuple[str, ...]:
     return (
         _BETWEEN.join((view, told[0], whole)),
         _BETWEEN.join((view, told[1], whole)),
-        _BETWEEN.join((view, told[1], f"{rate} · {missed}")),
+        _BETWEEN.join((view, told[1], rate)),
         _BETWEEN.join((view, told[1])),
         view,
     )

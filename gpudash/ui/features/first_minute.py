@@ -99,9 +99,11 @@ class FirstMinute(QObject):
         self.strip.tell(problem, simulated=simulated)
 
     def take(self, event: Event) -> None:
-        """Learn of an event: a first run has ended, or something was marked."""
+        """Learn of an event: a first run has ended, after which the strip has been read; or something was marked."""
         if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._workspace.playing_demo:
             self._ran = True
+            if self._workspace.session.gpu_problem is not None:
+                self._dismiss(self._workspace.session.gpu_problem)  # the status line goes on telling it
             self._offer_hints()
         elif isinstance(event, Marker) and event.category == "user":
             self.hints.take("mark")

@@ -230,11 +230,13 @@ class Table(QWidget):
         return button
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
-        """Show ``rows``; columns only ever grow, so that a live table does not jump."""
+        """Show ``rows``, without columns that are empty in all; columns only ever grow: a live table does not jump."""
         if rows == self.model.rows and self._widths:
             return
         self.model.show_rows(rows)
         self._layers.setCurrentIndex(1 if rows else 0)
+        for position in range(1, len(self.model.columns)):
+            self.view.setColumnHidden(position, bool(rows) and not any(row[position] for row in rows))
         metrics = self.view.fontMetrics()
         titles = [column.title for column in self.model.columns]
         widths = [
