@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 from gpudash.devices.names import Device, kind_of
 from gpudash.memory.watching.levels import HOST, Guard, memory_of
 from gpudash.session.live.machine import Machine
-from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.system.private_folder import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import RunEnded, Sample
 from gpudash.units import format_bytes
 

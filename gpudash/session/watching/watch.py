@@ -21,15 +21,15 @@ from gpudash.agent.server import AgentServer, Peer
 from gpudash.devices.names import kind_of, written
 from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.memory import WatchedMemory
-from gpudash.session.watching.out_of_memory import OutOfMemoryReports
+from gpudash.session.watching.out_of_memory import OutOfMemoryReports, allocator_environment
 from gpudash.session.watching.output_log import OutputReader
 from gpudash.session.watching.printed_metrics import PrintedMetrics
-from gpudash.session.watching.private_folder import PrivateFolder, runtime_folder
 from gpudash.session.watching.program import Program, Stopping, is_running, oom_kills, process_name
 from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.ranks import WatchedRanks
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
+from gpudash.system.private_folder import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import Level, Note, RunEnded, RunStarted, Topic, Warning
 
 if TYPE_CHECKING:
@@ -391,7 +391,7 @@ class Watching:
             "torch_version": torch.get("version"),
             "cuda_version": torch.get("cuda"),
             "memory_history_recorded": torch.get("history"),
-            "allocator": self._reports.allocator_environment(self._environment),
+            "allocator": allocator_environment(self._environment),
         }
 
     def _watched_environment(self) -> dict[str, str]:

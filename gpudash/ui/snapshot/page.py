@@ -475,10 +475,8 @@ class SnapshotPage(QWidget):
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
         self._palette = palette
-        for part in (self.bar, self.timeline, self.blocks, self.treemap.view, self.icicle.view):
+        for part in (self.bar, self.timeline, self.blocks, self.treemap, self.icicle):
             part.set_palette(palette)
-        for pane in (self.treemap, self.icicle):
-            pane.palette_ = palette
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
-from gpudash.session.watching.flight_recorder import explanation_of
+from gpudash.session.watching.out_of_memory import explanation_of
 from gpudash.session.watching.report_folder import write_json, write_steps
 from gpudash.ui.colours import LIGHT, Palette
 from gpudash.ui.snapshot.document import SnapshotDocument, fullest

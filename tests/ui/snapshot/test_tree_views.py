@@ -49,6 +49,16 @@ def test_a_click_zooms_in_and_backspace_out(page: SnapshotPage, qtbot: QtBot, na
     assert not pane.out.isEnabled()
 
 
+def test_a_legend_names_the_colour_of_each_category_that_is_drawn(page: SnapshotPage) -> None:
+    page.tabs.setCurrentWidget(page.treemap)
+    QApplication.processEvents()
+    named = [words for words, _curve in page.treemap.legend._entries]
+    curves = {page.treemap.view._curve_of(box.branch) for box in page.treemap.view.boxes()} - {""}
+    assert len(named) == len(set(named)) > 1
+    assert curves <= {curve for _words, curve in page.treemap.legend._entries}
+    assert page.treemap.legend.isVisible()
+
+
 def test_keys_walk_the_boxes_and_enter_zooms(page: SnapshotPage, qtbot: QtBot) -> None:
     page.show_icicle()
     view = page.icicle.view

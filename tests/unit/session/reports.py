@@ -7,7 +7,7 @@ from contextlib import suppress
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.snapshot.history.model import Snapshot
-from gpudash.session.watching.flight_recorder import Refused
+from gpudash.session.watching.out_of_memory import Refused
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import FORWARD, KEPT, Made
 

@@ -10,7 +10,7 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.snapshot.explaining import NOTHING_BEFORE
 from gpudash.memory.snapshot.history.model import Snapshot
-from gpudash.session.watching.flight_recorder import Refused, explanation_of
+from gpudash.session.watching.out_of_memory import Refused, explanation_of
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
 from tests.unit.memory.snapshot.made import FORWARD, Made, explained

@@ -15,7 +15,7 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page
 from gpudash.memory.snapshot.sidecar import NOTHING
 from gpudash.memory.snapshot.summary import studied
-from gpudash.session.watching.flight_recorder import explanation_of
+from gpudash.session.watching.out_of_memory import explanation_of
 from gpudash.session.watching.report_folder import STEPS_NAME, beside, write_json, write_steps
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.units import GIB, MIB

@@ -290,7 +290,15 @@ class TreePane(QWidget):
             column.addWidget(scroll, 1)
         else:
             column.addWidget(view, 1)
+        self.legend = CategoryLegend(palette)
+        column.addWidget(self.legend)
         self._zoomed(())
+
+    def set_palette(self, palette: Palette) -> None:
+        """Redraw in other colours."""
+        self.palette_ = palette
+        self.view.set_palette(palette)
+        self.legend.set_palette(palette)
 
     def show_selection(self, study: Study, selection: Selection) -> None:
         """Draw what is alive, or what came between two moments."""
@@ -304,6 +312,8 @@ class TreePane(QWidget):
             return category_curve(branch.name, self.palette_) if branch.name == NO_STACK else ""
 
         self.view.show_tree(root, curve_of, self.path, selection.search)
+        codes = np.unique(study.history.lives.category[lives]).tolist()
+        self.legend.show_entries([(study.history.categories[code], curves[code]) for code in codes])
 
     def _zoomed(self, path: Path) -> None:
         self.path = path

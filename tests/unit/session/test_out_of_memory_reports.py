@@ -12,10 +12,9 @@ import pytest
 
 from gpudash.agent.server import MOST_CONNECTIONS
 from gpudash.agent.wire import Message
-from gpudash.session.watching import flight_recorder
-from gpudash.session.watching.flight_recorder import FlightRecorder, Refused, new_report
+from gpudash.session.watching import out_of_memory
 from gpudash.session.watching.memory import WatchedMemory
-from gpudash.session.watching.out_of_memory import OutOfMemoryReports
+from gpudash.session.watching.out_of_memory import FlightRecorder, OutOfMemoryReports, Refused, new_report
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.session.watching.program_news import ProgramNews
 from gpudash.settings import Settings, reports_folder
@@ -113,7 +112,7 @@ def test_an_out_of_memory_becomes_one_folder_however_often_it_comes(
     around: Surrounded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explaining = Explaining()
-    monkeypatch.setattr(flight_recorder, "explained", explaining)
+    monkeypatch.setattr(out_of_memory, "explained", explaining)
     found, news, memory = reports(around)
     found.note_steps(7, {"steps": [[4, 1_098_000_000, None, None], "x", [1]]})
     for _ in range(2):
@@ -133,7 +132,7 @@ def test_the_context_of_a_program_that_has_told_no_figures_yet_is_known(
     around: Surrounded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explaining = Explaining()
-    monkeypatch.setattr(flight_recorder, "explained", explaining)
+    monkeypatch.setattr(out_of_memory, "explained", explaining)
     found, news, memory = reports(around)
     for context in (300 * MIB, 0):
         found.refused(news, peer(), oom(staged(found), context_bytes=context), memory)
@@ -149,7 +148,7 @@ def test_steps_that_are_counted_have_the_numbers_that_blocks_are_born_under(
     around: Surrounded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explaining = Explaining()
-    monkeypatch.setattr(flight_recorder, "explained", explaining)
+    monkeypatch.setattr(out_of_memory, "explained", explaining)
     found, news, memory = reports(around)
     for pid in range(1000):
         found.note_steps(pid, {"steps": [[1, 1, None, None]]})
@@ -171,7 +170,7 @@ def test_steps_that_are_counted_have_the_numbers_that_blocks_are_born_under(
 def test_a_snapshot_that_cannot_be_explained_costs_only_the_explanation(
     around: Surrounded, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
-    monkeypatch.setattr(flight_recorder, "explained", Explaining(error))
+    monkeypatch.setattr(out_of_memory, "explained", Explaining(error))
     found, news, memory = reports(around)
     found.refused(news, peer(), oom(staged(found)), memory)
     found.finish()
@@ -209,7 +208,7 @@ def test_nothing_can_be_written_and_the_run_goes_on(around: Surrounded, monkeypa
 
 
 def test_old_reports_go_to_the_trash(around: Surrounded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight_recorder, "explained", Explaining())
+    monkeypatch.setattr(out_of_memory, "explained", Explaining())
     around.settings = Settings(reports_keep=1)
     old = new_report(reports_folder(), "old")
     (old / "snapshot.pickle").write_bytes(b"x")
@@ -243,7 +242,7 @@ def test_nobody_waits_for_an_explanation_that_was_given_up(around: Surrounded, m
         while not ended():
             found.give_up()
 
-    monkeypatch.setattr(flight_recorder, "explained", endless)
+    monkeypatch.setattr(out_of_memory, "explained", endless)
     found, news, memory = reports(around)
     found.refused(news, peer(), oom(staged(found)), memory)
     found.finish()
@@ -253,5 +252,5 @@ def test_nobody_waits_for_an_explanation_that_was_given_up(around: Surrounded, m
 
 def test_the_variables_of_the_allocator_are_kept() -> None:
     environment: Mapping[str, str] = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "SECRET": "x"}
-    found = flight_recorder.allocator_environment(environment)
+    found = out_of_memory.allocator_environment(environment)
     assert found == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
