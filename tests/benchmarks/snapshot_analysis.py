@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from gpudash.memory.snapshot.history.difference import compare
-from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.history import History, difference_words
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import MIB
@@ -72,6 +71,6 @@ def _questions(history: History) -> list[float]:
         of_moment = (history.blocks, history.state, history.growth)
         work: list[Callable[[], object]] = [partial(question, alive) for question in of_blocks]
         work += [partial(question, moment) for question in of_moment]
-        work.append(partial(compare, history, moment, history, moment // 2))
+        work.append(partial(difference_words, history, moment, history, moment // 2))
         found += [seconds, *(_timed(question)[1] for question in work)]
     return found

@@ -11,7 +11,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.snapshot.history.difference import compare
+from gpudash.memory.snapshot.history.history import difference_words
 from gpudash.memory.snapshot.history.model import SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
@@ -258,7 +258,7 @@ class ComparePane(QWidget):
             first.holders(first.alive(NOTHING), "call site"), second.holders(second.alive(NOTHING), "call site")
         )
         self.table.show_rows([change_cells(change) for change in found[:MOST_ROWS]])
-        words = compare(first.history, first.home, second.history, second.home).words
+        words = difference_words(first.history, first.home, second.history, second.home)
         self._tell(f"A is {self._name}, B is {name}. {words}")
         self.said.emit(f"Compared with {name}.")
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source, stack_lines
 from gpudash.memory.snapshot.explaining import chosen_moment
-from gpudash.memory.snapshot.history.difference import compare
 from gpudash.memory.snapshot.history.groups import ROOT, Paths, tree
+from gpudash.memory.snapshot.history.history import difference_words
 from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
@@ -164,7 +164,7 @@ class Study:
         )
         if selection.narrowed or group != "call site":
             return found, change_words(found, self.words(first), self.words(second))
-        return found, compare(self.history, first, self.history, second).words
+        return found, difference_words(self.history, first, self.history, second)
 
     def tree(self, lives: Ints, *, library: bool) -> tuple[Branch, Ints]:
         """Lives by call stack, with or without library frames; and the code of each node's largest category."""

@@ -31,10 +31,13 @@ from gpudash.memory.snapshot.history.model import (
 )
 from gpudash.memory.snapshot.history.phases import CATEGORIES, Band, bands, categorise, numbered, phases, steps
 from gpudash.memory.snapshot.history.roles import PHASES, Role, moved_gradients, roles
-from gpudash.telemetry.explanation import Evidence, Growth
-from gpudash.units import format_count, format_duration
+from gpudash.telemetry.explanation import Evidence, Growth, site_name
+from gpudash.units import format_bytes, format_count, format_duration
 
 Ints = NDArray[np.int64]
+
+TOLD = 3
+"""Call sites that the sentence of a difference names."""
 
 
 def moment_words(history: History, moment: int) -> str:
@@ -64,14 +67,13 @@ class History:
         lives: of blocks.
         categories: names of the categories by their codes.
         phases: bands of one phase each.
-        phase: code of each event's phase, an index into `phase_names`.
+        phase: code of each event's phase, an index into `roles.PHASES`.
         steps: first event of each step; empty when no steps were found. `step_numbers` are their numbers.
         unrecorded_slack: bytes that blocks from before the trace had beside their rounded requests, which only later
             placements show; `allocated` does not count them.
         disagreeing: events and blocks in which the trace and the segments contradict each other.
     """
 
-    phase_names = PHASES
     categories = CATEGORIES
 
     def __init__(
@@ -291,3 +293,50 @@ def _request(history: History, moment: int) -> RefusedRequest:
         phase=history.phase_at(moment),
         stack=() if stack == NONE else python_stack(history.device.stacks[stack]),
     )
+
+
+def difference_words(first: History, begin: int, second: History, end: int) -> str:
+    """What grew and what shrank, by call site, from a moment of one history to a moment of the same or of another."""
+    before, after = _by_place(first, begin), _by_place(second, end)
+    changes = []
+    for place in before.keys() | after.keys():
+        was, function, category = before.get(place) or (0, "", "")
+        now, function, category = after.get(place) or (0, function, category)
+        if now != was:
+            changes.append((now - was, f"{site_name(*place, function)} ({category})", place))
+    changes.sort(key=lambda change: (-abs(change[0]), change[2]))
+    allocated = int(second.allocated[end + 1])
+    grown = allocated - int(first.allocated[begin + 1])
+    beginning, ending = moment_words(first, begin), moment_words(second, end)
+    if first is not second:
+        beginning, ending = f"the first snapshot ({beginning})", f"the second ({ending})"
+    head = f"Between {beginning} and {ending}"
+    if not changes:
+        return f"{head} nothing changed: {format_bytes(allocated)} allocated at both."
+    verb = f"{'grew' if grown > 0 else 'fell'} by {format_bytes(abs(grown))}"
+    told = [f"{_signed(amount)} {name}" for amount, name, _place in changes[:TOLD]]
+    rest = [amount for amount, _name, _place in changes[TOLD:]]
+    if rest:
+        told.append(f"{_signed(sum(rest))} {format_count(len(rest))} other call site{'s' if len(rest) > 1 else ''}")
+    return f"{head} allocated {verb if grown else f'stayed at {format_bytes(allocated)}'}: {', '.join(told)}."
+
+
+def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int, str, str]]:
+    """Bytes, function and category of most bytes, by file and line."""
+    alive = history.alive(moment)
+    kinds = len(CATEGORIES)
+    key = history.site_of(alive) * kinds + history.lives.category[alive]
+    total = np.bincount(key, weights=history.lives.bytes[alive], minlength=len(history.sites.frames) * kinds)
+    total = total.reshape(-1, kinds)
+    count = np.bincount(history.site_of(alive), minlength=len(history.sites.frames))
+    most = total.argmax(axis=1)
+    whole = total.sum(axis=1)
+    found = {}
+    for site in np.flatnonzero(count).tolist():
+        file, line, name = history.sites.frames[site]
+        found[file, line] = (int(whole[site]), name, CATEGORIES[int(most[site])])
+    return found
+
+
+def _signed(size: int) -> str:
+    return f"{'−' if size < 0 else '+'}{format_bytes(abs(size))}"

@@ -42,7 +42,7 @@ class Lives:
         done: event from which it could be given out again: later than `freed` while another stream used it.
         stack: index of the stack that allocated it, -1 without one.
         category: index into the history's `categories`.
-        phase: index into the history's `phase_names`: the phase it was allocated in.
+        phase: index into `roles.PHASES`: the phase it was allocated in.
     """
 
     address: Ints

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
-from gpudash.memory.snapshot.history.difference import compare
 from gpudash.memory.snapshot.history.groups import Node, tree
-from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.history import History, difference_words
 from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, TraceEntry
 from gpudash.units import KIB, MIB
 from tests.unit.memory.snapshot.made import BACKWARD, BEGAN_US, EVENT_US, FORWARD, OPTIMIZER, STACKS, Made, events
@@ -282,22 +281,19 @@ def test_two_moments_are_compared_in_words() -> None:
     begin = len(made.entries) - 1
     made.malloc(20 * MIB, BACKWARD)
     history = History(made.device())
-    found = compare(history, begin, history, history.last)
-    assert (found.before, found.after) == (8 * MIB, 28 * MIB)
-    assert [(change.line, change.grown) for change in found.changes] == [(42, 20 * MIB)]
-    assert found.words == "Between 1.00 ms and 3.00 ms allocated grew by 20 MiB: +20 MiB train.py:42 step (gradients)."
-    back = compare(history, history.last, history, begin)
-    assert [(change.before, change.after) for change in back.changes] == [(20 * MIB, 0)]
-    assert "fell by 20 MiB: −20 MiB" in back.words
+    assert difference_words(history, begin, history, history.last) == (
+        "Between 1.00 ms and 3.00 ms allocated grew by 20 MiB: +20 MiB train.py:42 step (gradients)."
+    )
+    assert "fell by 20 MiB: −20 MiB train.py:42" in difference_words(history, history.last, history, begin)
 
 
 def test_a_moment_compared_with_itself_is_the_same() -> None:
     made = Made()
     made.malloc(8 * MIB)
     history = History(made.device())
-    found = compare(history, history.last, history, history.last)
-    assert found.changes == ()
-    assert "nothing changed" in found.words
+    assert difference_words(history, history.last, history, history.last) == (
+        "Between 1.00 ms and 1.00 ms nothing changed: 8 MiB allocated at both."
+    )
 
 
 def test_two_snapshots_are_compared_by_their_lines() -> None:
@@ -306,9 +302,10 @@ def test_two_snapshots_are_compared_by_their_lines() -> None:
     second.malloc(10 * MIB, FORWARD)
     second.malloc(4 * MIB, None)
     one, other = History(first.device()), History(second.device())
-    found = compare(one, one.last, other, other.last)
-    assert {change.line: change.grown for change in found.changes} == {41: 2 * MIB, 0: 4 * MIB}
-    assert found.words.startswith("Between the first snapshot (1.00 ms) and the second (")
+    assert difference_words(one, one.last, other, other.last) == (
+        "Between the first snapshot (1.00 ms) and the second (3.00 ms) allocated grew by 6 MiB: "
+        "+4 MiB no stack recorded (no stack recorded), +2 MiB train.py:41 step (activations)."
+    )
 
 
 def test_a_device_without_anything_has_an_empty_history() -> None:
