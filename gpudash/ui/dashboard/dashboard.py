@@ -40,9 +40,8 @@ from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.explanation.view import ExplanationView
 from gpudash.ui.forms.fit_follower import FitFollower
-from gpudash.ui.forms.run_again import put_into_panel
 from gpudash.ui.forms.run_progress import WATCH
-from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.widgets.text_size import scaled
 

@@ -23,7 +23,7 @@ from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.status_line import StatusLine
-from gpudash.ui.forms.run_again import put_into_panel
+from gpudash.ui.forms.workload_panel import put_into_panel
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.plain_text import message_box, plain_tip, without_mnemonics
 from gpudash.ui.widgets.remembered import add_recent
