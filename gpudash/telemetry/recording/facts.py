@@ -207,18 +207,20 @@ def _views(recording: Recording) -> list[RunView]:
 def _peak(
     recording: Recording, view: RunView, uuid: str | None, last: schema.Rows, stopped: Callable[[], bool]
 ) -> int | None:
-    """The highest reading while the run was on, or what the run itself told, as far as the device has as much."""
+    """What the run itself told, as its report says too; of one that was not closed the highest reading since."""
     table, column = ("host", "process_bytes") if view.device == "cpu" else ("gpu", "used_bytes")
-    capacity = view.memory.capacity_bytes or LARGEST
-    found = [view.memory.used_bytes] if (view.memory.used_bytes or 0) <= capacity else []
-    if table == "host" or uuid is not None:
-        after = recording.rows_at(view.began_s, last)[table]
-        until = last[table] if view.ended_s is None else recording.rows_at(view.ended_s, last)[table]
-        named = "" if uuid is None or table == "host" else f" AND device = '{uuid}'"
-        statement = f"SELECT max({column}) FROM {table} WHERE rowid BETWEEN {after} AND {until}{named}"
-        possible = " AND (total_bytes IS NULL OR used_bytes <= total_bytes)" if table == "gpu" else ""
-        found += [row[0] for row in recording.select(statement + possible, stopped) if isinstance(row[0], int)]
-    return max((size for size in found if size is not None), default=None)
+    told = view.memory.used_bytes
+    if told is not None and view.ended_s is not None and told <= (view.memory.capacity_bytes or LARGEST):
+        return told
+    if table == "gpu" and uuid is None:
+        return None
+    after = recording.rows_at(view.began_s, last)[table]
+    until = last[table] if view.ended_s is None else recording.rows_at(view.ended_s, last)[table]
+    statement = f"SELECT max({column}) FROM {table} WHERE rowid BETWEEN {after} AND {until}"
+    if table == "gpu":
+        statement += f" AND device = '{uuid}' AND (total_bytes IS NULL OR used_bytes <= total_bytes)"
+    found = [row[0] for row in recording.select(statement, stopped)]
+    return found[0] if found and isinstance(found[0], int) else None
 
 
 def _uuids(recording: Recording) -> dict[str, str]:

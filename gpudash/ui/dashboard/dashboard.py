@@ -58,8 +58,10 @@ MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
 
 
-FORWARD_SHARE, BESIDE_PX = 0.6, 140
-"""Share of the plots' height of one that is put forward, and logical pixels that each of the others needs."""
+FORWARD_SHARE, BESIDE_PX, TABLES_PX = 0.6, 140, 380
+"""Share of the plots' height of one that is put forward; logical pixels that each of the others needs, and the most
+that tables get which are given a share.
+"""
 
 
 class Dashboard(PlotsPage):
@@ -455,7 +457,7 @@ class Dashboard(PlotsPage):
         height = self.splitter.height() - self.splitter.handleWidth()
         open_height = self._tables_height or self.tabs.usual_height(height)
         if self._tables_share is not None:
-            open_height = round(height * self._tables_share)
+            open_height = min(round(height * self._tables_share), scaled(TABLES_PX))
         lower = self.tabs.minimumHeight() if self.tabs.collapsed else open_height
         self.splitter.setSizes([max(1, height - lower), lower])
 
