@@ -284,12 +284,10 @@ class CudaOrder:
 
     Attributes:
         gpus: position i is ``cuda:i``.
-        certain: false where CUDA sorts by speed and the products differ: then only a run can tell.
         reason: why GPUs are missing or uncertain, in words; empty when all are there and certain.
     """
 
     gpus: tuple[Gpu, ...]
-    certain: bool = True
     reason: str = ""
 
 
@@ -306,13 +304,12 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
         order: value of CUDA_DEVICE_ORDER.
     """
     by_bus = sorted(gpus, key=lambda gpu: pci_address(gpu.pci_bus_id))
-    certain, reason = True, ""
+    reason = ""
     if order != "PCI_BUS_ID" and len({gpu.product for gpu in by_bus}) > 1:
         by_bus.sort(key=lambda gpu: gpu.cuda_capability or (0, 0), reverse=True)
-        certain = False
         reason = "CUDA numbers unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which"
     if visible is None:
-        return CudaOrder(tuple(by_bus), certain, reason)
+        return CudaOrder(tuple(by_bus), reason)
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
         gpu = _named(entry, by_bus)
@@ -326,7 +323,7 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
     if hidden:
         told = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
         reason = f"{told}; {reason}" if reason else told
-    return CudaOrder(tuple(chosen), certain, reason)
+    return CudaOrder(tuple(chosen), reason)
 
 
 def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:

@@ -116,7 +116,7 @@ def resolve(address: Address) -> tuple[socket.AddressFamily, Address]:
     return socket.AddressFamily(family), Address(str(where[0]), address.port)
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Whether only this machine reaches the IP address ``host``."""
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -188,7 +188,7 @@ def require_guarded(address: Address, *, token: bool, tls: bool) -> Address:
         ServingError: when it has none, or others can reach it and token or TLS are missing.
     """
     _, where = resolve(address)
-    if is_loopback(where.host) or (token and tls):
+    if _is_loopback(where.host) or (token and tls):
         return where
     text = f"{address} can be reached from other machines"
     if not token:
