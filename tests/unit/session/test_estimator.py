@@ -6,7 +6,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +113,6 @@ def test_a_crash_is_told_with_the_process_s_last_words_and_the_next_request_star
     assert whole(estimator).problem is None
 
 
-def test_a_process_that_the_system_killed_is_said_to_have_been(make: Make) -> None:
-    problem = whole(make(), "killed").problem
-    assert problem is not None and "memory was full" in problem.message
-
-
 def test_a_time_limit_ends_the_request_and_keeps_what_was_known(make: Make) -> None:
     estimator = make()
     answer = whole(estimator, "half", time_limit_s=0.5)
@@ -128,26 +123,23 @@ def test_a_time_limit_ends_the_request_and_keeps_what_was_known(make: Make) -> N
     assert whole(estimator).problem is None
 
 
-def test_a_refusal_is_passed_on_in_the_process_s_words(make: Make) -> None:
-    problem = whole(make(), "refuse").problem
-    assert problem is not None
-    assert (problem.kind, problem.message, problem.remedy) == ("data_dependent", "It needs numbers.", "Move it.")
-
-
-def test_an_answer_that_is_no_estimate_is_a_problem(make: Make) -> None:
-    problem = whole(make(), "nonsense").problem
-    assert problem is not None and problem.kind == "crashed"
-
-
-def test_a_process_that_cannot_predict_says_why(make: Make) -> None:
-    problem = whole(make("--unready")).problem
-    assert problem is not None
-    assert (problem.kind, problem.message) == ("unavailable", "torch is missing.")
-
-
-def test_a_process_that_never_gets_ready_is_given_up(make: Make) -> None:
-    problem = whole(make("--slow", start_limit_s=0.2)).problem
-    assert problem is not None and problem.kind == "time_limit"
+@pytest.mark.parametrize(
+    ("flags", "workload", "kind", "message"),
+    [
+        ((), "killed", "crashed", "memory was full"),
+        ((), "refuse", "data_dependent", "It needs numbers."),
+        ((), "nonsense", "crashed", "could not be read"),
+        (("--unready",), "answer", "unavailable", "torch is missing."),
+        (("--slow",), "answer", "time_limit", "PyTorch did not load within"),
+    ],
+    ids=["killed by the system", "refused", "no estimate", "cannot predict", "never ready"],
+)
+def test_why_there_is_no_prediction_is_told(
+    make: Make, flags: Sequence[str], workload: str, kind: str, message: str
+) -> None:
+    problem = whole(make(*flags, start_limit_s=0.2 if "--slow" in flags else LONG_S), workload).problem
+    assert problem is not None and problem.kind == kind and message in problem.message
+    assert (problem.remedy == "Move it.") == (workload == "refuse")
 
 
 def test_a_program_that_is_not_there_is_told() -> None:

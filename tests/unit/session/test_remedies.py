@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
+
+Look = Callable[..., "Looking"]
 
 PREDICTS = """
 import json, sys
@@ -98,51 +101,56 @@ class Looking:
 
 
 @pytest.fixture
-def live(make: Make) -> Live:
-    return make(simulation=Simulation((8 * GIB,)))
+def look(make: Make) -> Iterator[Look]:
+    """Remedies of a session with a simulated card of 8 GiB, closed when the test ends."""
+    live, begun = make(simulation=Simulation((8 * GIB,))), []
+
+    def one(script: str, **options: int) -> Looking:
+        begun.append(Looking(live, script, **options))
+        return begun[-1]
+
+    yield one
+    for looking in begun:
+        assert looking.remedies.close()
 
 
-def test_what_fits_is_told_with_its_flags(live: Live) -> None:
-    looking = Looking(live, PREDICTS)
+def test_what_fits_is_told_with_its_flags(look: Look) -> None:
+    looking = look(PREDICTS)
     looking.fail(out_of_memory())
     first, second = looking.note().found.remedies
     assert (first.change, first.flags, first.fits) == ("batch 8", "--batch 8", True)
     assert first.predicted_peak_bytes == 5 and first.verified_by == "dry run"
     assert second.change.startswith("told")
     assert looking.note().text.startswith("Would have fitted: batch 8 (5 B)")
-    assert looking.remedies.close()
 
 
-def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(live: Live) -> None:
-    looking = Looking(live, PREDICTS)
+def test_the_run_is_predicted_for_the_card_without_the_run_that_failed(look: Look) -> None:
+    looking = look(PREDICTS)
     looking.fail(out_of_memory(allowed=5 * GIB))
     target, used = json.loads(looking.note().found.remedies[1].change.removeprefix("told "))
     assert (target["capacity_bytes"], target["free_bytes"], target["overhead_bytes"]) == (8 * GIB, 5 * GIB, 0)
     assert used == GIB
-    assert looking.remedies.close()
 
 
-def test_a_context_that_was_refused_is_still_needed(live: Live) -> None:
-    looking = Looking(live, PREDICTS)
+def test_a_context_that_was_refused_is_still_needed(look: Look) -> None:
+    looking = look(PREDICTS)
     refused = RefusedRequest(9 * GIB, 9 * GIB, is_context=True)
     looking.fail(out_of_memory(context_bytes=0, reserved=0, groups=(), device_free=8 * GIB, request=refused))
     target, _ = json.loads(looking.note().found.remedies[1].change.removeprefix("told "))
     assert target["overhead_bytes"] == 300 * MIB and "already" not in target["overhead_words"]
-    assert looking.remedies.close()
 
 
-def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(live: Live) -> None:
+def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(look: Look) -> None:
     script = PREDICTS.replace('"peak_reserved_bytes": 7,', f'"peak_reserved_bytes": {6 * GIB - 1},')
     card = script.replace('"batch 8"', '"a card with 8 GiB"').replace(
         '"peak_reserved_bytes": 5}', f'"peak_reserved_bytes": {6 * GIB}, "card_bytes": {8 * GIB}}}'
     )
-    looking = Looking(live, card)
+    looking = look(card)
     groups = (AllocationGroup(5 * GIB, 9, ACTIVATIONS),)
     looking.fail(out_of_memory(allowed=5 * GIB, reserved=5 * GIB, groups=groups, device_free=2 * GIB))
     first, second = looking.note().found.remedies
     assert (first.change, first.flags, first.fits) == ("a memory cap of 6.00 GiB", "--memory-cap 6GiB", True)
     assert second.change.startswith("told")
-    assert looking.remedies.close()
 
 
 @pytest.mark.parametrize("mib", [6144, 5121])
@@ -152,8 +160,8 @@ def test_a_higher_cap_is_a_flag_of_the_command(mib: int) -> None:
     )
 
 
-def test_the_sessions_thread_is_not_held_while_a_search_ends(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    looking = Looking(live, HANGS)
+def test_the_sessions_thread_is_not_held_while_a_search_ends(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = look(HANGS)
     looking.fail(out_of_memory())
     search = looking.remedies._search
     assert search is not None
@@ -163,11 +171,10 @@ def test_the_sessions_thread_is_not_held_while_a_search_ends(live: Live, monkeyp
     looking.remedies.take(RunStarted(time_s=2.0, run_id=2, workload="training", device="sim:0", spec={}))
     assert search.told.is_set() and not [wait for wait in joined if wait != "closed"]
     monkeypatch.undo()
-    assert looking.remedies.close()
 
 
-def test_when_the_run_would_fit_alone_the_other_process_is_to_blame(live: Live) -> None:
-    looking = Looking(live, PREDICTS, minimum=4 * GIB)
+def test_when_the_run_would_fit_alone_the_other_process_is_to_blame(look: Look) -> None:
+    looking = look(PREDICTS, minimum=4 * GIB)
     shared = out_of_memory(
         reserved=5 * GIB,
         groups=(AllocationGroup(5 * GIB, 9, ACTIVATIONS),),
@@ -178,48 +185,45 @@ def test_when_the_run_would_fit_alone_the_other_process_is_to_blame(live: Live) 
     found = looking.note().found
     assert found.verdict == "other process" and found.headline.startswith("x (pid 7) holds")
     assert found.remedies[0].change == ALONE
-    assert looking.remedies.close()
 
 
-def test_why_nothing_could_be_predicted_is_told(live: Live) -> None:
-    looking = Looking(live, REFUSES)
+def test_why_nothing_could_be_predicted_is_told(look: Look) -> None:
+    looking = look(REFUSES)
     looking.fail(out_of_memory())
     assert looking.note().found.remedies_note == "The code raised."
-    assert looking.remedies.close()
 
 
-def test_remedies_of_a_replay_are_kept(live: Live) -> None:
+def test_remedies_of_a_replay_are_kept(look: Look) -> None:
     known = dry_run_remedies([Alternative("expandable segments", allocator="expandable_segments:True", fits=True)])
-    looking = Looking(live, REFUSES)
+    looking = look(REFUSES)
     looking.fail(out_of_memory().with_remedies(known))
     found = looking.note().found.remedies
     assert [remedy.change for remedy in found] == ["expandable segments"]
-    assert looking.remedies.close()
 
 
-def test_what_only_got_past_the_request_gives_way_to_a_prediction_of_the_whole_run(live: Live) -> None:
+def test_what_only_got_past_the_request_gives_way_to_a_prediction_of_the_whole_run(look: Look) -> None:
     past = Remedy("expandable segments", allocator="expandable_segments:True", verified_by="replay")
-    looking = Looking(live, PREDICTS)
+    looking = look(PREDICTS)
     looking.fail(out_of_memory().with_remedies((past,)))
     assert "expandable segments" not in [remedy.change for remedy in looking.note().found.remedies]
     assert looking.remedies.close()
     assert words((past,), "") == "Would have got past this request: expandable segments."
 
 
-def test_nothing_is_looked_for_without_an_explanation(live: Live) -> None:
-    looking = Looking(live, HANGS)
+def test_nothing_is_looked_for_without_an_explanation(look: Look) -> None:
+    looking = look(HANGS)
     looking.fail(None)
     assert looking.remedies.wait(0) and not looking.told
 
 
-def test_that_a_workload_is_not_known_is_told(live: Live) -> None:
-    looking = Looking(live, HANGS)
+def test_that_a_workload_is_not_known_is_told(look: Look) -> None:
+    looking = look(HANGS)
     looking.fail(out_of_memory(), workload="unheard of")
     assert "unheard of is not known here" in looking.note().found.remedies_note
 
 
-def test_nobody_is_done_waiting_before_the_store_has_the_note(live: Live) -> None:
-    looking = Looking(live, REFUSES)
+def test_nobody_is_done_waiting_before_the_store_has_the_note(look: Look) -> None:
+    looking = look(REFUSES)
     looking.taking = False
     looking.fail(out_of_memory())
     assert looking.remedies._search is not None
@@ -227,11 +231,10 @@ def test_nobody_is_done_waiting_before_the_store_has_the_note(live: Live) -> Non
     assert len(looking.told) == 1 and not looking.remedies.wait(0)
     looking.remedies.take(looking.told[0])
     assert looking.remedies.wait(0)
-    assert looking.remedies.close()
 
 
-def test_the_next_run_and_closing_end_the_search(live: Live) -> None:
-    looking = Looking(live, HANGS)
+def test_the_next_run_and_closing_end_the_search(look: Look) -> None:
+    looking = look(HANGS)
     looking.fail(out_of_memory())
     assert not looking.remedies.wait(0)
     looking.remedies.take(RunStarted(time_s=2.0, run_id=2, workload="training", device="sim:0", spec={}))
@@ -242,8 +245,8 @@ def test_the_next_run_and_closing_end_the_search(live: Live) -> None:
     assert not names & {"gpudash-remedies", "gpudash-estimator"}
 
 
-def test_nothing_is_begun_once_it_is_closed(live: Live) -> None:
-    looking = Looking(live, HANGS)
+def test_nothing_is_begun_once_it_is_closed(look: Look) -> None:
+    looking = look(HANGS)
     assert looking.remedies.close()
     looking.fail(out_of_memory())
     assert looking.remedies.wait(0) and not looking.told
