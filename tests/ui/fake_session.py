@@ -87,7 +87,7 @@ class FakeSession:
         self.asked: list[tuple[Any, ...]] = []
         self.estimates = FakeEstimates()
         self.forecasts: dict[str, Forecast] = {}
-        self.watch = MemoryWatch()
+        self.memory_watch = MemoryWatch()
         self.output = OutputLog()
         self.refusal: str | None = None
         for device in self.devices():
@@ -177,7 +177,7 @@ class FakeSession:
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
         """As the session's watch says it, of a memory that it has seen."""
-        return self.watch.standing(warning, ahead)
+        return self.memory_watch.standing(warning, ahead)
 
     def set_settings(self, settings: Settings) -> None:
         self.settings = settings

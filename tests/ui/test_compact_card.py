@@ -99,11 +99,13 @@ def test_card_compact_card_and_strip_tell_the_same_time_and_the_newest_figures(
     compact, key = card_of(window), session.gpus[0].uuid
     dashboard = window.workspace.dashboard
     raised = Warning(time_s=session.now_s, level="critical", device=key, text="old", cause=None)
-    session.watch.set_cause(key, "train.py:31, 64 MiB a step,")
+    session.memory_watch.set_cause(key, "train.py:31, 64 MiB a step,")
     session.apply(raised)
     for seconds, used in ((38.2, 20), (7.6, 23)):
         session.forecasts[key] = Forecast(seconds, seconds, seconds, "capacity", 24 * GIB, 1e8, 0.9)
-        session.watch.observe(Sample(session.now_s, "gpu", key, {"used_bytes": used * GIB, "total_bytes": 24 * GIB}))
+        session.memory_watch.observe(
+            Sample(session.now_s, "gpu", key, {"used_bytes": used * GIB, "total_bytes": 24 * GIB})
+        )
         settle(window)
         told = f"about {round(seconds)} s"
         assert f"{used}.0 of 24.0 GiB, full in {told}. It is train.py:31" in dashboard.banner.accessibleName()

@@ -278,6 +278,18 @@ def test_a_script_whose_python_has_no_torch_is_run_by_one_that_has_at_a_click(
     assert not window.workspace.dashboard.banner._buttons["use_python"].isVisible()
 
 
+def test_a_pattern_of_ones_own_goes_with_the_script_and_comes_back_with_the_run(
+    window: MainWindow, session: FakeSession, script: Path
+) -> None:
+    form = choose(window, script)
+    form.metric_pattern.setText("(?P<loss>")
+    assert not form.ready and "no regular expression" in form.error_words("metric_pattern")
+    form.metric_pattern.setText(r"L=(?P<loss>\S+)")
+    window.workspace.dashboard.panel.toggle()
+    assert asked(session).metric_pattern == r"L=(?P<loss>\S+)"
+    assert Script.from_spec(asked(session).spec()).metric_pattern == r"L=(?P<loss>\S+)"
+
+
 def test_a_snapshot_can_be_asked_for_while_a_program_is_watched(window: MainWindow, session: FakeSession) -> None:
     save = window.menus.actions["run.save_snapshot"]
     assert not save.isEnabled()

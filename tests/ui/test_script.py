@@ -15,6 +15,8 @@ from gpudash.session.watching.request import found_python
 from gpudash.ui.forms.script_form import Script, python_words
 from gpudash.units import GIB
 
+GROUP = "(?P<loss>[-+.e0-9]+)"
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
@@ -42,6 +44,11 @@ NO_ROOM = (
         ("environment", "=1", "'=1' is not NAME=value."),
         ("environment", "A='1", "A quote is opened and not closed."),
         ("environment", "GPUDASH_SOCKET=x", "GPUDASH_SOCKET is set by gpudash itself."),
+        (
+            "metric_pattern",
+            "loss (.*)",
+            f"The pattern for losses has no group named loss or accuracy, such as {GROUP}.",
+        ),
         ("python", "/nowhere/python", "/nowhere/python is not a program that can be run."),
         ("python", __file__, f"{__file__} is not a program that can be run."),
         ("simulate", "8 apples", "'8 apples' is not a size; write for example 512MiB or 8GiB"),

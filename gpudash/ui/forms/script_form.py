@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import SimulatedCard, card_words, parse_simulated, read_card
+from gpudash.session.watching.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
 from gpudash.ui.widgets.fields import ChoiceField, ErrorBubbles
@@ -46,6 +47,9 @@ TIPS: Mapping[str, str] = {
     "simulate": "Run on a GPU that is not there, by its size (8 GiB) or name (h100): the script finds it as sim:0,\n"
     "or by asking torch.accelerator.\n"
     "Results are real, speed is not a GPU's.",
+    "metric_pattern": "Losses are read from what the script prints, by the names of their fields. What is printed\n"
+    "otherwise is found by a regular expression with groups named loss, accuracy, step or epoch:\n"
+    "it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)",
     "memory_history": "Write down every allocation with its call stack, so that what grows is named and an\n"
     "out-of-memory is explained. Costs the script up to 10 % of its speed.",
 }
@@ -56,6 +60,7 @@ LABELS: Mapping[str, str] = {
     "environment": "Environment",
     "python": "Python",
     "simulate": "Simulated GPU",
+    "metric_pattern": "Loss pattern",
     "memory_history": "Memory history",
 }
 OFF = "Off"
@@ -91,6 +96,7 @@ class ScriptForm(QWidget):
         self._grid.setColumnStretch(1, 1)
         self.file, self.arguments = QLineEdit(), QLineEdit()
         self.folder, self.python = QLineEdit(), QLineEdit()
+        self.metric_pattern = QLineEdit()
         self.environment = QPlainTextEdit()
         self.environment.setTabChangesFocus(True)
         self.environment.document().setDocumentMargin(1)
@@ -110,6 +116,7 @@ class ScriptForm(QWidget):
         self._add("environment", self.environment)
         self._add("python", self.python, self._ask_python)
         self._add("simulate", self.simulate)
+        self._add("metric_pattern", self.metric_pattern)
         self._add("memory_history", self.memory_history)
         self._grid.setRowStretch(self._grid.rowCount(), 1)
         self.set_script(Script.from_json(recall(_REMEMBERED)))
@@ -161,6 +168,7 @@ class ScriptForm(QWidget):
             environment=self.environment.toPlainText().strip(),
             python=self.python.text().strip(),
             simulate="" if simulate.lower() == OFF.lower() else simulate,
+            metric_pattern=self.metric_pattern.text(),
             memory_history=self.memory_history.isChecked(),
         )
 
@@ -173,6 +181,7 @@ class ScriptForm(QWidget):
             self.environment.setPlainText(script.environment)
             self.python.setText(script.python)
             self.simulate.setEditText(script.simulate or OFF)
+            self.metric_pattern.setText(script.metric_pattern)
             self.memory_history.setChecked(script.memory_history)
         self._changed()
 
@@ -195,6 +204,7 @@ class ScriptForm(QWidget):
             folder=script.working_folder,
             environment=script.variables,
             simulate=() if card is None else (card,),
+            metric_pattern=script.metric_pattern,
             memory_history=script.memory_history,
         )
 
@@ -213,8 +223,8 @@ class ScriptForm(QWidget):
 
     def set_locked(self, locked: bool) -> None:
         """Keep the values readable but not editable, while the script runs."""
-        fields = (self.file, self.arguments, self.folder, self.python, self.simulate, self.memory_history)
-        for control in (*fields, self.environment, *self._browse):
+        fields = (self.file, self.arguments, self.folder, self.python, self.simulate, self.metric_pattern)
+        for control in (*fields, self.memory_history, self.environment, *self._browse):
             control.setEnabled(not locked)
 
     def _changed(self) -> None:
@@ -226,6 +236,7 @@ class ScriptForm(QWidget):
         self.file.setPlaceholderText("train.py")
         self.folder.setPlaceholderText("the script's folder")
         self.environment.setPlaceholderText("NAME=value")
+        self.metric_pattern.setPlaceholderText("found by name in the output")
         python = found_python(script.file)
         self.python.setPlaceholderText(python_words(python, script))
         self.python.setToolTip(plain_tip(f"{TIPS['python']}\n{script.python or f'Found: {python}'}"))
@@ -262,6 +273,7 @@ class Script:
         python: the interpreter; "" is `found_python`.
         simulate: size or name of a simulated GPU; "" for none.
         memory_history: whether every allocation is written down with its call stack.
+        metric_pattern: as of `WatchRequest`.
     """
 
     file: str = ""
@@ -271,6 +283,7 @@ class Script:
     python: str = ""
     simulate: str = ""
     memory_history: bool = True
+    metric_pattern: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The values for a file."""
@@ -300,6 +313,7 @@ class Script:
             environment="\n".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
             python=shlex.join(command[:place] or command[:1]),
             simulate=card_words(cards[0]) if cards else "",
+            metric_pattern=str(spec.get("metric_pattern") or ""),
             memory_history=bool(spec.get("memory_history")),
         )
 
@@ -312,6 +326,7 @@ class Script:
             "environment": _environment_problem(self.environment),
             "python": _python_problem(self.python),
             "simulate": _card_problem(self.simulate),
+            "metric_pattern": _pattern_problem(self.metric_pattern),
         }
         return {name: problem for name, problem in found.items() if problem}
 
@@ -400,6 +415,16 @@ def _python_problem(text: str) -> str:
     if not text or shutil.which(Path(text).expanduser()):
         return ""
     return f"{text} is not a program that can be run."
+
+
+def _pattern_problem(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        check_pattern(text)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _card_problem(text: str) -> str:
