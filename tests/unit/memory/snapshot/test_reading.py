@@ -155,6 +155,18 @@ def test_a_stack_is_kept_once_however_often_it_occurs(write: Write, read: Callab
     assert list(found.stacks) == [STACK]
 
 
+def test_stacks_are_a_sequence_of_frames_that_no_terminal_is_steered_by(
+    write: Write, read: Callable[..., Snapshot]
+) -> None:
+    odd = {"filename": "\x1b[31m/tmp/ü.py\n", "line": 3, "name": "f\u202e"}
+    stacks = read(write(traced(event("alloc"), event("oom", frames=[odd]), event("snapshot", frames=None)))).stacks
+    assert set(stacks) == {STACK, (("\ufffd[31m/tmp/ü.py\ufffd", 3, "f\ufffd"),)}
+    assert stacks == [stacks[0], stacks[1]] == stacks[:] and stacks[-1] is stacks[1] and stacks != [STACK]
+    for outside in (2, -3):
+        with pytest.raises(IndexError):
+            stacks[outside]
+
+
 def test_a_stack_longer_than_a_pickle_writes_at_once_is_whole(write: Write, read: Callable[..., Snapshot]) -> None:
     frames = [{"filename": "f.py", "line": number, "name": "f"} for number in range(2500)]
     found = read(write(traced(event("alloc", frames=frames), event("free_requested", frames=frames))))

@@ -231,6 +231,13 @@ def test_files_above_the_limits_are_refused(write: Write) -> None:
         (altered(device_traces=[[event("alloc", frames=7)]]), "the frames of"),
         (altered(device_traces=[[event("alloc", frames=[{"line": 7}])]]), r"`filename` of a frame"),
         (altered(device_traces=[[event("alloc", frames=[{**FRAMES[0], "line": "1"}])]]), "has the line '1'"),
+        (
+            altered(device_traces=[[event("alloc", frames=[{**FRAMES[0], "line": 2**65}])]]),
+            "a frame of .* has the line",
+        ),
+        (altered(device_traces=[[event("alloc", frames=[{**FRAMES[0], "line": True}])]]), "has the line True"),
+        (altered(device_traces=[[event("alloc", frames=[{**FRAMES[0], "name": None}])]]), "`name` of a frame"),
+        (altered(device_traces=[[event("alloc", frames=[("a.py", "1", "f")])]]), "a frame of .* is a tuple"),
         (altered(device_traces=[[event("alloc", pool_id=(0, "x"))]]), "the pool of"),
         (altered(device_traces=[[event(str(number)) for number in range(300)]]), "more than 255 different actions"),
         (altered(allocator_settings=[1]), "allocator_settings is a list"),
