@@ -205,7 +205,32 @@ class History:
 
     def groups(self, moment: int) -> tuple[AllocationGroup, ...]:
         """Live blocks at a moment, those of one stack, category and step together."""
-        return allocation_groups(self, self.alive(moment))
+        lives, alive = self.lives, self.alive(moment)
+        table = np.stack(
+            (
+                lives.stack[alive],
+                lives.category[alive].astype(np.int64),
+                lives.phase[alive].astype(np.int64),
+                self.step_of(lives.born[alive]),
+            ),
+            axis=1,
+        )
+        if not len(table):
+            return ()
+        bases = table.max(axis=0) + 2
+        key = ((((table[:, 0] + 1) * bases[1]) + table[:, 1]) * bases[2] + table[:, 2]) * bases[3] + table[:, 3]
+        _, first, place = np.unique(key, return_index=True, return_inverse=True)
+        size = np.bincount(place, weights=lives.bytes[alive]).astype(np.int64)
+        count = np.bincount(place)
+        stacks = self.device.stacks
+        made: dict[int, tuple[Frame, ...]] = {NONE: ()}
+        found = []
+        rows = zip(size.tolist(), count.tolist(), table[first].tolist(), strict=True)
+        for amount, blocks, (stack, category, phase, step) in rows:
+            if stack not in made:
+                made[stack] = python_stack(stacks[stack])
+            found.append(AllocationGroup(amount, blocks, CATEGORIES[category], step, PHASES[phase], stack=made[stack]))
+        return tuple(found)
 
     def growth(self, moment: int | None = None, source: SourceLine = no_source) -> tuple[Growth, ...]:
         """Lines of which every step leaves something behind, at a moment; by default at the end."""
@@ -213,86 +238,46 @@ class History:
         return growing_lines(self.groups(at), self.step_at(at), source)
 
     def state(self, moment: int) -> MemoryState:
-        """The state at a moment, for `explain`.
+        """What the device held at a moment, for `explain`; at an ``oom``, with the request that was refused.
 
-        Args:
-            moment: whose event may be an ``oom``: then the state is the one it was refused in.
+        How much the device has is known at an ``oom`` alone; else the capacity is what was reserved.
         """
-        return state(self, moment)
+        request, device_free = None, 0
+        if 0 <= moment < self.count and self.columns.action[moment] == OOM:
+            request = self._request(moment)
+            device_free = max(0, int(self.columns.device_free[moment]))
+        # what is alive is there, also where the segments of a trace that contradicts itself do not hold it
+        reserved = max(int(self.reserved[moment + 1]), int(self.allocated[moment + 1]))
+        stream = None if request is None else int(self.columns.stream[moment])
+        return MemoryState(
+            device=f"device {self.device.index}",
+            capacity=max(reserved + device_free, 1),
+            device_free=device_free,
+            reserved=reserved,
+            groups=self.groups(moment),
+            request=request,
+            step=self.step_at(moment),
+            time_s=self.time_s(moment) or 0.0,
+            recorded=Evidence(self.count, None, 0.0 if self.is_recorded else None),
+        ).with_segments(self.blocks(moment), stream)
+
+    def _request(self, moment: int) -> RefusedRequest:
+        columns = self.columns
+        size, stack = int(columns.size[moment]), int(columns.stack[moment])
+        settings = self.device.settings
+        rounded = Rounding(settings).rounded(size)
+        return RefusedRequest(
+            bytes=size,
+            segment_bytes=segment_size(rounded, settings),
+            step=self.step_at(moment),
+            phase=self.phase_at(moment),
+            stack=() if stack == NONE else python_stack(self.device.stacks[stack]),
+        )
 
 
 def python_stack(stack: Stack) -> tuple[Frame, ...]:
     """Python's lines of a stack, innermost first."""
     return tuple(Frame(*frame) for frame in filter(is_python, stack))
-
-
-def allocation_groups(history: History, alive: Ints) -> tuple[AllocationGroup, ...]:
-    """Blocks of one stack, category, phase and step together."""
-    lives = history.lives
-    table = np.stack(
-        (
-            lives.stack[alive],
-            lives.category[alive].astype(np.int64),
-            lives.phase[alive].astype(np.int64),
-            history.step_of(lives.born[alive]),
-        ),
-        axis=1,
-    )
-    if not len(table):
-        return ()
-    bases = table.max(axis=0) + 2
-    key = ((((table[:, 0] + 1) * bases[1]) + table[:, 1]) * bases[2] + table[:, 2]) * bases[3] + table[:, 3]
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    size = np.bincount(place, weights=lives.bytes[alive]).astype(np.int64)
-    count = np.bincount(place)
-    stacks = history.device.stacks
-    made: dict[int, tuple[Frame, ...]] = {NONE: ()}
-    found = []
-    rows = zip(size.tolist(), count.tolist(), table[first].tolist(), strict=True)
-    for amount, blocks, (stack, category, phase, step) in rows:
-        if stack not in made:
-            made[stack] = python_stack(stacks[stack])
-        found.append(AllocationGroup(amount, blocks, CATEGORIES[category], step, PHASES[phase], stack=made[stack]))
-    return tuple(found)
-
-
-def state(history: History, moment: int) -> MemoryState:
-    """What the device held at a moment; at an ``oom``, with the request that was refused.
-
-    How much the device has is known at an ``oom`` alone; else the capacity is what was reserved.
-    """
-    request, device_free = None, 0
-    if 0 <= moment < history.count and history.columns.action[moment] == OOM:
-        request = _request(history, moment)
-        device_free = max(0, int(history.columns.device_free[moment]))
-    # what is alive is there, also where the segments of a trace that contradicts itself do not hold it
-    reserved = max(int(history.reserved[moment + 1]), int(history.allocated[moment + 1]))
-    stream = None if request is None else int(history.columns.stream[moment])
-    return MemoryState(
-        device=f"device {history.device.index}",
-        capacity=max(reserved + device_free, 1),
-        device_free=device_free,
-        reserved=reserved,
-        groups=allocation_groups(history, history.alive(moment)),
-        request=request,
-        step=history.step_at(moment),
-        time_s=history.time_s(moment) or 0.0,
-        recorded=Evidence(history.count, None, 0.0 if history.is_recorded else None),
-    ).with_segments(history.blocks(moment), stream)
-
-
-def _request(history: History, moment: int) -> RefusedRequest:
-    columns = history.columns
-    size, stack = int(columns.size[moment]), int(columns.stack[moment])
-    settings = history.device.settings
-    rounded = Rounding(settings).rounded(size)
-    return RefusedRequest(
-        bytes=size,
-        segment_bytes=segment_size(rounded, settings),
-        step=history.step_at(moment),
-        phase=history.phase_at(moment),
-        stack=() if stack == NONE else python_stack(history.device.stacks[stack]),
-    )
 
 
 def difference_words(first: History, begin: int, second: History, end: int) -> str:
