@@ -85,8 +85,7 @@ class SpecForm(QWidget):
             for name in shown:
                 self._add(name, self._essentials if group is None else self._others)
         outer = QVBoxLayout(self)  # in the order in which Tab goes through it
-        outer.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM)
-        outer.setSpacing(6)
+        outer.setSpacing(4)
         outer.addLayout(self._essentials)
         outer.addWidget(self.more)
         outer.addWidget(self._folded)
@@ -109,6 +108,9 @@ class SpecForm(QWidget):
     def _fold(self, opened: bool) -> None:
         self.more.setArrowType(Qt.ArrowType.DownArrow if opened else Qt.ArrowType.RightArrow)
         self._folded.setVisible(opened)
+        layout = self.layout()
+        assert layout is not None
+        layout.setContentsMargins(0, 0, 0, ErrorBubbles.ROOM if opened else 0)  # else the button's own row has room
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Fill the form with defaults and the values that differ from them."""
@@ -283,7 +285,7 @@ def _rows() -> QFormLayout:
     rows = QFormLayout()
     rows.setContentsMargins(0, 0, 0, 0)
     rows.setHorizontalSpacing(10)
-    rows.setVerticalSpacing(6)
+    rows.setVerticalSpacing(4)
     rows.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
     rows.setRowWrapPolicy(QFormLayout.RowWrapPolicy.DontWrapRows)
     return rows
