@@ -247,8 +247,22 @@ TOGETHER = 6
 GROUPS = [FUNCTIONS[begin : begin + TOGETHER] for begin in range(0, len(FUNCTIONS), TOGETHER)]
 
 
-@pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
-@pytest.mark.parametrize("later", [False, True], ids=["from the start", "later"])
+STARTING = (
+    "nvmlInit",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetFieldValues",
+)
+"""Of each kind: opening the library, finding a GPU, and reading it often and now and then."""
+
+
+@pytest.mark.parametrize(
+    ("functions", "later"),
+    [(STARTING, False), *((group, True) for group in GROUPS)],
+    ids=["from the start", *(f"later {group[0]}" for group in GROUPS)],
+)
 def test_any_call_may_hang_for_ever(
     home: Path, tmp_path: Path, library: Path, functions: Sequence[str], later: bool
 ) -> None:

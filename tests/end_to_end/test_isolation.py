@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -68,23 +67,6 @@ def test_the_document_is_the_same_and_so_are_those_who_torch_is_loaded_by(gpudas
     assert [stage["name"] for stage in apart.document["stages"]] == [stage["name"] for stage in here.document["stages"]]
     assert apart.document["memory"].keys() == here.document["memory"].keys()
     assert apart.stderr == here.stderr == ""
-
-
-def test_an_out_of_memory_on_a_simulated_gpu_has_the_same_explanation_and_exit_code(gpudash: Command) -> None:
-    run = ("run", "pressure", "--device", "sim:0", "--simulate", "2GiB", "--until", "oom", "--step", "256MiB")
-    outcomes = [gpudash(*run, "--rate", "20", "--no-record", "--json", way) for way in ("--isolate", "--no-isolate")]
-    found: list[dict[str, Any]] = []
-    for outcome in outcomes:
-        assert outcome.code == 3, outcome.stderr
-        assert outcome.document["status"] == "out_of_memory" and outcome.document["simulated"]
-        found.append(outcome.document["error"])
-        assert outcome.document["memory"]["peak_reserved_bytes"] == 6 * 256 * 2**20
-    apart, here = found
-    assert apart["message"] == here["message"]
-    assert apart["explanation"]["verdict"] == here["explanation"]["verdict"]
-    assert apart["explanation"]["parts"] == here["explanation"]["parts"]
-    assert apart["explanation"]["owners"][0]["line"] == here["explanation"]["owners"][0]["line"]
-    assert apart["explanation"]["owners"][0]["file"] == here["explanation"]["owners"][0]["file"]
 
 
 def test_a_guard_refuses_there_before_it_happens(gpudash: Command) -> None:
@@ -158,8 +140,7 @@ def test_a_stop_in_the_midst_of_a_long_operation_takes_no_longer_than_a_second(h
     assert stderr == "Stopping after this step…\n"
 
 
-@pytest.mark.parametrize("way", ["deaf", "deaf in C"])
-def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, tmp_path: Path, way: str) -> None:
+def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, tmp_path: Path) -> None:
     recording = tmp_path / "orphan.gpudash"
     script = (
         "import sys; from gpudash import specs\n"
@@ -168,7 +149,7 @@ def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, t
         "from gpudash.cli import run; sys.exit(run(sys.argv[1:]))\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script, "run", "ending", "--way", way, *RUN, "--record", str(recording)],
+        [sys.executable, "-c", script, "run", "ending", "--way", "deaf in C", *RUN, "--record", str(recording)],
         env=environment(home),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -184,16 +184,20 @@ class _Trainer:
         self._context.keep(placement=facts)
 
     def _not_finite(self, loss: float, step: int) -> None:
-        what = "NaN" if math.isnan(loss) else "infinite"
+        said = loss_words(loss, step)
         if self._spec.on_nan == "stop":
-            raise WorkloadError(
-                "nan",
-                f"The loss is {what} at step {step}.",
-                "Lower --learning-rate or choose fp32; --on-nan continue goes on all the same.",
-            )
+            raise WorkloadError("nan", f"{said}.", NAN_REMEDY)
         if not self._told_nan:
             self._told_nan = True
-            self._context.note(Topic.NAN, f"The loss is {what} at step {step}; the run goes on as asked.", step=step)
+            self._context.note(Topic.NAN, f"{said}; the run goes on as asked.", step=step)
+
+
+NAN_REMEDY = "Lower --learning-rate or choose fp32; --on-nan continue goes on all the same."
+
+
+def loss_words(loss: float, step: int) -> str:
+    """What a loss is that is no number, without a full stop."""
+    return f"The loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step}"
 
 
 def read_numbers(loss: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:

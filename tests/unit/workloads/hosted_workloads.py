@@ -16,9 +16,7 @@ import torch
 from gpudash.specs import Spec, field
 from gpudash.workloads.running.context import Context
 
-Way = Literal[
-    "segfault", "abort", "exit", "killed", "terminated", "closed", "cuda", "sys.exit", "child", "deaf", "deaf in C"
-]
+Way = Literal["segfault", "exit", "killed", "closed", "cuda", "sys.exit", "child", "deaf", "deaf in C"]
 
 
 class EndingSpec(Spec):
@@ -53,10 +51,8 @@ def _poison() -> None:
 
 _ENDS: dict[str, Callable[[], Any]] = {
     "segfault": lambda: ctypes.string_at(0),
-    "abort": os.abort,
     "exit": lambda: os._exit(3),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "terminated": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "closed": lambda: os.closerange(3, 256),
     "cuda": _poison,
     "sys.exit": lambda: sys.exit("enough"),

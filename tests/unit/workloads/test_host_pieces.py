@@ -55,7 +55,9 @@ def test_a_kill_without_that_evidence_is_told_as_a_kill() -> None:
     ("code", "error", "words"),
     [
         (-signal.SIGSEGV, "crashed", "its process crashed (Segmentation fault, SIGSEGV)."),
+        (-signal.SIGABRT, "crashed", "its process crashed (Aborted, SIGABRT)."),
         (-signal.SIGHUP, "killed", "its process was ended from outside (SIGHUP)."),
+        (-signal.SIGTERM, "killed", "its process was ended from outside (SIGTERM)."),
         (2, "exited", "its process ended itself with exit code 2."),
         (0, "exited", "its process ended itself with exit code 0."),
         (None, "silent", "its process closed its connection and was ended."),

@@ -32,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.programs.batches import Batch, Batches, data, epoch_order, micro_batches, placed
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, COMPUTING, LEAVING, EndsHere, Link, memory_facts
-from gpudash.workloads.programs.training import deterministic, model_of, read_numbers
+from gpudash.workloads.programs.training import NAN_REMEDY, deterministic, loss_words, model_of, read_numbers
 from gpudash.workloads.programs.training_step import TrainingStep, optimizer_of
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
@@ -147,7 +147,7 @@ class RankTraining:
             self._tell_row(blocked)
         self._context.step(step, self._spec.steps, loss=read_loss, accuracy=accuracy)
         if not math.isfinite(read_loss) and self._spec.on_nan == "stop":
-            self._not_finite(read_loss, step)
+            raise WorkloadError("nan", f"{loss_words(read_loss, step)}.", NAN_REMEDY)
 
     def _tell_row(self, blocked_s: float | None) -> None:
         row, self._row = self._row, None
@@ -203,14 +203,6 @@ class RankTraining:
         while time.thread_time() < until:
             torch.mm(weights, weights)
         self._slowed_s = seconds
-
-    def _not_finite(self, loss: float, step: int) -> None:
-        what = "NaN" if math.isnan(loss) else "infinite"
-        raise WorkloadError(
-            "nan",
-            f"The loss is {what} at step {step}.",
-            "Lower --learning-rate or choose fp32; --on-nan continue goes on all the same.",
-        )
 
 
 def _parameters_of(model: nn.Module) -> Iterator[torch.Tensor]:
