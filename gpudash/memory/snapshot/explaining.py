@@ -25,9 +25,9 @@ from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers
 from gpudash.memory.snapshot.replay.card_limits import capacity_words, card_limits, retry_words
-from gpudash.memory.snapshot.replay.let_go import let_go
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
-from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED
+from gpudash.memory.snapshot.replay.trace_program import compiled
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy, short
 from gpudash.units import format_bytes, format_count, format_pair
@@ -199,9 +199,11 @@ def is_leaking(found: Explanation) -> bool:
 
 
 def _let_go(history: History, growing: Sequence[Growth], capacity: int | None, edit: str) -> Iterator[Remedy]:
-    told = let_go(history, growing, capacity) if growing else None
-    if told is not None and told.fits is not False and told.peak < told.peak_before:
-        yield let_go_remedy(growing, told.peak_before, told.peak, told.fits, edit)
+    told = without_kept(history, growing, capacity) if growing else None
+    if told is not None:
+        before, without, fits = told
+        if fits is not False and without < before:
+            yield let_go_remedy(growing, before, without, fits, edit)
 
 
 @dataclass(frozen=True)
@@ -376,3 +378,49 @@ def _why_none(history: History) -> str:
 def _checkpoints(stacks: Sequence[Stack]) -> bool:
     """Whether the program already checkpoints some of its activations."""
     return any("torch/utils/checkpoint.py" in frame[0].replace("\\", "/") for stack in stacks for frame in stack)
+
+
+def without_kept(
+    history: History, growing: Sequence[Growth], capacity: int | None
+) -> tuple[int, int, bool | None] | None:
+    """Replay a trace in which nothing of some lines outlives the step after the one it was made in.
+
+    Args:
+        history: of the device, with steps.
+        growing: the lines.
+        capacity: bytes that PyTorch can have.
+
+    Returns:
+        Bytes reserved at most, as it was and without what is kept, and whether that fits the capacity (``None`` without
+        one); ``None`` when no step ends in which something could be let go.
+    """
+    kept = _kept(history, growing)
+    if not len(kept) or len(history.steps) < 2:
+        return None
+    program, lives, order = compiled(history.device)
+    block_of = np.full(len(lives), -1, np.int64)
+    block_of[order] = np.arange(len(order))
+    # the step after the one it was made in has begun, and with it ends what a program holds until then
+    step = np.searchsorted(history.steps, history.lives.born[kept], side="right")
+    ends = step < len(history.steps)
+    event = history.steps[np.minimum(step, len(history.steps) - 1)]
+    ends &= event < history.lives.freed[kept]
+    place = np.searchsorted(program.events, event[ends])
+    blocks = block_of[kept[ends]]
+    known = blocks >= 0
+    if not known.any():
+        return None
+    sooner = program.without_late(dict(zip(blocks[known].tolist(), place[known].tolist(), strict=True)))
+    settings = history.device.settings
+    without = Rerun(sooner, UNLIMITED if capacity is None else capacity, settings).run()
+    before = Rerun(program, UNLIMITED, settings).run()
+    fits = None if capacity is None else without.fits
+    return before.peak_reserved, without.peak_reserved, fits
+
+
+def _kept(history: History, growing: Sequence[Growth]) -> Ints:
+    """Lives that the lines allocated within a step."""
+    lines = {(growth.file, growth.line) for growth in growing}
+    sites = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
+    lives = history.lives
+    return np.flatnonzero(sites[history.sites.of_stack[lives.stack]] & (lives.born >= 0))

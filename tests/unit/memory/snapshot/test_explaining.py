@@ -269,7 +269,7 @@ def test_a_leak_is_not_answered_with_what_only_puts_it_off() -> None:
 
 
 def test_a_leak_that_no_replay_can_end_is_answered_with_advice_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.memory.snapshot.explaining.let_go", lambda *_: None)
+    monkeypatch.setattr("gpudash.memory.snapshot.explaining.without_kept", lambda *_: None)
     found = explained(leaking().snapshot())
     assert (found.verdict, found.remedies) == ("leak", ())
     assert found.remedies_note.startswith("Each step leaves a tensor of 4 MiB from train.py:44: keep less of it")
