@@ -292,6 +292,11 @@ def time_left(ahead: Forecast) -> str:
     return format_duration(ahead.seconds) if not 1 <= ahead.seconds < 59.5 else f"{round(ahead.seconds)} s"
 
 
+def ends_in(ahead: Forecast) -> str:
+    """What comes, and when: "full in 24 s", "guard in 24 s"."""
+    return f"{'full' if ahead.limit == 'capacity' else 'guard'} in {time_left(ahead)}"
+
+
 def _left(ahead: Forecast | None) -> str:
     """How long a sentence's memory has: ", full in about 24 s"; "" where that is not foretold."""
     if ahead is None:

@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import shown_name
 from gpudash.memory.watching.growth import Forecast
-from gpudash.memory.watching.watch import time_left
+from gpudash.memory.watching.watch import ends_in
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison
@@ -375,7 +375,9 @@ class Dashboard(PlotsPage):
                 contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", warn))
                 rows.append((shown_name(name) if name else f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
             self.tabs.refresh(store, self.view.selection, device_rows(store, rows))
-            self.panel.show_run(store.run, session.running, self._loading())
+            device = None if store.run is None else store.run.device
+            memory = next((uuid for uuid, name in names.items() if name == device), "host")
+            self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory))
         self.cards.show_contents([in_time(one, self.forecasts.get(one.key)) for one in contents], self.selected)
         self._show_standing()
         self.panel.set_devices(devices, session.default_device())
@@ -474,8 +476,7 @@ def in_time(content: CardContent, ahead: Forecast | None) -> CardContent:
     """What a card shows, with the time that is left first among its facts once the plot shows where memory is going."""
     if ahead is None or ahead.seconds > SHOWN_S:
         return content
-    left = f"{'full' if ahead.limit == 'capacity' else 'guard'} in {time_left(ahead)}"
-    return replace(content, facts=[left, *content.facts])
+    return replace(content, facts=[ends_in(ahead), *content.facts])
 
 
 def draw_forecast(session: DashboardSource, plots: PlotStack, selected: str, ahead: Forecast | None) -> None:

@@ -9,7 +9,9 @@ from functools import partial
 from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
-from gpudash.specs import ComparisonSpec
+from gpudash.memory.watching.growth import Forecast
+from gpudash.memory.watching.watch import ends_in
+from gpudash.specs import ComparisonSpec, PressureSpec
 from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -56,7 +58,9 @@ class RunProgress(QWidget):
         if self.words.text() != text:
             self.words.setText(text)
 
-    def show_run(self, run: RunView | None, running: bool, loading: str, stopping: bool) -> None:
+    def show_run(
+        self, run: RunView | None, running: bool, loading: str, stopping: bool, ahead: Forecast | None = None
+    ) -> None:
         """Show progress; while the run is being stopped, what is said stays.
 
         Args:
@@ -64,6 +68,7 @@ class RunProgress(QWidget):
             running: whether it is on.
             loading: what is waited for before the first step, or "".
             stopping: whether it has been asked to stop.
+            ahead: of the memory of its device; where that is full before the run ends, its time is told.
         """
         self.bar.setVisible(run is None or run.workload != WATCH)
         if run is None:
@@ -76,7 +81,7 @@ class RunProgress(QWidget):
             return
         self._set(run.step, max(run.steps, 1))
         if not stopping:
-            self.say(_progress_words(run, running, self.unfinished))
+            self.say(_progress_words(run, running, self.unfinished, ahead))
 
     def _set(self, value: int, maximum: int) -> None:
         if maximum > FINEST:
@@ -85,7 +90,7 @@ class RunProgress(QWidget):
         self.bar.setValue(value)
 
 
-def _progress_words(run: RunView, running: bool, unfinished: str) -> str:
+def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecast | None) -> str:
     parts = [SIMULATED] if run.simulated else []
     if not running:
         parts.append(ENDINGS.get(run.status, unfinished))
@@ -100,7 +105,9 @@ def _progress_words(run: RunView, running: bool, unfinished: str) -> str:
     parts += [ranks] if (ranks := ranks_words(run)) else []
     left = run.seconds_left
     if left is not None:
-        parts.append(f"{format_clock(left)} left")
+        filling = run.workload == PressureSpec.name and run.spec.get("until") == "oom"  # its end is the full memory
+        sooner = ahead is not None and (filling or ahead.seconds < left)
+        parts.append(ends_in(ahead) if ahead is not None and sooner else f"{format_clock(left)} left")
     throughput = partial(format_throughput, item=item_of(run.workload))
     writers: tuple[tuple[str, Callable[[float], str]], ...] = (*_METRICS, ("throughput", throughput))
     figures = [

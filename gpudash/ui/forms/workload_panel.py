@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import Device
+from gpudash.memory.watching.growth import Forecast
 from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, ParallelForm, form_of
@@ -305,13 +306,14 @@ class WorkloadPanel(QFrame):
         elif self.button.isEnabled():
             self.start_requested.emit()
 
-    def show_run(self, run: RunView | None, running: bool, loading: str) -> None:
+    def show_run(self, run: RunView | None, running: bool, loading: str, ahead: Forecast | None) -> None:
         """Show progress; called at every refresh.
 
         Args:
             run: the current or last run.
             running: whether it is on.
             loading: what is waited for before the first step, or "".
+            ahead: of the memory of its device.
         """
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
@@ -322,7 +324,7 @@ class WorkloadPanel(QFrame):
                 control.setEnabled(not running)
             self._allow_device()
             self._update_button()
-        self.progress.show_run(run, running, "" if self._program else loading, self._stopping)
+        self.progress.show_run(run, running, "" if self._program else loading, self._stopping, ahead)
 
     def _choose_workload(self) -> None:
         watching = self.watching
