@@ -130,7 +130,7 @@ def run_demo(simulation: Simulation | None, scene: int | None, *, auto: bool) ->
         The exit code, and whether every thread could be joined.
     """
     from gpudash.session.demo import SCENES
-    from gpudash.ui.demo.demo import Demo
+    from gpudash.ui.demo import Demo
 
     demos: list[Demo] = []
 

@@ -13,7 +13,7 @@ from PySide6.QtGui import QImage, QImageWriter
 
 from gpudash.session.demo import Tour
 from gpudash.session.demo.tour import TourPace
-from gpudash.ui.demo.demo import Demo
+from gpudash.ui.demo import Demo
 from gpudash.ui.features.first_minute import FirstMinute
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.parts import part

@@ -34,7 +34,7 @@ from gpudash.ui.compare.document import CompareDocument
 from gpudash.ui.features.run import AttachDialog
 from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
 from gpudash.ui.fleet.gpu_document import GpuDocument
-from gpudash.ui.fleet.range_bar import Range
+from gpudash.ui.fleet.header import Range
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import MIB

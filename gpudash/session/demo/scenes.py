@@ -1,27 +1,274 @@
-"""The scenes of the demo: what is run, what to look at, what may be guessed first."""
+"""The scenes of the demo: what is run, what to look at, what may be guessed first; what they measured, in a sentence,
+and which guess it bears out.
+
+Runs are given as `RunView.summary` writes them, in the order of the scene's acts; ``None`` stands for one that could
+not be started. Of a simulated GPU bytes and losses are told, and never a time or a rate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpudash.session.demo.measured import (
-    MeasuredScene,
-    Runs,
-    both_trained,
-    copies,
-    fixed,
-    mistakes,
-    moved_and_back,
-    pitfall,
-    placement,
-    ran_out,
-    trained,
-)
-from gpudash.specs import PipelineSpec, Spec, TrainingSpec
+from gpudash.devices.names import shown_name
+from gpudash.specs import PipelineSpec, Spec, TrainingSpec, workloads
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.units import MIB
+from gpudash.units import MIB, format_bytes, format_count, format_duration, format_rate, format_throughput
+
+Run = Mapping[str, Any]
+Runs = Sequence[Run | None]
+
+SAME_LOSS = 0.01
+"""Relative difference up to which two losses count as the same: what rounding in another order brings about."""
+
+ABOUT_AS_FAST = 1.05
+"""Ratio of speeds up to which neither device counts as the faster."""
+
+MUCH_FASTER = 5.0
+"""Ratio of speeds that parts the second guess from the third."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredScene:
+    """What came out.
+
+    Attributes:
+        sentence: in words.
+        answer: index of the guess that is right; ``None`` where the runs do not tell.
+    """
+
+    sentence: str
+    answer: int | None = None
+
+
+_OFTEN = {1: "once", 2: "twice"}
+
+
+def moved_and_back(runs: Runs) -> MeasuredScene:
+    """Scene 1: the peak in sizes of the tensor, or on the CPU that nothing was copied."""
+    run = _finished(runs, 0)
+    if run is None:
+        return _nothing(runs)
+    move = _stage(run, "move")
+    size = _stage(run, "create")["bytes"] / _stage(run, "create")["count"]
+    device = shown_name(run["device"])
+    if not move["copied"]:
+        return MeasuredScene(f"The tensor of {format_bytes(size)} was on {device} already: 0 bytes were copied.")
+    words = f"{format_bytes(move['bytes'])} went to {device}"
+    words += "" if run["simulated"] else f" at {format_rate(move['bytes_per_second'])}"
+    peak = run["memory"]["peak_allocated_bytes"]
+    if peak is None:
+        return MeasuredScene(f"{words}.")
+    times = max(1, round(peak / size))
+    return MeasuredScene(
+        f"{words}, {format_bytes(size)} each time. At the peak {format_bytes(peak)} were allocated there: "
+        f"{_OFTEN.get(times, f'{times} times')} the tensor.",
+        min(times, 3) - 1,
+    )
+
+
+def mistakes(runs: Runs) -> MeasuredScene:
+    """Scene 2: how many mistakes torch spoke up at, and where the tensor of the first one was."""
+    told = [run["result"]["pitfall"] for run in runs if run is not None and "pitfall" in run["result"]]
+    if not told:
+        return _nothing(runs)
+    silent = sum(1 for pitfall in told if not pitfall["message"])
+    where = next((pitfall["facts"].get("device_after") for pitfall in told if pitfall["pitfall"] == "unassigned"), None)
+    sentence = f"torch spoke up at {len(told) - silent} of {len(told)} mistakes"
+    sentence += f" and let {silent} pass without a word" if silent else ""
+    if where is None:
+        return MeasuredScene(f"{sentence}.")
+    return MeasuredScene(f"{sentence}; after x.to(device) alone, x was on {where}.", 1 if where == "cpu" else 0)
+
+
+_GPU = re.compile(r"(?<!imulated )\bGPU\b")
+
+
+def of_gpu(words: str, *, simulated: bool) -> str:
+    """``words`` of our own that speak of a GPU, which is called simulated where it is."""
+    return _GPU.sub("simulated GPU", words) if simulated else words
+
+
+def pitfall(run: Run) -> str:
+    """One mistake of scene 2: torch's own words, whole, and what to do instead."""
+    found = run["result"].get("pitfall")
+    if found is None:
+        return ending(run)
+    message = " ".join((found["message"] or "").split())
+    words = f"torch: “{message}”" if message else "torch says nothing."
+    return f"{words} {of_gpu(found['remedy'], simulated=run['simulated'])}"
+
+
+def copies(runs: Runs) -> MeasuredScene:
+    """Scene 3: bytes that crossed by placement of the batches, and on a GPU the speed beside them."""
+    placements: dict[str, Run] = {}
+    for run in runs:
+        if run is not None and run["status"] == "finished":
+            placements[run["spec"]["batches"]] = run
+    if not {"moved", "pingpong"} <= placements.keys():
+        return _nothing(runs)
+    carried = {name: _copied_bytes(run) for name, run in placements.items()}
+    device = shown_name(placements["moved"]["device"])
+    if not carried["moved"]:
+        return MeasuredScene(f"On {device} nothing was copied: the batches were there already.")
+    ratio = carried["pingpong"] / carried["moved"]
+    sentence = (
+        f"Moved each step, {format_bytes(carried['moved'])} crossed to {device}; there and back, "
+        f"{format_bytes(carried['pingpong'])} crossed: {ratio:.1f} times as much."
+    )
+    if "resident" in placements and not placements["moved"]["simulated"]:
+        speeds = ", ".join(f"{name} {_speed(run)}" for name, run in placements.items())
+        sentence += f" Throughput: {speeds}."
+    return MeasuredScene(sentence, 0 if ratio < 1.5 else 1 if ratio < 5 else 2)
+
+
+def placement(run: Run) -> str:
+    """One placement of scene 3."""
+    copied = _copied_bytes(run)
+    steps = format_count(run["steps"])
+    return f"batches {run['spec']['batches']}: {format_bytes(copied)} copied in {steps} steps."
+
+
+def trained(run: Run) -> str:
+    """One training of scene 4."""
+    loss = _loss(run)
+    words = ending(run) if loss is None else f"loss {loss:.3f} after {format_count(run['steps'])} steps"
+    speed = "" if run["simulated"] else f", {_speed(run)}"
+    return f"{shown_name(run['device'])}: {words}{speed}."
+
+
+def both_trained(runs: Runs) -> MeasuredScene:
+    """Scene 4: whether both devices reach the same loss; the speeds only where both are real."""
+    first, second = _finished(runs, 0), _finished(runs, 1)
+    if first is None or second is None:
+        return _nothing(runs)
+    before, after = _loss(first), _loss(second)
+    if before is None or after is None:
+        return _nothing(runs)
+    agreeing = abs(after - before) <= SAME_LOSS * abs(before)
+    sentence = (
+        f"Loss {before:.3f} on {shown_name(first['device'])} and {after:.3f} on {shown_name(second['device'])}: "
+        f"{'the same within 1 %' if agreeing else 'not the same'}."
+    )
+    if second["simulated"]:
+        sentence += " The arithmetic was the CPU's both times, so nothing is said of speed."
+        return MeasuredScene(sentence, 1 if agreeing else 0 if before < after else 2)
+    ratio = second["metrics"]["throughput"]["median"] / first["metrics"]["throughput"]["median"]
+    if ratio > ABOUT_AS_FAST:
+        sentence += f" {second['device']} was {_times(ratio)} as fast."
+    elif ratio < 1 / ABOUT_AS_FAST:
+        sentence += f" {first['device']} was {_times(1 / ratio)} as fast: this model is too small for the GPU."
+    else:
+        sentence += " Both took as long."
+    return MeasuredScene(sentence, 0 if ratio <= ABOUT_AS_FAST else 1 if ratio <= MUCH_FASTER else 2)
+
+
+def ran_out(run: Run) -> str:
+    """The first act of scene 5: what was asked for, and what had been kept; else the explanation's own headline."""
+    explanation = (run["error"] or {}).get("explanation")
+    if explanation is None:
+        return ending(run)
+    asked, growing = explanation["requested_bytes"], explanation["growing"]
+    if asked is None or not growing:
+        return str(explanation["headline"])
+    return (
+        f"Step {explanation['step']} asked for {format_bytes(asked)} more, and they were not to be had: "
+        f"{format_bytes(growing[0]['bytes_per_step'])} of every step had been kept."
+    )
+
+
+FILLERS = ({"weights"}, {"activations"}, {"optimizer state"})
+"""Categories of memory that each guess of scene 5 stands for."""
+
+
+def fixed(runs: Runs) -> MeasuredScene:
+    """Scene 5: what filled the memory, and whether the fix let the run reach its end."""
+    first = runs[0] if runs else None
+    error = None if first is None else first["error"]
+    explanation = None if error is None else error.get("explanation")
+    if first is None or explanation is None:
+        return _nothing(runs)
+    held = explanation["by_category"]
+    category = max(held, key=lambda name: held[name])
+    answer = next((number for number, names in enumerate(FILLERS) if category in names), None)
+    sentence = f"Memory was full of {category}: {format_bytes(held[category])}."
+    second = runs[1] if len(runs) > 1 else None
+    if second is None:
+        return MeasuredScene(f"{sentence} No change was found that could be tried.", answer)
+    changed = changed_words(first["workload"], first["spec"], second["spec"]) or "a larger memory cap"
+    if second["status"] != "finished":
+        return MeasuredScene(f"{sentence} With {changed} it still did not come to its end: {ending(second)}", answer)
+    return MeasuredScene(
+        f"{sentence} With {changed} the run finished all {format_count(second['steps'])} steps.", answer
+    )
+
+
+def ending(run: Run) -> str:
+    """How a run ended that did not reach its end, in a few words."""
+    if run["status"] == "cancelled":
+        return "was stopped"
+    if run["error"] is not None:
+        return str(run["error"]["message"])
+    return f"{run['status']} after {format_duration(run['seconds'])}"
+
+
+def changed_words(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The fields of ``after`` that are not as in ``before``: "batches moved instead of resident"; "" without any."""
+    kind = workloads().get(workload)
+    fields = {} if kind is None else kind.model_fields
+    told = []
+    for name, value in after.items():
+        if value != before.get(name):
+            extra = fields[name].json_schema_extra if name in fields else None
+            words = extra.get("words") if isinstance(extra, dict) else None
+            told.append(_changed(name, value, before.get(name), words if isinstance(words, dict) else {}))
+    return ", ".join(told)
+
+
+def _changed(name: str, value: Any, before: Any, words: Mapping[str, Any]) -> str:
+    """A field that is not what it was, as a person says it; ``words`` are those of its choices."""
+    field = name.replace("_", " ")
+    if isinstance(value, bool):
+        return f"{field} {'on' if value else 'off'}"
+    told, was = (words.get(choice, choice) if isinstance(choice, str) else choice for choice in (value, before))
+    return f"{field} {told} instead of {was}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:.0f} times"
+
+
+def _finished(runs: Runs, number: int) -> Run | None:
+    run = runs[number] if number < len(runs) else None
+    return run if run is not None and run["status"] == "finished" else None
+
+
+def _nothing(runs: Runs) -> MeasuredScene:
+    """What is said of a scene whose runs did not all reach their end."""
+    stopped = any(run is not None and run["status"] == "cancelled" for run in runs)
+    return MeasuredScene(
+        "A run was stopped, so there is nothing to show." if stopped else "There is nothing to show here."
+    )
+
+
+def _stage(run: Run, name: str) -> Mapping[str, Any]:
+    return next(stage for stage in run["stages"] if stage["name"] == name)
+
+
+def _copied_bytes(run: Run) -> int:
+    return sum(stage["bytes"] or 0 for stage in run["stages"] if stage["copied"])
+
+
+def _loss(run: Run) -> float | None:
+    loss = run["metrics"].get("loss", {}).get("last_20_median")
+    return None if loss is None else float(loss)
+
+
+def _speed(run: Run) -> str:
+    return format_throughput(run["metrics"].get("throughput", {}).get("median"))
+
 
 Where = Literal["cpu", "gpu", "best"]
 """The CPU; a GPU, real or simulated; the GPU where there is one, else the CPU."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from gpudash.devices.names import Device, kind_of, shown_name
-from gpudash.session.demo.measured import MeasuredScene, changed_words, of_gpu
-from gpudash.session.demo.scenes import SCENES, Act, Place, Scene, SceneQuestion
+from gpudash.session.demo.scenes import SCENES, Act, MeasuredScene, Place, Scene, SceneQuestion, changed_words, of_gpu
 from gpudash.specs import Spec, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.explanation import Remedy

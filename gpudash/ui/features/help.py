@@ -24,7 +24,7 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
-    from gpudash.ui.demo.demo import Demo
+    from gpudash.ui.demo import Demo
     from gpudash.ui.window.guide import Guide
 
 
@@ -198,7 +198,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 def play_demo(workspace: Workspace) -> Demo:
     """Begin the demo, or return to it where it is on already."""
-    from gpudash.ui.demo.demo import Demo
+    from gpudash.ui.demo import Demo
 
     demo = workspace.findChild(Demo)
     if demo is not None and not demo.is_over:

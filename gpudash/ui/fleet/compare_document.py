@@ -21,8 +21,7 @@ from gpudash.telemetry.plots import Unit
 from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, SharedAxis, run_pen
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
-from gpudash.ui.fleet.header import ProblemStrip
-from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
+from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_words
 from gpudash.ui.fleet.words import gpu_name
 from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.widgets.plain_text import PlainLabel

@@ -32,10 +32,9 @@ from PySide6.QtWidgets import (
 from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
-from gpudash.ui.fleet.arranging import GROUPS, SORTS, Arrangement, Order, group_of
 from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import TRYING, FleetHeader
-from gpudash.ui.fleet.layout import Density
+from gpudash.ui.fleet.layout import GROUPS, SORTS, Arrangement, Density, Order, group_of
 from gpudash.ui.fleet.words import (
     SHAPES,
     WORSE,

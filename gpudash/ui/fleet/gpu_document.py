@@ -16,8 +16,7 @@ from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import CurveSpec, PlotSpec, plots_for
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH, PlotsPage
-from gpudash.ui.fleet.header import ProblemStrip
-from gpudash.ui.fleet.range_bar import Range, RangeBar, range_words
+from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_words
 from gpudash.ui.fleet.words import clock_words, gpu_name
 from gpudash.ui.widgets.plain_text import PlainLabel
 

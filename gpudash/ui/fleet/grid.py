@@ -26,8 +26,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.colours import Palette, mixed, text_on
-from gpudash.ui.fleet.arranging import Section
-from gpudash.ui.fleet.layout import Density, FleetLayout, Rect
+from gpudash.ui.fleet.layout import Density, FleetLayout, Rect, Section
 from gpudash.ui.fleet.words import Cell, Level
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled

@@ -1,11 +1,25 @@
-"""The head of the overview: how large the fleet is, how full, who answers, and what is wrong with the answers."""
+"""What stands above a fleet's pages: how large the fleet is, how full, who answers, what is wrong with the answers; and
+the row that chooses which part of the past is looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QDateTime, QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QDateTimeEdit,
+    QFrame,
+    QHBoxLayout,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -78,3 +92,164 @@ class FleetHeader(QWidget):
         """
         shown = f"What is shown is of {since}" if since else ""
         self.problem.tell([sentence, shown, TRYING] if sentence else [])
+
+
+MOMENT = "d MMM yyyy HH:mm"
+
+
+class RangeBar(QWidget):
+    """Chips for the last minutes to days, two fields for any other part, and a step back or forth.
+
+    Args:
+        chosen: at the start.
+        wall_clock: seconds since the epoch.
+
+    Signals:
+        changed: another part is wanted.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self, chosen: Range, wall_clock: Callable[[], float] = time.time, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._range = chosen
+        self._wall_clock = wall_clock
+        label = PlainLabel("Last")
+        label.setProperty("role", "muted")
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(4)
+        row.addWidget(label)
+        self._presets = QButtonGroup(self)
+        self._presets.setExclusive(False)
+        for words, seconds in PRESETS:
+            chip = self._chip(words, f"Show the last {words}, and move on with the time")
+            chip.setCheckable(True)
+            chip.clicked.connect(lambda _checked=False, seconds=seconds: self.choose(Range(seconds)))
+            self._presets.addButton(chip)
+            row.addWidget(chip)
+        row.addSpacing(10)
+        self.begin, self.end = self._moment("Begin of the range"), self._moment("End of the range")
+        to = PlainLabel("to")
+        to.setProperty("role", "muted")
+        for part in (self.begin, to, self.end):
+            row.addWidget(part)
+        self.earlier = self._chip("◀ Earlier", "Show the part of the same length before this one")
+        self.later = self._chip("Later ▶", "Show the part of the same length after this one")
+        self.earlier.clicked.connect(lambda _checked=False: self.choose(self._range.earlier(self._wall_clock())))
+        self.later.clicked.connect(lambda _checked=False: self.choose(self._range.later(self._wall_clock())))
+        row.addWidget(self.earlier)
+        row.addWidget(self.later)
+        self.whole = self._chip("Whole range", "Show the whole range again after zooming into it")
+        self.whole.setEnabled(False)
+        row.addWidget(self.whole)
+        row.addSpacing(10)
+        self.state = PlainLabel()
+        self.state.setProperty("role", "muted")
+        self.state.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        row.addWidget(self.state, 1)
+        self._show()
+
+    def _chip(self, words: str, tip: str) -> QPushButton:
+        chip = QPushButton(words)
+        chip.setProperty("role", "chip")
+        chip.setToolTip(plain_tip(tip))
+        chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        return chip
+
+    def _moment(self, name: str) -> QDateTimeEdit:
+        field = QDateTimeEdit()
+        field.setDisplayFormat(MOMENT)
+        field.setCalendarPopup(True)
+        field.setAccessibleName(name)
+        field.setToolTip(plain_tip(f"{name}, in your own time"))
+        field.setKeyboardTracking(False)
+        field.editingFinished.connect(self._typed)
+        return field
+
+    @property
+    def range(self) -> Range:
+        """What is looked at."""
+        return self._range
+
+    def choose(self, chosen: Range) -> None:
+        """Look at another part."""
+        self._range = chosen
+        self._show()
+        self.changed.emit()
+
+    def show_state(self, words: str) -> None:
+        """Say in the rest of the row that something is asked for, or what is pointed at."""
+        if self.state.text() != words:
+            self.state.setText(words)
+
+    def _typed(self) -> None:
+        wanted = between(*(field.dateTime().toMSecsSinceEpoch() / 1000 for field in (self.begin, self.end)))
+        began, ended = self._range.at(self._wall_clock())
+        if abs(wanted.at(self._wall_clock())[0] - began) >= 60 or abs((wanted.ended_wall_s or 0) - ended) >= 60:
+            self.choose(wanted)
+
+    def _show(self) -> None:
+        """Bring chips and fields up to date with what is looked at."""
+        began, ended = self._range.at(self._wall_clock())
+        for button, (_words, seconds) in zip(self._presets.buttons(), PRESETS, strict=True):
+            button.setChecked(self._range.ended_wall_s is None and abs(self._range.seconds - seconds) < 1)
+        self.later.setEnabled(self._range.ended_wall_s is not None)
+        for field, wall in ((self.begin, began), (self.end, ended)):
+            with QSignalBlocker(field):
+                field.setDateTime(QDateTime.fromMSecsSinceEpoch(round(wall * 1000)))
+        self.setAccessibleDescription(range_words(began, ended))
+
+
+PRESETS = (("15 min", 900.0), ("1 h", 3600.0), ("6 h", 6 * 3600.0), ("24 h", 86_400.0), ("7 days", 7 * 86_400.0))
+
+DAY_S = 86_400.0
+
+SHORTEST_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of the past.
+
+    Attributes:
+        seconds: how long it is.
+        ended_wall_s: when it ends, in seconds since the epoch; ``None`` for now, with which it moves on.
+    """
+
+    seconds: float = PRESETS[1][1]
+    ended_wall_s: float | None = None
+
+    def at(self, now_s: float) -> tuple[float, float]:
+        """Begin and end in seconds since the epoch."""
+        end = now_s if self.ended_wall_s is None else min(self.ended_wall_s, now_s)
+        return end - self.seconds, end
+
+    def earlier(self, now_s: float) -> Range:
+        """The part of the same length before this one."""
+        return replace(self, ended_wall_s=self.at(now_s)[0])
+
+    def later(self, now_s: float) -> Range:
+        """The part of the same length after this one; the last one moves on with now."""
+        end = self.at(now_s)[1] + self.seconds
+        return replace(self, ended_wall_s=None if end >= now_s else end)
+
+    def days_before(self, days: int, now_s: float) -> Range:
+        """The same hours so many days earlier."""
+        return replace(self, ended_wall_s=self.at(now_s)[1] - days * DAY_S)
+
+
+def between(first_s: float, last_s: float) -> Range:
+    """The part between two moments, in either order."""
+    begin, end = min(first_s, last_s), max(first_s, last_s)
+    return Range(max(end - begin, SHORTEST_S), end)
+
+
+def range_words(began_s: float, ended_s: float) -> str:
+    """A part of the past in local time: "21 Nov 13:10 to 14:10"; with seconds where it is short."""
+    begin, end = (datetime.fromtimestamp(wall) for wall in (began_s, ended_s))  # noqa: DTZ006  # the user's own clock
+    clock = "%H:%M:%S" if ended_s - began_s < 600 else "%H:%M"
+    day = "" if begin.date() == end.date() else f"{end.day} {end:%b} "
+    return f"{begin.day} {begin:%b} {begin.strftime(clock)} to {day}{end.strftime(clock)}"

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication, QLabel
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import LIGHT
 from gpudash.ui.fleet.compare_document import METRICS, NOTHING, FleetComparison, GpuSide, axis_of, comparison_words
-from gpudash.ui.fleet.range_bar import Range
+from gpudash.ui.fleet.header import Range
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
 from tests.ui.fleet.fake_fleet import NOW_S, gpu

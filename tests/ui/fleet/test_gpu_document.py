@@ -16,7 +16,7 @@ from gpudash.ui.dashboard.cards import DeviceCards
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.dashboard.view_bar import ViewBar
 from gpudash.ui.fleet.gpu_document import ROLL_S, GpuDocument
-from gpudash.ui.fleet.range_bar import Range
+from gpudash.ui.fleet.header import Range
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.widgets.theme import apply_theme
 from tests.ui.fleet.fake_fleet import NOW_S, gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.ui.fleet.range_bar import DAY_S, PRESETS, Range, between, range_words
+from gpudash.ui.fleet.header import DAY_S, PRESETS, Range, between, range_words
 
 NOW_S = 1_700_000_000.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpudash.devices.names import Device
 from gpudash.session.demo import Act, Scene, SceneQuestion, Tour
-from gpudash.session.demo.measured import MeasuredScene
+from gpudash.session.demo.scenes import MeasuredScene
 from gpudash.session.demo.tour import BUSY, LOADING, NO_GPU, NO_REMEDY, TourPace
 from gpudash.specs import PipelineSpec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap

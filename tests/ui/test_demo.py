@@ -16,7 +16,7 @@ from gpudash.session.demo.tour import BUSY, TourPace
 from gpudash.session.recordings.samples import samples
 from gpudash.specs import TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.ui.demo.demo import Demo
+from gpudash.ui.demo import Demo
 from gpudash.ui.features.help import play_demo
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
