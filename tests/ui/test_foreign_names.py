@@ -306,7 +306,7 @@ def test_in_the_library(open_window: OpenWindow, qtbot: QtBot, home: Path) -> No
 
     def read() -> bool:
         document.refresh()
-        return len(document.table.shown()) == 1 and document.table.shown()[0].facts is not None
+        return [row.entry.facts is not None for row in document.table.shown()][:1] == [True]
 
     qtbot.waitUntil(read, timeout=20_000)
     document.table.selectAll()

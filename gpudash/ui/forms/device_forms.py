@@ -255,7 +255,7 @@ class ComparisonForm(SpecForm):
         self.first, self.second = ChoiceField(), ChoiceField()
         for choice, title in ((self.first, "First device"), (self.second, "Second device")):
             _set_up(choice, title, 4)
-            choice.setToolTip(f"{title} of the comparison")
+            choice.setToolTip(plain_tip(f"{title} of the comparison"))
         super().__init__(spec, parent, without=("fields",))
         self._essentials.insertRow(1, *_device_row(self.first, self.second))
         for choice in (self.first, self.second):

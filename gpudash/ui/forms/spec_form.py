@@ -236,9 +236,9 @@ class SpecForm(QWidget):
             self._labels[name].setEnabled(not why)
             field = self.spec_type.model_fields[name]
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-            words = plain_tip(f"{tooltip(field, extra)}\n{why.capitalize()}.".removesuffix("\n."))
+            words = f"{tooltip(field, extra)}\n{why.capitalize()}.".removesuffix("\n.")
             for part in (control, self._labels[name]):
-                part.setToolTip(words)
+                part.setToolTip(plain_tip(words))
 
     def _say_more(self, errors: Iterable[str]) -> None:
         """Let the button say what is wrong or changed among the fields that it opens."""

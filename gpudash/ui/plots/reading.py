@@ -331,6 +331,8 @@ def session_shape(store: Store, specs: Sequence[PlotSpec], columns: int) -> Sess
         return None
     extents = [extent for series in known if (extent := series.extent()) is not None]
     start, end = min(first for first, _ in extents), max(last for _, last in extents)
+    if start >= end:
+        return None
     runs = tuple((run.began_s, end if run.ended_s is None else run.ended_s) for run in store.runs)
     return SessionShape(start, end, known[0].window(start, end, columns), runs)
 

@@ -7,6 +7,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
+from gpudash.ui.plots.reading import session_shape
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from tests.ui.plots.conftest import Feed, refresh
@@ -41,6 +42,13 @@ def test_a_session_that_is_in_view_whole_needs_no_overview(drawn: PlotStack, vie
     view.set_window(60.0)
     refresh(drawn)
     assert not drawn.overview.isVisible() and not drawn.overview.size().isEmpty()
+
+
+def test_one_reading_is_no_outline(stack: PlotStack, feed: Feed) -> None:
+    feed.ticks(1)
+    refresh(stack)
+    with stack.store.lock:
+        assert session_shape(stack.store, [plot.spec for plot in stack.plots], 100) is None
 
 
 def test_a_longer_session_has_its_visible_part_as_a_handle(long: PlotStack) -> None:
