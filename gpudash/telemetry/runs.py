@@ -400,15 +400,21 @@ class RunView:
         }
         return json.dumps(plain(figures), separators=(",", ":"))
 
-    def restore(self, digest: str) -> None:
+    def restore(self, digest: str, *, stages: bool = True) -> None:
         """Take the figures of a digest; together with the run's other events its `summary` is equal.
+
+        Args:
+            digest: as `digest` made it.
+            stages: with its stages, which are most of it; who wants loss and memory alone does without.
 
         Raises:
             ValueError: when the text is no digest of a run; then this stays as it was.
         """
         try:
             data: dict[str, Any] = json.loads(digest)
-            stages = {name: StageView.of(stage) for name, stage in data["stages"].items()}
+            if not stages:
+                data |= {"stages": {}, "stage_events": []}
+            known = {name: StageView.of(stage) for name, stage in data["stages"].items()}
             metrics = {name: MetricView.of(metric) for name, metric in data["metrics"].items()}
             names = {field.name for field in fields(MemoryPeaks)}
             memory = MemoryPeaks(**{name: value for name, value in data["memory"].items() if name in names})
@@ -419,7 +425,7 @@ class RunView:
                 raise ValueError("a peak is no number of bytes")
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a run's digest ({error})") from None
-        self.stages, self.metrics, self.memory = stages, metrics, memory
+        self.stages, self.metrics, self.memory = known, metrics, memory
         self.step, self.steps, self.stepped_s, self.pace_s = step, steps, stepped_s, pace_s
         self.stage_events.clear()
         self.stage_events.extend(events)

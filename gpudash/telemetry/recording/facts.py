@@ -194,7 +194,7 @@ def _views(recording: Recording) -> list[RunView]:
             found = newest_digest(recording, event.run_id)
             if found is not None:
                 with suppress(ValueError):
-                    view.restore(found)
+                    view.restore(found, stages=False)
             views.append(view)
             continue
         view_of_it = next((view for view in reversed(views) if view.run_id == event.run_id), None)
