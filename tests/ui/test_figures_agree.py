@@ -149,6 +149,7 @@ def check_largest(spec: TrainingSpec, target: Target, found: Estimate) -> None:
     assert all(way.fits for way in named)
 
 
+@pytest.mark.timeout(600)
 def test_no_figure_of_a_prediction_contradicts_another(made_up: None, qtbot: QtBot) -> None:
     panel = FitPanel()
     qtbot.addWidget(panel)
