@@ -236,7 +236,7 @@ class ScriptForm(QWidget):
         self.file.setPlaceholderText("train.py")
         self.folder.setPlaceholderText("the script's folder")
         self.environment.setPlaceholderText("NAME=value")
-        self.metric_pattern.setPlaceholderText("found by name in the output")
+        self.metric_pattern.setPlaceholderText("found by name")
         python = found_python(script.file)
         self.python.setPlaceholderText(python_words(python, script))
         self.python.setToolTip(plain_tip(f"{TIPS['python']}\n{script.python or f'Found: {python}'}"))
