@@ -3,15 +3,14 @@
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.terminal.flags import ServeOptions, SimulateOptions
+from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import interruptible
-from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
+from gpudash.cli.terminal.output import Exit, leave, print_json, print_notice
 
 if TYPE_CHECKING:
     from gpudash.cli.terminal.monitoring import JsonLines, LiveTable
@@ -28,8 +27,7 @@ def monitor(
     *,
     seconds: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gte=1, lte=50))] = None,
-    record: Path | None = None,
-    no_record: Annotated[bool, Parameter(negative="")] = False,
+    recorded: RecordOptions | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     json_lines: Annotated[bool, Parameter(negative="")] = False,
     simulated: SimulateOptions | None = None,
@@ -43,10 +41,8 @@ def monitor(
         How long; left out: until Ctrl+C.
     rate
         Memory readings a second, 1 to 50.
-    record
-        Recording to write; left out: a new one in the recordings folder.
-    no_record
-        Record nothing.
+    recorded
+        Whether and where the readings are recorded.
     json
         Print a summary as one JSON document at the end.
     json_lines
@@ -60,7 +56,7 @@ def monitor(
 
     with (serving or ServeOptions()).served() as served:
         lines = JsonLines() if json_lines else None
-        session = _started(rate, record, simulated, lines, recorded=not no_record)
+        session = _started(rate, recorded or RecordOptions(), simulated, lines)
         table = None if json or json_lines else LiveTable(session)
         with interruptible() as interruption:
             try:
@@ -85,37 +81,19 @@ def monitor(
 
 
 def _started(
-    rate: float | None,
-    record: Path | None,
-    simulated: SimulateOptions | None,
-    lines: "JsonLines | None",
-    *,
-    recorded: bool,
+    rate: float | None, recorded: RecordOptions, simulated: SimulateOptions | None, lines: "JsonLines | None"
 ) -> "Session":
     """A session that only watches.
 
     Raises:
         RequestError: when the recording cannot be written, or no such GPU can be simulated.
     """
-    from gpudash.session import Session, recording_target
-    from gpudash.settings import load_settings
-    from gpudash.telemetry.recording.recorder import RecordingError
-
-    settings, notices = load_settings()
-    if rate is not None:
-        settings.rate_hz = rate
-    target = recording_target(settings, "monitor", file=record, record=recorded)
     simulation = None if simulated is None else simulated.simulation()
-    session = Session(settings, recording=target, notices=notices, simulation=simulation)
-    for text in notices:
-        print_notice(text)
+    session = recorded.session("monitor", simulation, rate_hz=rate)
     if lines is not None:
         lines.put(session.introduction())
         session.on_record = lines.put
-    try:
-        session.start(worker=False)
-    except RecordingError as error:
-        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+    begin(session, worker=False)
     return session
 
 

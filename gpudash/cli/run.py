@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from gpudash.cli.terminal.flags import ServeOptions, Size
+from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, Size, begin
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -32,7 +31,6 @@ from gpudash.cli.terminal.workload_flags import (
     without_fields,
 )
 from gpudash.devices.names import OFFERED_BYTES, kind_of
-from gpudash.settings import load_settings
 from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads
 from gpudash.specs.invalid import flag
 from gpudash.specs.training import ONE_RANK
@@ -48,7 +46,7 @@ SEVERAL_ONLY = (*(name for name in ONE_RANK if name != "devices"), "rank_timeout
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class RunOptions(ServeOptions, WorkloadOptions):
+class RunOptions(ServeOptions, RecordOptions, WorkloadOptions):
     """What belongs to the command rather than to the workload."""
 
     guard: Size | None = None
@@ -56,12 +54,6 @@ class RunOptions(ServeOptions, WorkloadOptions):
 
     isolate: bool | None = None
     """Give the run a process of its own, which ends with it; left out: on CUDA, and for a comparison."""
-
-    record: Path | None = None
-    """Recording to write; left out: a new one in the recordings folder."""
-
-    no_record: Annotated[bool, Parameter(negative="")] = False
-    """Record nothing."""
 
     profile_steps: int = 0
     """Profile this many steps after the first, and name the operators that took the most time; slows them down."""
@@ -136,22 +128,11 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     Raises:
         RequestError: when the device, the target of the recording or a combination of fields is wrong.
     """
-    from gpudash.session import Session, recording_target
-    from gpudash.telemetry.recording.recorder import RecordingError
-
     _require_possible(spec, options, options.chosen_device(spec.own_device))
-    simulation = options.simulation()
-    settings, notices = load_settings()
-    target = recording_target(settings, spec.name, file=options.record, record=not options.no_record)
-    session = Session(settings, recording=target, notices=notices, simulation=simulation)
-    for text in notices:
-        print_notice(text)
+    session = options.session(spec.name, options.simulation())
     failure: RequestError | None = None
     with options.served() as served, interruptible("Stopping after this step…") as interruption:
-        try:
-            session.start()
-        except RecordingError as error:
-            raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+        begin(session)
         try:
             served.begin(session)
             with suppress(KeyboardInterrupt):
@@ -166,8 +147,8 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
         failure.joined = joined
-        if target is not None:
-            target.unlink(missing_ok=True)
+        if session.recording is not None:
+            session.recording.unlink(missing_ok=True)
         raise failure
     return _summary(session), _notes(session), joined
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from gpudash.cli.terminal.flags import ServeOptions, Simulated, SimulateOptions
+from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
 
@@ -28,7 +28,7 @@ REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class WatchOptions(ServeOptions, SimulateOptions):
+class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     """What belongs to the command rather than to the program."""
 
     simulate: Simulated = field(default_factory=list)
@@ -48,12 +48,6 @@ class WatchOptions(ServeOptions, SimulateOptions):
 
     attach: int | None = None
     """Watch a running process by its number, from outside, instead of starting a command."""
-
-    record: Path | None = None
-    """Recording to write; left out: a new one in the recordings folder."""
-
-    no_record: Annotated[bool, Parameter(negative="")] = False
-    """Record nothing."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the outcome as one JSON document; what the command prints goes to standard error."""
@@ -103,41 +97,23 @@ def _require_one(command: Sequence[str], options: WatchOptions) -> None:
         raise RequestError("A running process cannot be given a simulated GPU.", "Start it with gpudash watch instead.")
 
 
-def _session(options: WatchOptions) -> "Session":
-    """A session that has not begun.
-
-    Raises:
-        RequestError: when the GPUs cannot be simulated.
-    """
-    from gpudash.session import Session, recording_target
-    from gpudash.settings import load_settings
-
-    settings, notices = load_settings()
-    for text in notices:
-        print_notice(text)
-    target = recording_target(settings, "watch", file=options.record, record=not options.no_record)
-    simulation = replace(options.simulation(), offered=False)  # the program cannot use one that it was not given
-    return Session(settings, recording=target, notices=notices, simulation=simulation)
-
-
 def _started(options: WatchOptions) -> "Session":
     """A session that has begun.
 
     Raises:
         RequestError: when the GPUs cannot be simulated, or the recording cannot be written.
     """
-    from gpudash.telemetry.recording.recorder import RecordingError
-
+    simulation = replace(options.simulation(), offered=False)  # the program cannot use one that it was not given
     left = NAMES_TRIED
     while True:
-        session, left = _session(options), left - 1
+        session, left = options.session("watch", simulation), left - 1
         try:
-            session.start(worker=False)
-        except RecordingError as error:
+            begin(session, worker=False)
+        except RequestError:
             # the nodes of a cluster share a folder, and may begin within the same second
             taken = options.record is None and session.recording is not None and session.recording.exists()
             if not taken or not left:
-                raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+                raise
         else:
             return session
 

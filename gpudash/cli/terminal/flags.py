@@ -91,6 +91,50 @@ class SimulateOptions:
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
+class RecordOptions:
+    """Whether and where a session is recorded."""
+
+    record: Path | None = None
+    """Recording to write; left out: a new one in the recordings folder."""
+
+    no_record: Annotated[bool, Parameter(negative="")] = False
+    """Record nothing."""
+
+    def session(self, name: str, simulation: Simulation | None, *, rate_hz: float | None = None) -> "Session":
+        """A session by the user's settings that has not begun; what is wrong with these is told.
+
+        Args:
+            name: what it is called in the name of a new recording.
+            rate_hz: memory readings a second, instead of the settings'.
+        """
+        from gpudash.session import Session, recording_target
+        from gpudash.settings import load_settings
+
+        settings, notices = load_settings()
+        if rate_hz is not None:
+            settings.rate_hz = rate_hz
+        for text in notices:
+            print_notice(text)
+        target = recording_target(settings, name, file=self.record, record=not self.no_record)
+        return Session(settings, recording=target, notices=notices, simulation=simulation)
+
+
+def begin(session: "Session", *, worker: bool = True) -> None:
+    """Start a session.
+
+    Raises:
+        RequestError: when its recording cannot be written.
+    """
+    from gpudash.telemetry.recording.recorder import RecordingError
+
+    try:
+        session.start(worker=worker)
+    except RecordingError as error:
+        raise RequestError(str(error), "Use --record FILE, or --no-record.") from None
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
 class ServeOptions:
     """Whether and where the figures are served for Prometheus."""
 
