@@ -44,7 +44,7 @@ SETTLED_S = 5.0
 READOUT_FROM_PX = 620
 """Width from which there is room for the readout beside the plots."""
 
-OVERVIEW_S = 0.5
+OVERVIEW_S = 1.0
 """Shortest time between two looks at the whole session for the overview."""
 
 CARD_SHARE, CARD_GAP_PX = 0.5, 6

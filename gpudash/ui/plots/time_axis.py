@@ -6,16 +6,15 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetricsF, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry, Ticks
 from gpudash.ui.plots.canvas import EDGE_PX, label_font
-from gpudash.ui.plots.layers import Label
+from gpudash.ui.plots.layers import Area, Label, paint_area
 from gpudash.ui.plots.reading import SessionShape
-from gpudash.ui.plots.shaping import Floats
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.text_size import scaled
 
@@ -124,7 +123,10 @@ class SessionOverview(QWidget):
         policy = self.sizePolicy()
         self.hide()
         self._keeps_room = policy
-        view.changed.connect(self.update)
+        self._drawn_handle = QRect()
+        self._picture_key: object = None
+        self._picture = QPixmap()
+        view.changed.connect(self._follow)
 
     def sizeHint(self) -> QSize:
         return QSize(200, scaled(OVERVIEW_PX))
@@ -159,7 +161,9 @@ class SessionOverview(QWidget):
 
     def show_session(self, shape: SessionShape | None) -> None:
         """Draw this session, or nothing where all of it is in view or there is none."""
-        self._shape = shape
+        if shape is not self._shape:
+            self._shape, self._picture_key = shape, None
+            self.update()
         start, end = self._view.range()
         longer = shape is not None and shape.end_s - shape.start_s > LONGER * (end - start)
         elsewhere = shape is not None and start > shape.start_s + 0.5 * (end - start)
@@ -167,7 +171,7 @@ class SessionOverview(QWidget):
             self._keeps_room.setRetainSizeWhenHidden(True)
             self.setSizePolicy(self._keeps_room)
         self.setVisible(longer or elsewhere)
-        self.update()
+        self._follow()
 
     def _x_of(self, time_s: float) -> float:
         assert self._shape is not None
@@ -181,17 +185,18 @@ class SessionOverview(QWidget):
         share = (x - area.left()) / area.width()
         return self._shape.start_s + share * (self._shape.end_s - self._shape.start_s)
 
+    def _follow(self) -> None:
+        """Draw anew once the handle is another pixel's."""
+        handle = self.handle.toRect()
+        if handle != self._drawn_handle:
+            self._drawn_handle = handle
+            self.update()
+
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._shape is None:
             return
         painter, area, palette = QPainter(self), self.area, self._palette
-        painter.fillRect(area, QColor(palette.field))
-        tint = QColor(palette.accent)
-        tint.setAlphaF(0.12)
-        for began, ended in self._shape.runs:
-            left, right = self._x_of(began), self._x_of(ended)
-            painter.fillRect(QRectF(left, area.top(), max(1.0, right - left), area.height()), tint)
-        self._paint_memory(painter, area)
+        painter.drawPixmap(0, 0, self._session_picture(self._shape))
         handle = self.handle
         shade = QColor(palette.window)
         shade.setAlphaF(0.55)
@@ -202,27 +207,40 @@ class SessionOverview(QWidget):
         for x in (handle.left(), handle.right()):
             painter.fillRect(QRectF(x - 1.5, area.center().y() - 5, 3, 10), QColor(palette.accent))
 
-    def _paint_memory(self, painter: QPainter, area: QRectF) -> None:
-        assert self._shape is not None
-        times, values = self._shape.memory
+    def _session_picture(self, shape: SessionShape) -> QPixmap:
+        """Runs and memory, kept as a picture while the session and the room are the same: every frame shows it."""
+        key = (self.size(), self._insets, self._palette.name, self.devicePixelRatioF())
+        if key != self._picture_key:
+            self._picture_key = key
+            self._picture = QPixmap(self.size() * self.devicePixelRatioF())
+            self._picture.setDevicePixelRatio(self.devicePixelRatioF())
+            self._picture.fill(Qt.GlobalColor.transparent)
+            painter = QPainter(self._picture)
+            painter.fillRect(self.area, QColor(self._palette.field))
+            tint = QColor(self._palette.accent)
+            tint.setAlphaF(0.12)
+            for began, ended in shape.runs:
+                left, right = self._x_of(began), self._x_of(ended)
+                painter.fillRect(QRectF(left, self.area.top(), max(1.0, right - left), self.area.height()), tint)
+            self._paint_memory(painter, shape)
+            painter.end()
+        return self._picture
+
+    def _paint_memory(self, painter: QPainter, shape: SessionShape) -> None:
+        times, values = shape.memory
         known = np.isfinite(values)
         if np.count_nonzero(known) < 2:
             return
-        highest = max(float(values[known].max()), 1.0)
+        area = self.area
+        x = area.left() + (times - shape.start_s) / max(shape.end_s - shape.start_s, 1e-9) * area.width()
+        y = area.bottom() - values / max(float(values[known].max()), 1.0) * (area.height() - 2)
         colour = QColor(self._palette.curves["used"])
         colour.setAlphaF(0.5)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(colour)
         for run in np.split(np.arange(len(times)), np.flatnonzero(~known)):
             inside = run[known[run]]
             if len(inside) > 1:
-                painter.drawPolygon(self._outline(area, times[inside], values[inside] / highest))
-
-    def _outline(self, area: QRectF, times: Floats, shares: Floats) -> QPolygonF:
-        top = [
-            QPointF(self._x_of(t), area.bottom() - v * (area.height() - 2)) for t, v in zip(times, shares, strict=True)
-        ]
-        return QPolygonF([QPointF(top[0].x(), area.bottom()), *top, QPointF(top[-1].x(), area.bottom())])
+                ground = x[inside[[0, -1]]], np.full(2, area.bottom())
+                paint_area(painter, Area((x[inside], y[inside]), ground, colour))
 
     def _part_under(self, x: float) -> str:
         handle = self.handle
