@@ -156,16 +156,15 @@ def test_stop_answers_before_the_next_refresh(window: MainWindow, session: FakeS
     assert not window.workspace.dashboard.panel.button.isEnabled()
 
 
-def test_marks_are_named_and_jumped_to_by_key(
-    window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("spike", True))
+def test_marks_are_named_and_jumped_to_by_key(window: MainWindow, session: FakeSession) -> None:
     focus_plot(window)
     window.workspace.dashboard.view.set_cursor(12.5, pinned=True)
     press(window, Key.Key_M)
+    QTest.keyClicks(window.workspace.dashboard.plots.mark_field, "spike")
+    press(window, Key.Key_Return)
     assert session.asked[-1] == ("mark", "spike", 12.5)
-    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("", False))
     press(window, Key.Key_M)
+    press(window, Key.Key_Escape)
     assert len([call for call in session.asked if call[0] == "mark"]) == 1
     press(window, Key.Key_BracketLeft)
     assert window.workspace.dashboard.view.cursor_s == 10.0
@@ -215,13 +214,14 @@ def test_ctrl_c_in_a_field_copies_its_text(window: MainWindow) -> None:
     assert QGuiApplication.clipboard().text() == "300"
 
 
-def test_a_whole_session_by_keyboard(window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QInputDialog, "getText", lambda *_args: ("here", True))
+def test_a_whole_session_by_keyboard(window: MainWindow, session: FakeSession) -> None:
     press(window, Key.Key_F5)
     session.train(3)
     settle(window)
     focus_plot(window)
     press(window, Key.Key_M)
+    QTest.keyClicks(window.workspace.dashboard.plots.mark_field, "here")
+    press(window, Key.Key_Return)
     window.workspace.dashboard.view.select(20.5, 21.5)
     press(window, Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     press(window, Key.Key_Return)

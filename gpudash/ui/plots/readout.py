@@ -168,9 +168,11 @@ class MarkField(QLineEdit):
 
     Signals:
         named: the name, and the mark's time in the session.
+        left: with Esc, no mark is wanted.
     """
 
     named = Signal(str, float)
+    left = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -198,6 +200,7 @@ class MarkField(QLineEdit):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
             self.hide()
+            self.left.emit()
         else:
             super().keyPressEvent(event)
 

@@ -96,6 +96,7 @@ class PlotStack(QFrame):
         self.strip = SelectionStrip(palette, self)
         self.mark_field = MarkField(self)
         self.mark_field.named.connect(self._mark_named)
+        self.mark_field.left.connect(self._focus_plots)
         self.axis = TimeAxis(palette)
         self.overview = SessionOverview(view, palette)
         self._palette = palette
@@ -373,9 +374,12 @@ class PlotStack(QFrame):
         self.mark_field.ask(time_s)
         self._place_mark_field()
 
-    def _mark_named(self, name: str, time_s: float) -> None:
+    def _focus_plots(self) -> None:
         if self.plots:
             self.plots[0].canvas.setFocus()
+
+    def _mark_named(self, name: str, time_s: float) -> None:
+        self._focus_plots()
         self.mark_named.emit(name, time_s)
 
     def _place_mark_field(self) -> None:
