@@ -29,6 +29,9 @@ LINES_AT_ONCE = 2000
 LINES_PER_SECOND = 500
 """Lines in which fields are looked for; of a program that prints more of them the newest are."""
 
+LINE_BYTES = 256
+"""A longer line counts as several."""
+
 MOST_WAITING = 10_000
 """Readings between two times that they are taken."""
 
@@ -145,10 +148,12 @@ class PrintedMetrics:
         telling = [(shown(line), at_s) for line, at_s in lines if len(line) <= LONGEST_LINE and self._may_tell(line)]
         self._allowed += max(0.0, time_s - self._allowed_s) * LINES_PER_SECOND
         self._allowed, self._allowed_s = min(LINES_AT_ONCE, self._allowed), time_s
-        telling = telling[max(0, len(telling) - int(self._allowed)) :]
-        self._allowed -= len(telling)
-        if telling:
-            self._read(telling)
+        taken: deque[tuple[str, float]] = deque()
+        while telling and self._allowed >= 1:
+            taken.appendleft(telling.pop())
+            self._allowed -= 1 + len(taken[0][0]) // LINE_BYTES
+        if taken:
+            self._read(taken)
 
     def take(self) -> tuple[list[Printed], str]:
         """What has been read since, in order, and why no more is read, once; "" where nothing is wrong."""
@@ -243,13 +248,13 @@ class _Fields(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A name and the number behind it, as written, with what stands before them."""
+    """A name and the number behind it, as written; and what the text before them is about, training or validation."""
 
     name: str
     value: str
     whole: str
     is_percent: bool
-    before: str
+    split: str
 
 
 def _told(line: str) -> _Fields:
@@ -265,7 +270,7 @@ def _told(line: str) -> _Fields:
             if kind == "accuracy" and (pair.whole or pair.is_percent or "@" in pair.name):
                 whole = float(pair.whole) if pair.whole else 100.0
                 value, is_ratio = value / whole if whole else math.nan, True
-            of_validation = (split or _split_of(pair.before)) == "validation"
+            of_validation = (split or pair.split) == "validation"
             found[kind].append(_Metric(kind, pair.name, value, of_validation, is_ratio))
         elif kind == "step" and step is None and _WHOLE.fullmatch(pair.value):
             step, total = int(pair.value), _count(pair.whole)
@@ -286,18 +291,24 @@ def _pairs(line: str) -> Iterator[_Pair]:
         if isinstance(document, dict):
             yield from _of_document(document)
             return
+    marks = deque(_SPLIT.finditer(line))
+    split = ""
     for match in _FIELD.finditer(line):
-        yield _Pair(match["name"], match["value"], match["whole"] or "", bool(match["percent"]), line[: match.start()])
+        while marks and marks[0].start() < match.start():
+            split = _side(marks.popleft()[0].lower())
+        yield _Pair(match["name"], match["value"], match["whole"] or "", bool(match["percent"]), split)
 
 
 def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
     words = " ".join(value for value in document.values() if isinstance(value, str))
+    named = _SPLIT.findall(words)
+    split = _side(named[-1].lower()) if named else ""
     inner = [
         (f"{name}/{key}", value) for name, of in document.items() if isinstance(of, dict) for key, value in of.items()
     ]
     for name, value in [*document.items(), *inner]:
         if isinstance(value, int | float | str) and not isinstance(value, bool) and _VALUE.fullmatch(str(value)):
-            yield _Pair(name, str(value), "", False, words)
+            yield _Pair(name, str(value), "", False, split)
 
 
 @lru_cache(4096)
@@ -317,12 +328,6 @@ def _kind(name: str) -> tuple[Kind | None, str]:
 
 def _side(word: str) -> str:
     return "training" if word in _TRAINING else "validation" if word in _VALIDATION else ""
-
-
-def _split_of(before: str) -> str:
-    """Training or validation, by the last word of what stands before a field that names either."""
-    words = _SPLIT.findall(before)
-    return _side(words[-1].lower()) if words else ""
 
 
 def _count(text: str) -> int | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpudash.session.watching.output_log import LONGEST_LINE
 from gpudash.session.watching.printed_metrics import (
+    LINE_BYTES,
     LINES_AT_ONCE,
     LINES_PER_SECOND,
     PATTERN_S,
@@ -171,6 +172,13 @@ def test_of_a_flood_the_newest_lines_are_read() -> None:
     found, _ = metrics.take()
     assert LINES_AT_ONCE <= len(found) <= LINES_AT_ONCE + LINES_PER_SECOND
     assert found[-1].loss == 99_999
+
+
+def test_of_a_flood_of_long_lines_fewer_are_read() -> None:
+    metrics = PrintedMetrics()
+    for turn in range(10):
+        metrics.feed(1, (b"loss 1 " * 500 + b"\n") * 100, turn * 0.1)
+    assert 0 < len(metrics.take()[0]) <= (LINES_AT_ONCE + LINES_PER_SECOND) // (3500 // LINE_BYTES)
 
 
 PATTERN = r"it (?P<step>\d+) L=(?P<loss>\S+)"
