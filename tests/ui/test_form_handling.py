@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
@@ -17,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
+import gpudash.ui
 from gpudash.specs import workloads
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.spec_form import SpecForm
@@ -27,6 +30,8 @@ from tests.ui.fake_session import FakeSession
 FIELDS = (QComboBox, QLineEdit, QCheckBox, QPlainTextEdit)
 
 NO_KEY = Qt.KeyboardModifier.NoModifier
+
+UI = Path(gpudash.ui.__file__).parent
 
 
 @pytest.fixture
@@ -100,6 +105,12 @@ def test_the_wheel_over_a_field_scrolls_the_form(panel: WorkloadPanel) -> None:
     choice = panel.form.control("model")
     turn(choice)
     assert area.verticalScrollBar().value() > 0
+
+
+def test_no_choice_anywhere_in_the_window_is_one_that_the_wheel_changes_by_itself() -> None:
+    plain = [path.name for path in UI.rglob("*.py") if "QComboBox()" in path.read_text(encoding="utf-8")]
+    assert plain == []
+    assert any("ChoiceField()" in path.read_text(encoding="utf-8") for path in UI.rglob("*.py"))
 
 
 def test_ctrl_and_the_wheel_change_the_choice_that_has_the_focus_and_no_other(panel: WorkloadPanel) -> None:

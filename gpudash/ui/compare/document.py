@@ -14,7 +14,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QPalette, QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import (
     QApplication,
-    QComboBox,
     QDoubleSpinBox,
     QHBoxLayout,
     QLabel,
@@ -36,6 +35,7 @@ from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.compare.overlay import Laying, Overlay
 from gpudash.ui.compare.plots import LETTERS, MOST_RUNS, LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
 
@@ -60,11 +60,11 @@ class Controls(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.alignment = QComboBox()
+        self.alignment = ChoiceField()
         self.alignment.setToolTip("What of the runs is laid over one another")
         for words, alignment in _ALIGNMENTS:
             self.alignment.addItem(words, alignment)
-        self.mark = QComboBox()
+        self.mark = ChoiceField()
         self.mark.setAccessibleName("Mark by which the runs are aligned")
         self.mark.setToolTip("A mark that every run has")
         self.offset = QDoubleSpinBox()
@@ -73,7 +73,7 @@ class Controls(QWidget):
         self.offset.setStyleSheet("QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { width: 0px; }")
         self.offset.lineEdit().setTextMargins(6, 0, 0, 0)
         self.offset.setToolTip("How far B is moved to the right; dragging a plot does the same")
-        self.compared = QComboBox()
+        self.compared = ChoiceField()
         self.compared.setAccessibleName("Run that is compared with A")
         self.compared.setToolTip("Choose the run that is B, to compare with A")
         self.swap = QPushButton("Swap A and B")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyqtgraph
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import MINUS
@@ -18,6 +18,7 @@ from gpudash.telemetry.plots import Unit
 from gpudash.telemetry.runs import item_of
 from gpudash.ui.colours import Palette
 from gpudash.ui.compare.plots import LETTERS, OverlayPlot, SharedAxis, run_pen
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 APART = "A and B have no common part: drag B over A."
@@ -68,7 +69,7 @@ class Overlay(QFrame):
         self.plots: dict[Quantity, OverlayPlot] = {}
         self.difference = OverlayPlot(MINUS.upper(), "loss", signed=True)
         self.difference.setMinimumHeight(120)
-        self.quantity = QComboBox()
+        self.quantity = ChoiceField()
         self.quantity.setAccessibleName("Quantity whose difference is drawn")
         self.quantity.setToolTip("What the lowest plot subtracts")
         self.quantity.currentIndexChanged.connect(lambda _row: self.touch())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.tables import Column, Table
 
 OWN = Column("own", right=True, tip="Live bytes that the row itself allocated")
@@ -66,7 +67,7 @@ class CallSiteArrangement(QWidget):
     def __init__(self, groups: Sequence[str], parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._groups = groups
-        self.group = QComboBox()
+        self.group = ChoiceField()
         self.group.addItems([f"by {group}" for group in groups])
         self.group.setAccessibleName("Group rows")
         self.group.setToolTip("What a row stands for")

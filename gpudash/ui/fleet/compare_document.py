@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.cells import tab_separated
@@ -24,6 +24,7 @@ from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_words
 from gpudash.ui.fleet.words import gpu_name
 from gpudash.ui.plots.axes import NO_VALUE, format_value
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class FleetComparison(Document):
         self.bar.changed.connect(self.ask)
         self.bar.whole.clicked.connect(lambda _checked=False: self.axis.show_all())
         self.problem = ProblemStrip()
-        self.days = QComboBox()
+        self.days = ChoiceField()
         for choice in DAYS:
             self.days.addItem(_days_words(choice), choice)
         self.days.setCurrentIndex(DAYS.index(days))

@@ -14,7 +14,6 @@ from PySide6.QtCore import QPoint, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import (
     QCheckBox,
-    QComboBox,
     QFrame,
     QHBoxLayout,
     QLineEdit,
@@ -47,6 +46,7 @@ from gpudash.ui.fleet.words import (
     one_line,
     summary,
 )
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 if TYPE_CHECKING:
@@ -320,8 +320,8 @@ class FleetControls(QWidget):
         self.changed.emit()
 
 
-def _choice(name: str, entries: list[tuple[str, str]]) -> QComboBox:
-    box = QComboBox()
+def _choice(name: str, entries: list[tuple[str, str]]) -> ChoiceField:
+    box = ChoiceField()
     box.setAccessibleName(name)
     box.setToolTip(plain_tip(name))
     for words, value in entries:

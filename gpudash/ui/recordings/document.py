@@ -13,7 +13,6 @@ from typing import Protocol
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QPushButton,
@@ -38,6 +37,7 @@ from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
 from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -121,7 +121,7 @@ class ReplayBar(QWidget):
         self.play.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.play.clicked.connect(self.toggle)
         self.play.setMinimumWidth(QFontMetrics(self.play.font()).horizontalAdvance("❚❚  Pause") + 34)
-        self.speed = QComboBox()
+        self.speed = ChoiceField()
         self.speed.setAccessibleName("Speed of playing")
         self.speed.setToolTip("Seconds of the recording in one second")
         self.speed.setFocusPolicy(Qt.FocusPolicy.TabFocus)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QItemSelectionModel, Signal
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
     QHBoxLayout,
     QHeaderView,
     QLineEdit,
@@ -26,6 +25,7 @@ from PySide6.QtWidgets import (
 from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Columns, Stack
 from gpudash.telemetry.cells import tab_separated
 from gpudash.ui.snapshot.rows import Places
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, RowsModel
 from gpudash.units import format_bytes, format_count, parse_size
@@ -50,7 +50,7 @@ class EventsPane(QWidget):
         super().__init__(parent)
         self.model: EventsModel | None = None
         self._places: Places | None = None
-        self.action = QComboBox()
+        self.action = ChoiceField()
         self.action.setAccessibleName("Show events")
         self.action.setToolTip("Which events are shown")
         self.action.currentIndexChanged.connect(self._narrow)

@@ -10,7 +10,6 @@ from pathlib import Path
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
-    QComboBox,
     QMenu,
     QPushButton,
     QSplitter,
@@ -36,6 +35,7 @@ from gpudash.ui.snapshot.selection import Selection, Selector
 from gpudash.ui.snapshot.source_lines import SourceLines, open_in_editor
 from gpudash.ui.snapshot.study import Step, Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
@@ -529,7 +529,7 @@ class SnapshotHeader(CauseHeader):
     device_chosen = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        device, export = QComboBox(), QPushButton("Export")
+        device, export = ChoiceField(), QPushButton("Export")
         copy = worded_button("Copy report", "Copy the whole explanation as text", lambda: self.copy_requested.emit())
         super().__init__((device, copy, export), parent)
         self.device, self.copy, self.export = device, copy, export

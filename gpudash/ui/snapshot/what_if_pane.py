@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import parse_card, size_of
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.estimate import CARDS_BYTES
 from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import GIB, format_bytes
@@ -63,7 +64,7 @@ class WhatIfPane(QWidget):
         self._device = 0
         self._may_ask = False
         self._questions: list[_Question] = []
-        self.capacity = QComboBox()
+        self.capacity = ChoiceField()
         self.capacity.setEditable(True)
         self.capacity.setAccessibleName("Memory of the card")
         self.capacity.setToolTip(
@@ -71,7 +72,7 @@ class WhatIfPane(QWidget):
         )
         self.capacity.addItems([*(f"{size // GIB} GiB" for size in CARDS_BYTES), *(gpu.key for gpu in KNOWN_GPUS)])
         self.capacity.setCurrentText("24 GiB")
-        self.settings = QComboBox()
+        self.settings = ChoiceField()
         self.settings.setEditable(True)
         self.settings.setAccessibleName("Settings of the allocator")
         self.settings.setToolTip("As PYTORCH_ALLOC_CONF takes them; empty for those of the snapshot")

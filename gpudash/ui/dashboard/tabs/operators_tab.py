@@ -20,7 +20,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
     QFileDialog,
     QHBoxLayout,
     QHeaderView,
@@ -43,6 +42,7 @@ from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
+from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button, worded_label
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, RowsModel
@@ -403,7 +403,7 @@ class OperatorsTab(QWidget):
         self._build()
 
     def _build(self) -> None:
-        self.choice = QComboBox()
+        self.choice = ChoiceField()
         self.choice.setAccessibleName("Profile")
         self.choice.setToolTip("Which profiled steps are shown")
         self.choice.currentIndexChanged.connect(self._show_chosen)
