@@ -232,6 +232,7 @@ def test_space_plays_the_recording_in_front_and_tables_cards_and_curves_are_of_i
     dashboard, replay = document.dashboard, document.replay
     assert dashboard is not None and replay is not None
     events = len(dashboard.tabs._events)
+    dashboard.view_bar.smoothing.setValue(60)
     document.bar.slider.setValue(PARTS * 3 // 4)
     settle(window)
     with replay.store.lock:
