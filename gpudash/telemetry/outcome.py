@@ -109,7 +109,9 @@ class SizeChart:
 
 
 def size_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
-    """A run's result over sizes: a transfer's rates by block, or products' by matrix; ``None`` of other workloads.
+    """A run's result over sizes: a transfer's rates by block, or products' by matrix.
+
+    ``None`` of other workloads, and as long as there is one size only: a point is no curve, and stands in the figures.
 
     Args:
         run: whose result it is.
@@ -117,17 +119,21 @@ def size_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
     """
     try:
         if run.workload == "transfer":
-            return _transfer_chart(run.result)
-        return _matmul_chart(run, runs) if run.workload == "matmul" else None
+            chart = _transfer_chart(run.result)
+        elif run.workload == "matmul":
+            chart = _matmul_chart(run, runs)
+        else:
+            return None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None  # a result can come from a recording, which can hold anything
+    return chart if len({size for line in chart.lines for size, _value in line.points}) > 1 else None
 
 
 _WAYS = {(True, False): "h2d", (False, True): "d2h", (True, True): "h2h", (False, False): "d2d"}
 """From and to the CPU → colour."""
 
 
-def _transfer_chart(result: Mapping[str, Any]) -> SizeChart | None:
+def _transfer_chart(result: Mapping[str, Any]) -> SizeChart:
     found: defaultdict[tuple[str, str, str, bool], dict[float, float]] = defaultdict(dict)
     for rate in result["rates"]:
         if rate["bytes_per_second_median"] is not None:
@@ -144,14 +150,14 @@ def _transfer_chart(result: Mapping[str, Any]) -> SizeChart | None:
     )
     link = result.get("link_bytes_per_second")
     limit = ("the link on paper", float(link)) if link else None
-    return SizeChart("RATE BY BLOCK SIZE", "rate", lines, format_bytes, limit=limit) if lines else None
+    return SizeChart("RATE BY BLOCK SIZE", "rate", lines, format_bytes, limit=limit)
 
 
 _TYPES = ("gpu", "loss", "accuracy", "d2h", "power", "idle")
 """Colours of types, in the order in which they were first multiplied."""
 
 
-def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
+def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart:
     found: defaultdict[tuple[str, str], dict[float, float]] = defaultdict(dict)
     for other in (*(one for one in runs if one is not run and one.began_s <= run.began_s), run):
         if other.workload == "matmul" and other.result.get("flops_per_second"):
@@ -170,7 +176,7 @@ def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
         for (dtype, device), points in found.items()
     )
     words = "ARITHMETIC RATE BY SIZE"
-    return SizeChart(words, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s") if lines else None
+    return SizeChart(words, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s")
 
 
 def _sensible(tell: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:

@@ -89,8 +89,9 @@ def test_products_of_the_session_s_runs_are_points_by_type(session: FakeSession)
         "float32 on cuda:0": [512, 1024],
         "bfloat16 on cuda:0": [2048],
     }
-    first = size_chart(runs[0], runs)
-    assert first is not None and len(first.lines) == 1, "what came later is no part of an earlier run's result"
+    second = size_chart(runs[1], runs)
+    assert second is not None and [len(line.points) for line in second.lines] == [1, 1], "what came later is no part"
+    assert size_chart(runs[0], runs) is None, "one size is no curve"
 
 
 def test_training_tells_loss_accuracy_time_and_peak_first(session: FakeSession) -> None:
@@ -133,7 +134,7 @@ def test_the_result_comes_in_front_at_the_end_and_goes_with_one_key(
     page = dashboard.result
     assert page.isVisible() and dashboard.plots.rect().contains(page.geometry())
     assert page.verdict.isVisible() == (workload == "comparison")
-    assert page.chart.isVisible() == (workload in ("transfer", "matmul"))
+    assert page.chart.isVisible() == (workload == "transfer"), "one product is a figure and no curve"
     assert dashboard.plots.axis.visibleRegion().boundingRect() == dashboard.plots.axis.rect()
     assert not page.grab().isNull()
     QTest.keyClick(window.focusWidget(), Qt.Key.Key_Escape)
@@ -142,6 +143,20 @@ def test_the_result_comes_in_front_at_the_end_and_goes_with_one_key(
     dashboard.plots.plots[0].canvas.setFocus()
     QTest.keyClick(dashboard.plots.plots[0].canvas, Qt.Key.Key_R)
     assert page.isVisible(), "R brings it back"
+
+
+def test_a_run_that_was_stopped_without_a_result_leaves_the_plots_in_front(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    session.start("cuda:0")
+    run = session.store.run
+    assert run is not None
+    session.end(
+        RunFinished(time_s=session.now_s, run_id=run.run_id, status="cancelled", seconds=1.0, steps=2, result={})
+    )
+    settle(window)
+    assert not window.workspace.dashboard.result.isVisible()
 
 
 def test_the_verdict_is_the_largest_text_of_the_window(open_window: OpenWindow, session: FakeSession) -> None:

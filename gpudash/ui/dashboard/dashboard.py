@@ -245,7 +245,7 @@ class Dashboard(PlotsPage):
         """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
         if isinstance(event, RunFinished) and self.results_in_front:
             told_now = event.time_s > self._opened_s if self.live else is_comparison(event.result)
-            if told_now:
+            if told_now and (event.status == "finished" or event.result):  # who stops a run looks at its plots
                 self.show_result()
         elif isinstance(event, RunStarted):
             self.plots.cover(covered=False)
