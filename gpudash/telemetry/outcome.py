@@ -47,6 +47,13 @@ def run_figures(run: RunView) -> list[Row]:
     return [*told, *_cost_figures(run)]
 
 
+def is_put_forward(run: RunView) -> bool:
+    """Whether a run's result says more than its plots: it finished, with a verdict or with a figure of its own."""
+    if run.status != "finished":
+        return False
+    return is_comparison(run.result) or any(_sensible(lambda result: _main_figures(run, result), run.result))
+
+
 def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
     loss, accuracy = run.metrics.get("loss"), run.metrics.get("accuracy")
     if loss is not None and loss.count:

@@ -118,7 +118,6 @@ RESULTS: dict[str, Mapping[str, Any]] = {
     "transfer": TRANSFER,
     "matmul": product(1024, "float32", 2e12),
     "comparison": VERDICT,
-    "pressure": {"allocated_bytes": 1 << 30, "allocations": 8},
 }
 
 
@@ -145,11 +144,13 @@ def test_the_result_comes_in_front_at_the_end_and_goes_with_one_key(
     assert page.isVisible(), "R brings it back"
 
 
-def test_a_run_that_was_stopped_without_a_result_leaves_the_plots_in_front(
-    open_window: OpenWindow, session: FakeSession
+@pytest.mark.parametrize("steps", [0, 5])
+def test_a_run_that_was_stopped_leaves_the_plots_in_front(
+    open_window: OpenWindow, session: FakeSession, steps: int
 ) -> None:
     window = open_window(session)
     session.start("cuda:0")
+    session.train(steps, device="cuda:0")
     run = session.store.run
     assert run is not None
     session.end(
@@ -157,6 +158,24 @@ def test_a_run_that_was_stopped_without_a_result_leaves_the_plots_in_front(
     )
     settle(window)
     assert not window.workspace.dashboard.result.isVisible()
+    window.menus.actions["view.result"].trigger()
+    assert window.workspace.dashboard.result.isVisible(), "it can be asked for"
+
+
+def test_the_result_of_a_run_that_is_about_memory_leaves_the_plot_of_memory_in_front_and_is_low_when_asked_for(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session, size=(1280, 800))
+    dashboard = window.workspace.dashboard
+    ended(session, "transfer", TRANSFER)
+    settle(window)
+    assert dashboard.result.chart.isVisible()
+    ended(session, "pressure", {"allocated_bytes": 1 << 30, "allocations": 8})
+    settle(window)
+    assert not dashboard.result.isVisible()
+    dashboard.show_result()
+    settle(window)
+    assert dashboard.result.height() < dashboard.plots.height() / 2
 
 
 def test_the_verdict_is_the_largest_text_of_the_window(open_window: OpenWindow, session: FakeSession) -> None:

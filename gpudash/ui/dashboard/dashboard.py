@@ -28,7 +28,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
-from gpudash.telemetry.outcome import is_comparison
+from gpudash.telemetry.outcome import is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
 from gpudash.ui.colours import Palette
@@ -244,9 +244,8 @@ class Dashboard(PlotsPage):
     def _take_program(self, event: Event) -> None:
         """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
         if isinstance(event, RunFinished) and self.results_in_front:
-            told_now = event.time_s > self._opened_s if self.live else is_comparison(event.result)
-            if told_now and (event.status == "finished" or event.result):  # who stops a run looks at its plots
-                self.show_result()
+            if event.time_s > self._opened_s if self.live else is_comparison(event.result):
+                self.show_result(asked=False)
         elif isinstance(event, RunStarted):
             self.plots.cover(covered=False)
         if isinstance(event, RunStarted) and event.workload == WATCH:
@@ -254,12 +253,16 @@ class Dashboard(PlotsPage):
             self.tabs.show_output()
             self._awaited_device = event.device
 
-    def show_result(self) -> None:
-        """Bring what the last run came to in front of the plots, and let Esc mean it unless somebody is typing."""
+    def show_result(self, *, asked: bool = True) -> None:
+        """Bring what the last run came to in front of the plots, and let Esc mean it unless somebody is typing.
+
+        Args:
+            asked: by the user; else only a result that says more than the plots comes in front of them.
+        """
         store = self.session.store
         with store.lock:
             run = store.run
-            if run is None or run.running:
+            if run is None or run.running or not (asked or is_put_forward(run)):
                 return
             self.result.show_run(run, list(store.runs), given_name(run.workload, run.device, run.spec))
         self.plots.cover(covered=True)

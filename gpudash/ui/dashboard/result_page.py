@@ -110,6 +110,8 @@ class ResultPage(QFrame):
         """Logical pixels it takes of ``room``: all of it for a verdict or a chart, else what the figures need."""
         if self._bodies.currentWidget() is self.verdict or not self.chart.isHidden():
             return room
+        self._general.updateGeometry()  # else both still have the height of a chart that was just hidden
+        self._bodies.updateGeometry()
         rows = self.rows.height_of_all if not self.rows.isHidden() else 0
         return min(room, self.minimumSizeHint().height() - self.rows.minimumSizeHint().height() + rows)
 
