@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,10 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QFormLayout,
     QFrame,
     QHBoxLayout,
     QLayout,
     QPushButton,
-    QScrollArea,
     QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
@@ -237,9 +235,10 @@ class WorkloadPanel(QFrame):
 
     def _order_tabs(self) -> None:
         """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
-        layout = self.layout()
-        assert layout is not None
-        stops = [widget for widget in _in_order(layout) if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
+        parts = (self.workload, self._presets, self._device_choice, self._scroll, self.fit, self.progress, self.button)
+        widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
+        here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
+        stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
         for one, other in pairwise(stops):
             self.setTabOrder(one, other)
 
@@ -457,24 +456,6 @@ class WorkloadPanel(QFrame):
             return f"{self.form.title(name)}: {why}" if name else why
         problem = next(iter(self.script.script().problems().values()), "")
         return problem or "Run the script and watch it (F5)"
-
-
-def _in_order(layout: QLayout) -> Iterator[QWidget]:
-    """The widgets of a layout and of what lies in it, from the top to the bottom."""
-    if isinstance(layout, QFormLayout):  # by row: its items are in the order in which they were put there
-        rows = ((row, role) for row in range(layout.rowCount()) for role in QFormLayout.ItemRole)
-        items = [layout.itemAt(row, role) for row, role in rows]
-    else:
-        items = [layout.itemAt(place) for place in range(layout.count())]
-    for item in items:
-        widget = None if item is None else item.widget()
-        if widget is not None:
-            yield widget
-            content = widget.widget() if isinstance(widget, QScrollArea) else widget
-            if content is not None and (inside := content.layout()) is not None:
-                yield from _in_order(inside)
-        elif item is not None and (inner := item.layout()) is not None:
-            yield from _in_order(inner)
 
 
 class StartButton(QPushButton):
