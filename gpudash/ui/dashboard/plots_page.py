@@ -13,6 +13,7 @@ from gpudash.session.source import DashboardSource
 from gpudash.telemetry.plots import PlotSpec, reaches_to_capacity
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.status_line import StatusLine
+from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 
@@ -48,6 +49,7 @@ class PlotsPage(QWidget):
         self.view = TimeView(session.settings.window_s, self)
         self.view.live = self.live
         self.plots = PlotStack(session.store, self.view, palette)
+        self._plot_menu = PlotMenu(self.plots)
         self.plots.set_smoothing(session.settings.smoothing)
         self.status_line = StatusLine()
         self.rows = QVBoxLayout()

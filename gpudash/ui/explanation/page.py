@@ -22,6 +22,7 @@ from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
 from gpudash.ui.explanation.header import CauseHeader
 from gpudash.ui.explanation.stack import StackPanel
+from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.labels import title_label, worded_button
@@ -75,6 +76,7 @@ class ExplanationPage(QWidget):
         self.stack = StackPanel()
         self.view = TimeView(parent=self)
         self.plots = PlotStack(store, self.view, palette)
+        self._plot_menu = PlotMenu(self.plots)
         self.plots.show_readout(False)
         self.plots.strip.hide()
         self._evidence = PlainLabel()

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSp
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
+from gpudash.ui.plots.choice import PlotChoice
 from gpudash.ui.plots.export import (
     Caption,
     as_png,
@@ -27,7 +28,6 @@ from gpudash.ui.plots.export import (
     write_csv,
     write_picture,
 )
-from gpudash.ui.plots.menu import PlotChoice, PlotMenu
 from gpudash.ui.plots.overlay import Mark
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import FrameData, FrameReader, SessionShape, session_shape
@@ -72,6 +72,7 @@ class PlotStack(QFrame):
         hidden_changed: a curve was hidden or shown.
         told: one sentence on something that was copied or saved.
         failed: one sentence on something that could not be.
+        menu_requested: the plot in which the menu is wanted, and the global position.
     """
 
     mark_requested = Signal(float)
@@ -79,6 +80,7 @@ class PlotStack(QFrame):
     hidden_changed = Signal()
     told = Signal(str)
     failed = Signal(str)
+    menu_requested = Signal(object, object)
 
     def __init__(
         self,
@@ -101,7 +103,6 @@ class PlotStack(QFrame):
         self.overview = SessionOverview(view, palette)
         self._palette = palette
         self._reader = FrameReader(store, view, clock)
-        self._menu = PlotMenu(self)
         self._caption = ("gpudash", "")
         self._topic: str | None = None
         self.choice = PlotChoice(lambda specs: self.set_plots(specs, self._topic))
@@ -502,7 +503,7 @@ class PlotStack(QFrame):
         plot.hidden_changed.connect(self._hidden_changed)
         plot.gestures.area_resized.connect(self._touch)
         plot.gestures.y_zoomed.connect(self._touch)
-        plot.menu_requested.connect(lambda position, plot=plot: self._menu.open(plot, position))
+        plot.menu_requested.connect(lambda position, plot=plot: self.menu_requested.emit(plot, position))
         self._plots[spec.id] = plot
         return plot
 

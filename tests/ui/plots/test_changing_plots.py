@@ -16,8 +16,9 @@ from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
+from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.plot import TimePlot
-from gpudash.ui.plots.stack import PlotMenu, PlotStack
+from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.remembered import remember
 from gpudash.units import GIB

@@ -4,8 +4,9 @@ from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.plot import TimePlot
-from gpudash.ui.plots.stack import PlotMenu, PlotStack
+from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from tests.ui.plots.conftest import Feed, refresh
 
@@ -153,13 +154,13 @@ def test_leaving_the_plot_takes_the_cursor_away(drawn: PlotStack, view: TimeView
 
 
 def test_right_click_opens_our_menu(drawn: PlotStack, view: TimeView, qtbot: QtBot) -> None:
-    plot = drawn.plots[2]
+    plot, opened = drawn.plots[2], PlotMenu(drawn)
     view.select(12.0, 15.0)
     place = QPoint(300, 50)
     event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, place, plot.canvas.mapToGlobal(place))
     QApplication.sendEvent(plot.canvas.viewport(), event)
     menu = QApplication.activePopupWidget()
-    assert menu is not None
+    assert menu is not None and opened  # who listens must live
     words = [action.text() for action in menu.actions() if action.text()]
     assert words[:7] == [
         "Copy values",

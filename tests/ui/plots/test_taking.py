@@ -7,8 +7,9 @@ from PySide6.QtGui import QColor, QGuiApplication, QImage
 
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT
+from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.reading import ALL_SAMPLES
-from gpudash.ui.plots.stack import PlotMenu, PlotStack
+from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB
 from tests.ui.plots.conftest import Feed, refresh

@@ -12,7 +12,8 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
 from gpudash.ui.colours import LIGHT
-from gpudash.ui.plots.stack import PlotMenu, PlotStack
+from gpudash.ui.plots.menu import PlotMenu
+from gpudash.ui.plots.stack import PlotStack
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -1,0 +1,78 @@
+"""Which of the plots that there are the user wants to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu
+
+from gpudash.telemetry.plots import PlotSpec
+from gpudash.ui.widgets.remembered import recall_of, remember_of
+
+_CHOSEN = "plots"
+
+
+class PlotChoice:
+    """What was chosen by hand, by a plot's id; without a choice those are shown that are no extras.
+
+    Args:
+        show: called with `offered` when something was chosen.
+
+    Attributes:
+        offered: all plots there are now, shown or not.
+    """
+
+    def __init__(self, show: Callable[[Sequence[PlotSpec]], object]) -> None:
+        self._show = show
+        self.offered: Sequence[PlotSpec] = ()
+        self._topic: str | None = None
+        self._chosen: dict[str, bool] = {}
+
+    def turn_to(self, topic: str | None) -> None:
+        """Go by what was chosen for ``topic``, a workload, in this session or an earlier one.
+
+        ``None`` remembers nothing and forgets nothing.
+        """
+        if topic is not None and topic != self._topic:
+            kept = recall_of(_CHOSEN, topic)
+            self._chosen = {name: shown for name, shown in kept.items() if isinstance(shown, bool)}
+        self._topic = topic
+
+    def of(self, specs: Sequence[PlotSpec]) -> list[PlotSpec]:
+        """Those of ``specs`` that are wanted, which are at least one."""
+        self.offered = specs
+        return [spec for spec in specs if self.wanted(spec)] or list(specs[:1])
+
+    def wanted(self, spec: PlotSpec) -> bool:
+        """Whether a plot shall be shown."""
+        return self._chosen.get(spec.id, not spec.extra)
+
+    def choose(self, name: str, shown: bool) -> None:
+        """Show the plot with this id from now on, whenever there is one, or do without it."""
+        self._chosen[name] = shown
+        self._keep()
+
+    def begin_again(self) -> None:
+        """Forget what was chosen."""
+        self._chosen.clear()
+        self._keep()
+
+    def _keep(self) -> None:
+        if self._topic is not None:
+            remember_of(_CHOSEN, self._topic, dict(self._chosen))
+        self._show(self.offered)
+
+    def actions(self, menu: QMenu) -> list[QAction]:
+        """One checkable action a plot, for ``menu``; the last plot that is shown cannot be left out."""
+        shown = self.of(self.offered)
+        found = []
+        for spec in self.offered:
+            action = QAction(spec.title.partition(" · ")[0].removesuffix(" (solid)"), menu)
+            action.setCheckable(True)
+            action.setChecked(spec in shown)
+            action.setEnabled(shown != [spec])
+            action.toggled.connect(partial(self.choose, spec.id))
+            found.append(action)
+        return found
