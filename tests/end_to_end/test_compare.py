@@ -73,6 +73,6 @@ def test_two_runs_of_one_spec_are_the_same_and_bf16_is_named(
         assert figure["difference"] == -figures(back)[name]["difference"]
         assert figure["noise"] == figures(back)[name]["noise"]
 
-    beside = gpudash("compare", one, bf16, "--tolerance", "0.5", "--json")
+    beside = gpudash("compare", one, bf16, "--tolerance", "0.5", "--allow-noise", "--json")
     assert beside.code == bool(beside.document["worse"])
     assert ("specs differ in precision" in beside.stderr) == bool(beside.document["worse"])
