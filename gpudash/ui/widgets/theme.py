@@ -5,6 +5,9 @@ Qt's own colour scheme is asked for as well, but many platforms ignore it, so no
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -29,6 +32,19 @@ def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
     return DARK if choice == "dark" else LIGHT
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from collecting garbage, which may hold a widget, while Qt goes over all widgets: it would crash."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_no_collection()
 def apply_colours(app: QApplication, choice: Choice) -> Palette:
     """Give the whole application its style and its colours; the style sheet is given to each window by `dress`.
 
@@ -51,6 +67,7 @@ def apply_colours(app: QApplication, choice: Choice) -> Palette:
     return palette
 
 
+@_no_collection()
 def apply_theme(app: QApplication, choice: Choice) -> Palette:
     """`apply_colours`, with the style sheet for everything: for parts that are shown outside a main window."""
     palette = apply_colours(app, choice)
@@ -58,6 +75,7 @@ def apply_theme(app: QApplication, choice: Choice) -> Palette:
     return palette
 
 
+@_no_collection()
 def dress(window: QWidget, palette: Palette) -> None:
     """Give a window, and the dialogs and menus that belong to it, its style sheet.
 
