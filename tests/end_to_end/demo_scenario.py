@@ -44,7 +44,7 @@ def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
         ("demo-guess", 3, lambda: tour.state == "asking"),
         ("demo-4", 3, lambda: tour.state == "told"),
         ("demo-5", 4, lambda: tour.place == "explanation"),
-        ("demo-mended", 4, lambda: tour.state == "told"),
+        ("demo-fixed", 4, lambda: tour.state == "told"),
     ]
     told: list[str] = []
     for name, scene, moment in moments:

@@ -6,9 +6,9 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
-from PySide6.QtWidgets import QInputDialog
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 
 from gpudash.ui.features.view import add_mark
 from gpudash.ui.recordings.document import RecordingDocument
@@ -32,8 +32,9 @@ def reopened(player: Player) -> Steps:
     yield lambda: session.running
     yield player.run_ended
     ended_s = session.clock()
-    with patch.object(QInputDialog, "getText", return_value=("the end", True)):
-        add_mark(window.workspace)
+    add_mark(window.workspace)
+    QTest.keyClicks(window.workspace.dashboard.plots.mark_field, "the end")
+    QTest.keyClick(window.workspace.dashboard.plots.mark_field, Qt.Key.Key_Return)
     yield lambda: "user" in {mark.category for mark in session.store.markers}
     with session.store.lock:
         player.seen["marked_s"] = [mark.time_s for mark in session.store.markers if mark.category == "user"]

@@ -17,7 +17,7 @@ from tests.end_to_end.conftest import Command, environment
 LARGEST_PICTURE = 120_000
 """Bytes; a page carries one of each scene."""
 
-PICTURES = ("demo-1", "demo-2", "demo-3", "demo-guess", "demo-4", "demo-5", "demo-mended")
+PICTURES = ("demo-1", "demo-2", "demo-3", "demo-guess", "demo-4", "demo-5", "demo-fixed")
 
 
 @pytest.mark.timeout(280)
@@ -40,7 +40,7 @@ def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(display: str, 
     assert "2.0 times as much" in told["demo-3"]
     assert "the same within 1 %" in told["demo-4"] and "nothing is said of speed" in told["demo-4"]
     assert "every step had been kept" in told["demo-5"]
-    assert "the run finished all 30 steps" in told["demo-mended"]
+    assert "the run finished all 30 steps" in told["demo-fixed"]
     for name in PICTURES:
         assert 20_000 < (tmp_path / f"{name}.png").stat().st_size < LARGEST_PICTURE
 

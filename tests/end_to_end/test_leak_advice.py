@@ -91,7 +91,7 @@ def trained(home: Path, scripts: list[Path]) -> None:
 
 
 def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Path) -> None:
-    leaking, mended = [], []
+    leaking, fixed = [], []
     for number, (keeps, _) in enumerate(ADVICE):
         leaking.append(tmp_path / f"leak{number}.py")
         leaking[-1].write_text(PROGRAM.format(steps=STEPS, keeps=keeps))
@@ -106,7 +106,7 @@ def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Pa
         assert advice in found.remedies_note
         instead = re.search(rf"{script.name}:\d+: write (.*), not ", edit.change)
         assert instead is not None
-        mended.append(script.with_name(f"mended-{script.name}"))
-        mended[-1].write_text(PROGRAM.format(steps=STEPS, keeps=instead[1]))
-    trained(home, mended)
-    assert [script.name for script in mended if Path(f"{script}.pickle").exists()] == []
+        fixed.append(script.with_name(f"fixed-{script.name}"))
+        fixed[-1].write_text(PROGRAM.format(steps=STEPS, keeps=instead[1]))
+    trained(home, fixed)
+    assert [script.name for script in fixed if Path(f"{script}.pickle").exists()] == []

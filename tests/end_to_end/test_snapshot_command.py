@@ -62,9 +62,9 @@ def test_a_leak_on_a_simulated_gpu_is_named_and_the_advice_works(gpudash: Comman
         "train.py:14 (losses.append(loss)) keeps loss, and with it the graph that made it: keep loss.item() instead."
     )
     script.write_text(SCRIPT.replace("losses.append(loss)", "losses.append(loss.item())"))
-    mended = tmp_path / "mended.pickle"
-    assert "full" not in trained(script, mended, home)
-    (calm,) = gpudash("snapshot", str(mended), "--json").document["devices"]
+    fixed = tmp_path / "fixed.pickle"
+    assert "full" not in trained(script, fixed, home)
+    (calm,) = gpudash("snapshot", str(fixed), "--json").document["devices"]
     assert calm["oom"] is None
     assert remedy.predicted_peak_bytes is not None
     assert abs(calm["peak_reserved_bytes"] - remedy.predicted_peak_bytes) <= 24 * MIB

@@ -98,6 +98,7 @@ def default_run(player: Player) -> Steps:
         run = player.session.store.run
         assert run is not None
         player.seen["summary"] = run.summary()
+    window.workspace.dashboard.plots.cover(covered=False)
     window.workspace.dashboard.plots.show_all()
     yield lambda: "fits" in window.workspace.dashboard.panel.fit.headline
     for theme in ("Dark", "Light"):
