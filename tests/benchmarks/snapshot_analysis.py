@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from gpudash.memory.snapshot.history.groups import Ints, Node, tree
 from gpudash.memory.snapshot.history.history import History, difference_words
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIf
@@ -67,10 +68,14 @@ def _questions(history: History) -> list[float]:
     for place in MOMENTS:
         moment = int(history.count * place)
         alive, seconds = _timed(partial(history.alive, moment))
-        of_blocks = (history.by_site, history.by_stack, history.by_category, history.by_size, history.tree)
-        of_moment = (history.blocks, history.state, history.growth)
+        of_blocks = (history.by_stack, history.by_category, history.site_of, partial(_tree, history))
+        of_moment = (history.blocks, history.groups, history.state, history.growth)
         work: list[Callable[[], object]] = [partial(question, alive) for question in of_blocks]
         work += [partial(question, moment) for question in of_moment]
         work.append(partial(difference_words, history, moment, history, moment // 2))
         found += [seconds, *(_timed(question)[1] for question in work)]
     return found
+
+
+def _tree(history: History, alive: Ints) -> Node:
+    return tree(history.paths, history.lives.stack[alive], history.lives.bytes[alive])
