@@ -345,6 +345,7 @@ class Exposition(Collector):
             plain = self.page(as_openmetrics=as_openmetrics, compressed=False)
             return ScrapePage(gzip.compress(plain.body, COMPRESSION, mtime=0), plain.content_type, True)
         if as_openmetrics:
+            # the library has no types there
             return ScrapePage(openmetrics.generate_latest(self._registry), OPENMETRICS, False)  # type: ignore[no-untyped-call]
         return ScrapePage(generate_latest(self._registry), TEXT, False)
 

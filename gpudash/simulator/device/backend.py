@@ -114,7 +114,7 @@ def _construct(engine: Engine) -> Any:
     For these torch asks the device's C++ side, which a device registered from Python has not, and crashes or fails.
     """
     _make_storages(engine)
-    torch.Generator = Generator  # type: ignore[misc]
+    torch.Generator = Generator  # type: ignore[misc]  # torch's name is a type to mypy, which nothing may replace
     library = kernel_library("aten")
     library.impl("_pin_memory", _pin_memory, "CPU")
     library.impl("is_pinned", _is_pinned, "CPU")
@@ -173,7 +173,7 @@ def _is_pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> boo
     return getattr(tensor.untyped_storage(), _PINNED, False)
 
 
-class _AnyGenerator(type(_CpuGenerator)):  # type: ignore[misc]
+class _AnyGenerator(type(_CpuGenerator)):  # type: ignore[misc]  # a base that is worked out
     """Every generator of torch's is an instance of ``torch.Generator``, as before."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -196,7 +196,7 @@ class Generator(_CpuGenerator, metaclass=_AnyGenerator):
         """Everything is done by then."""
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
         """The device it was made for."""
         return self._simulated
 
@@ -233,7 +233,7 @@ def _keep_parameters() -> None:
             torch.__future__.set_swap_module_params_on_conversion(before)
         return original(self, fn, recurse)
 
-    nn.Module._apply = apply  # type: ignore[method-assign]
+    nn.Module._apply = apply  # type: ignore[method-assign]  # that is what it is for
 
 
 @contextmanager
